@@ -1,0 +1,32 @@
+"""Regatta: from a campaign file to a report. A table of contents; the parts are in workflow/rules/.
+
+snakemake --profile profiles/local                                   the default campaign, config/config.yaml
+snakemake --profile profiles/local --configfile config/my.yaml      another campaign
+snakemake --profile profiles/local plan                              what would run, why, and at what price
+snakemake --profile profiles/local --forcerun measure               try again what is not ok
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/plan.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/analyse.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        f"{RESULTS}/report.html",
+
+
+onstart:
+    prepare_to_run()
+
+
+onerror:
+    report_what_there_is()

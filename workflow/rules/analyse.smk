@@ -1,0 +1,39 @@
+"""From the store to tables. No GPU is needed here, ever."""
+
+
+localrules:
+    collect,
+    analyse,
+
+
+rule collect:
+    """One row for each planned cell and repeat, whatever became of it."""
+    input:
+        campaign=FROZEN,
+        manifests=MANIFESTS,
+        code=code("collect", "records", "statistics", "store"),
+    output:
+        measurements=f"{RESULTS}/measurements.csv",
+        problems=f"{RESULTS}/problems.json",
+    params:
+        launches=f"{RESULTS}/launches",
+    shell:
+        "{PYTHON:q} {SCRIPTS:q}/collect.py --campaign {input.campaign:q} --launches {params.launches:q}"
+        " --out {output.measurements:q} --problems {output.problems:q}"
+
+
+rule analyse:
+    """Scaling, collectives and failures."""
+    input:
+        campaign=FROZEN,
+        measurements=f"{RESULTS}/measurements.csv",
+        code=code("analyse", "scaling", "collectives", "statistics"),
+    output:
+        scaling=f"{RESULTS}/tables/scaling.csv",
+        collectives=f"{RESULTS}/tables/collectives.csv",
+        failures=f"{RESULTS}/tables/failures.csv",
+    params:
+        tables=f"{RESULTS}/tables",
+    shell:
+        "{PYTHON:q} {SCRIPTS:q}/analyse.py --campaign {input.campaign:q}"
+        " --measurements {input.measurements:q} --out-dir {params.tables:q}"

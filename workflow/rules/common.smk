@@ -1,0 +1,93 @@
+"""Load the campaign and plan it, once, before the graph is built. Names in capitals are used by the rules."""
+
+import itertools
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+from regatta.errors import UserError
+from regatta.locks import hold
+from regatta.plan import make_plan
+
+
+def campaign_file():
+    """The campaign: the one file of --configfile, else the default. Regatta reads it itself, so that nothing of the
+    default campaign is ever merged into another."""
+    given = [Path(path) for path in workflow.config_settings.configfiles]
+    if len(given) > 1:
+        raise UserError("--configfile was given several files; a campaign is one file. Give one.")
+    if workflow.config_settings.config:
+        keys = ", ".join(workflow.config_settings.config)
+        raise UserError(f"--config ({keys}) is not used: a campaign is what its file says. Edit the file, or copy it.")
+    path = given[0] if given else Path(workflow.basedir) / "config" / "config.yaml"
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def plan_campaign():
+    try:
+        return make_plan(campaign_file(), Path("results"), is_retry=IS_RETRY)
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def prepare_to_run():
+    """Before the first job: no second Snakemake on this campaign, and a kill stops a local run as Ctrl-C does."""
+    global campaign_lock  # held until this process ends
+    if "measure" in workflow.dag_settings.forcerun and not IS_RETRY:
+        raise WorkflowError("forcerun: measure is taken only from the command line: snakemake ... --forcerun measure")
+    if set(workflow.dag_settings.targets) == {"plan"}:
+        return
+    taken = f"{RESULTS}: another Snakemake is running this campaign. Wait for it, or stop it."
+    try:
+        campaign_lock = hold(PLAN.results / ".lock", taken)
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+    if PLAN.campaign.cluster["scheduler"] == "none":
+        # Snakemake answers SIGTERM by waiting for its jobs. On one machine the user wants them stopped.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def report_what_there_is():
+    """After a failed or stopped run: the report of what has been measured so far."""
+    done = subprocess.run([PYTHON, str(SCRIPTS / "rebuild_report.py"), RESULTS])
+    if done.returncode == 0:
+        print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
+
+
+
+def code(*modules):
+    """The Python files that make a file, as inputs: an edit of one rebuilds what it makes."""
+    library = SCRIPTS / "regatta"
+    return sorted(str(path) for name in modules for path in (library / f"{name}.py", SCRIPTS / f"{name}.py") if path.exists())
+
+
+def is_asked_to_retry(arguments):
+    """Whether the command line says `--forcerun measure`. Snakemake's own settings are not there yet when rules are read."""
+    for index, word in enumerate(arguments):
+        if word in ("--forcerun", "-R"):
+            values = itertools.takewhile(lambda value: not value.startswith("-"), arguments[index + 1 :])
+            if "measure" in values:
+                return True
+        if word == "--forcerun=measure":
+            return True
+    return False
+
+
+IS_RETRY = is_asked_to_retry(sys.argv)
+PLAN = plan_campaign()
+RESULTS = str(PLAN.results)
+CAMPAIGN = str(PLAN.campaign.file.path)
+FROZEN = str(PLAN.frozen_campaign)
+BATCHES = [batch.id for batch in PLAN.batches]
+MANIFESTS = sorted(
+    {f"{RESULTS}/batches/{batch}/manifest.json" for batch in BATCHES}
+    | {str(path) for path in PLAN.results.glob("batches/*/manifest.json")}
+)
+# A finished batch is a file like any other: only what is left to do can be made. Jobs on a cluster make what they are told.
+BATCH_PATTERN = ("|".join(map(re.escape, BATCHES)) or "none") if workflow.is_main_process else ".+"
+PYTHON = sys.executable

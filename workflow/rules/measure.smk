@@ -1,0 +1,16 @@
+"""Measure one batch. GPU hours are spent here and nowhere else."""
+
+
+rule measure:
+    """Run the launches of a batch. A cell that fails is data: the rule fails only if the supervisor could not finish."""
+    input:
+        batch=f"{RESULTS}/batches/{{batch}}/batch.json",
+    output:
+        manifest=f"{RESULTS}/batches/{{batch}}/manifest.json",
+    wildcard_constraints:
+        batch=BATCH_PATTERN,
+    resources:
+        machine=1,  # profiles/local has one: batches would disturb each other
+    shell:
+        # exec: the supervisor stops when the process that started it dies, and that must be Snakemake, not a shell.
+        "exec {PYTHON:q} {SCRIPTS:q}/measure.py --batch $(dirname {input.batch:q})"

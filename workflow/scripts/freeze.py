@@ -1,0 +1,30 @@
+"""Freeze a campaign before anything runs: its cells into campaign.<digest>.json, what is left to do into batches.
+
+python workflow/scripts/freeze.py --campaign config/config.yaml --results results
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from regatta.errors import UserError
+from regatta.plan import make_plan, write_frozen, write_plan
+from regatta.plan_text import plan_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
+    parser.add_argument("--retry", action="store_true", help="measure again what is not ok")
+    arguments = parser.parse_args()
+    try:
+        plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
+    except UserError as error:
+        sys.exit(str(error))
+    write_frozen(plan)
+    write_plan(plan, plan_text(plan))
+
+
+if __name__ == "__main__":
+    main()

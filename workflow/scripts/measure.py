@@ -1,0 +1,30 @@
+"""Measure one batch: run its launches, write their records to the store, and at the end the batch's manifest.
+
+python workflow/scripts/measure.py --batch results/laptop/batches/n01g02-1a2b3c4d5e6f
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from regatta.errors import UserError
+from regatta.git import git_state
+from regatta.supervise import Stopped, supervise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=Path, required=True, help="folder of a frozen batch")
+    folder = parser.parse_args().batch
+    try:
+        counts = supervise(folder, git_state())
+    except UserError as error:
+        sys.exit(str(error))
+    except Stopped as stop:
+        print(f"{folder.name}: stopped ({stop}). What was measured is kept; the same line goes on from here.", file=sys.stderr)
+        sys.exit(stop.exit_code)
+    print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+
+
+if __name__ == "__main__":
+    main()

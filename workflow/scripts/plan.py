@@ -1,0 +1,30 @@
+"""Show what a campaign would do, and write it to results/<name>/plan.json and plan.txt. Nothing is run or frozen.
+
+python workflow/scripts/plan.py --campaign config/config.yaml --results results
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from regatta.errors import UserError
+from regatta.plan import make_plan, write_plan
+from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
+    parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
+    arguments = parser.parse_args()
+    try:
+        plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
+    except UserError as error:
+        sys.exit(str(error))
+    write_plan(plan, plan_text(plan))
+    print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
+
+
+if __name__ == "__main__":
+    main()

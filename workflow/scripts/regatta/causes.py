@@ -1,0 +1,104 @@
+"""Say why a launch ended: from the error files of its ranks, the exit codes that torchrun printed, and its log."""
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG_TAIL_BYTES = 65_536
+EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
+MAX_CAUSE_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Status, phase and one line of a record that the driver writes."""
+
+    status: str
+    phase: str | None
+    text: str
+
+
+def read_rank_errors(error_dir: Path) -> list[dict]:
+    """Return the error files of the ranks, earliest first. A file that is cut off is left out: its log line remains."""
+    errors = []
+    for path in sorted(error_dir.glob("rank-*.json")):
+        try:
+            errors.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:
+            continue
+    return sorted(errors, key=lambda error: error["time_ns"])
+
+
+def read_log_tail(log: Path) -> str:
+    """Return the last 64 KiB of a launch's log, or an empty text if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def rank_exit_codes(log: str) -> dict[int, int]:
+    """Return exit codes by rank as torchrun's failure summary prints them (torch 2.12, errors/__init__.py)."""
+    found = re.findall(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(-?\d+)", log)
+    return {int(rank): int(code) for rank, code in found}
+
+
+def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
+    """Return why a launch died by itself.
+
+    errors: of its ranks, earliest first; one rank's end makes the others fail with connection errors, so a rank that a
+    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed for memory meanwhile.
+    """
+    codes = rank_exit_codes(log)
+    killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    if killed:
+        rank, number = min(killed.items())
+        if number == signal.SIGKILL and num_oom_kills:
+            return Cause("out_of_memory", "measure", f"rank {rank} was killed by the kernel: out of memory")
+        return Cause("failed", "measure", f"rank {rank} was killed by {signal_name(number)}")
+    if errors:
+        first = errors[0]
+        cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
+        return Cause(first["status"], first["phase"], cause)
+    how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+    return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last_line(log)}"))
+
+
+def store_write_error(log: str) -> str | None:
+    """Return what rank 0 printed when it could not write the store, or None if that is not why the launch ended."""
+    if EXIT_STORE_UNWRITABLE not in rank_exit_codes(log).values():
+        return None
+    found = re.search(r"^regatta: (cannot write .*)$", log, re.MULTILINE)
+    return found[1] if found else "rank 0 cannot write the launch file."
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_line(log: str) -> str:
+    """Return the last line of a log that says something: no rules, no empty lines."""
+    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line)]
+    errors = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines or ["(empty)"])[-1]
+
+
+def one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_CAUSE_CHARACTERS else text[: MAX_CAUSE_CHARACTERS - 3] + "..."
+
+
+def kernel_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory since boot, 0 where it does not say."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

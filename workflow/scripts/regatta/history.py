@@ -1,0 +1,96 @@
+"""What the store already holds: for each cell and repeat the latest record's status and cost.
+
+Manifests of finished batches are read instead of their launch files, which hold every sample; other launch files are read whole.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from regatta.store import LaunchFile, read_launch_file
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The latest record of one cell in one repeat."""
+
+    status: str
+    cause: str | None
+    launch: str
+    elapsed_s: float | None
+
+
+@dataclass
+class History:
+    """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells."""
+
+    slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
+    launch_overheads_s: list[float] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def cell_seconds(self) -> dict[str, float]:
+        """Return for each cell the median seconds of its records, as far as they have any."""
+        seconds: dict[str, list[float]] = {}
+        for (cell, _), slot in self.slots.items():
+            if slot.elapsed_s is not None:
+                seconds.setdefault(cell, []).append(slot.elapsed_s)
+        return {cell: statistics.median(values) for cell, values in seconds.items()}
+
+
+def summarise(launch_file: LaunchFile) -> dict | None:
+    """Return the entry of a launch in its batch's manifest, or None if the file has no header."""
+    header = launch_file.header
+    if header is None:
+        return None
+    records = [
+        {
+            "cell": line["cell"],
+            "status": line["status"],
+            "cause": line.get("cause"),
+            "elapsed_s": None if line.get("elapsed_ns") is None else line["elapsed_ns"] / 1e9,
+        }
+        for _, line in launch_file.lines
+        if line["kind"] == "record" and "cell" in line and "status" in line
+    ]
+    complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
+    overhead = None
+    if complete and complete[0].get("elapsed_ns") is not None:
+        overhead = complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records)
+    return {
+        "launch": launch_file.launch,
+        "repeat": header["repeat"],
+        "stack": header["stack"],
+        "time_utc": header["time_utc"],
+        "overhead_s": overhead,
+        "records": records,
+    }
+
+
+def read_history(results: Path) -> History:
+    """Read what a results folder holds. A launch whose file was taken away by hand counts as not there."""
+    history = History()
+    launches = results / "launches"
+    present = {path.stem for path in launches.glob("*.jsonl")}
+    entries, listed = [], set()
+    for manifest in sorted((results / "batches").glob("*/manifest.json")):
+        try:
+            found = json.loads(manifest.read_text(encoding="utf-8"))["launches"]
+        except (ValueError, KeyError) as error:
+            history.problems.append(f"{manifest}: cannot be read ({error}); its launch files are read instead")
+            continue
+        entries += [entry for entry in found if entry["launch"] in present]
+        listed |= {entry["launch"] for entry in found}
+    for name in sorted(present - listed):
+        launch_file = read_launch_file(launches / f"{name}.jsonl")
+        history.problems += launch_file.problems
+        entry = summarise(launch_file)
+        if entry is not None:
+            entries.append(entry)
+    for entry in sorted(entries, key=lambda e: (e["time_utc"], e["launch"])):
+        for record in entry["records"]:
+            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"])
+            history.slots[record["cell"], entry["repeat"]] = slot
+        if entry["overhead_s"] is not None:
+            history.launch_overheads_s.append(entry["overhead_s"])
+    return history

@@ -1,0 +1,22 @@
+"""Locks that the kernel frees when their holder dies, so that a kill -9 never leaves one behind."""
+
+import fcntl
+from pathlib import Path
+from typing import TextIO
+
+from regatta.errors import UserError
+
+
+def hold(path: Path, taken: str) -> TextIO:
+    """Lock a file and return it; the lock lasts until the file is closed or the process ends.
+
+    taken: the message of the UserError that is raised if another process holds the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(taken) from None
+    return file

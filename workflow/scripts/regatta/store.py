@@ -1,0 +1,119 @@
+"""The store: the launch files of a results folder, append-only, one JSON object a line.
+
+A launch file begins with a `launch` line (its environment); each cell then has a `start` and a `record` line; the last
+line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class LaunchFile:
+    """What one launch file holds. `lines` keeps the 1-based line number, by which the report points at a record."""
+
+    path: Path
+    header: dict | None = None
+    lines: list[tuple[int, dict]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def launch(self) -> str:
+        return self.path.stem
+
+    def is_complete(self) -> bool:
+        return any(line["kind"] == "complete" for _, line in self.lines)
+
+
+def parse_line(text: bytes) -> dict:
+    """Return one line of a launch file. Raises ValueError if it is no JSON object with a `kind`."""
+    line = json.loads(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+        raise ValueError("not an object with a kind")
+    return line
+
+
+def read_launch_file(path: Path) -> LaunchFile:
+    """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
+    launch_file = LaunchFile(path)
+    for number, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = parse_line(text)
+        except ValueError:
+            launch_file.problems.append(
+                f"{path.name}: line {number} is torn or corrupt ({len(text)} bytes); it was skipped"
+            )
+            continue
+        if line["kind"] == "launch" and launch_file.header is None:
+            launch_file.header = line
+        launch_file.lines.append((number, line))
+    if launch_file.header is None and launch_file.lines:
+        launch_file.problems.append(f"{path.name}: no readable launch line, so its records cannot be placed")
+    return launch_file
+
+
+def read_store(launches_dir: Path) -> list[LaunchFile]:
+    """Read all launch files of a results folder, sorted by name. A folder that does not exist is an empty store."""
+    return [read_launch_file(path) for path in sorted(launches_dir.glob("*.jsonl"))]
+
+
+def records(launch_files: Iterable[LaunchFile]) -> Iterator[tuple[LaunchFile, int, dict]]:
+    """Yield each record with its launch file and line number, in the order of files and lines."""
+    for launch_file in launch_files:
+        if launch_file.header is None:
+            continue
+        for number, line in launch_file.lines:
+            if line["kind"] == "record":
+                yield launch_file, number, line
+
+
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def append_line(path: Path, line: dict) -> None:
+    """Append one line to a launch file, flushed to the disk. If the file ends in a torn line, that line is closed first.
+
+    Raises OSError (a full disk above all) after taking back the part that was written, so that the store stays readable.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        is_torn = False
+        if size > 0:
+            file.seek(size - 1)
+            is_torn = file.read(1) != b"\n"
+        text = (b"\n" if is_torn else b"") + json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = file.write(text)
+            if written != len(text):
+                raise OSError(28, "No space left on device", str(path))
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), size)
+            raise
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file atomically: a reader sees the old file or the whole new one."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
