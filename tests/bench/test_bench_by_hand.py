@@ -1,0 +1,146 @@
+"""The programs by hand: what they print, what they append, how they refuse."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+from bench_cells import BENCH, clean_environment, train_step_cell
+
+pytestmark = pytest.mark.torch
+
+SHORT = [
+    "--target-precision",
+    "0.2",
+    "--min-seconds",
+    "0.02",
+    "--max-seconds",
+    "0.1",
+    "--min-samples",
+    "6",
+    "--max-warmup-seconds",
+    "0.1",
+]
+
+
+def run_alone(program: str, *arguments: str) -> subprocess.CompletedProcess:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(BENCH / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=clean_environment())
+
+
+def as_options(spec: dict) -> list[str]:
+    """Write a cell as the driver's command line does: --kebab-case options with JSON scalars, null left out."""
+    values = {"device": spec["device"], "backend": spec["backend"], **spec["parameters"], **spec["sampling"]}
+    options = []
+    for key, value in values.items():
+        if value is not None:
+            options += ["--" + key.replace("_", "-"), value if isinstance(value, str) else json.dumps(value)]
+    return options
+
+
+def test_command_of_a_cell_gives_the_same_parameters_and_sampling(torchrun, tmp_path):
+    spec = train_step_cell()["spec"]
+    done = torchrun(2, BENCH / "train_step.py", *as_options(spec), "--json", tmp_path / "record.jsonl")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "record.jsonl").read_text())
+    assert record["status"] == "ok"
+    for key in ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling"):
+        assert json.dumps(record["spec"][key]) == json.dumps(spec[key]), key
+    assert record["command"].startswith("torchrun --nproc-per-node=2 ")
+    assert shlex.split(record["command"])[2].endswith("train_step.py")
+
+
+def test_training_table_shows_throughput_and_checks(torchrun):
+    options = [
+        "--model",
+        "mobilenet_v3_small",
+        "--image-size",
+        "32",
+        "--batch-size",
+        "2",
+        "--strategy",
+        "ddp",
+        "--bucket-cap-mb",
+        "1",
+    ]
+    done = torchrun(2, BENCH / "train_step.py", *options, "--gradient-as-bucket-view", "true", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "strategy ddp, bucket_cap_mb 1, gradient_as_bucket_view True" in done.stdout
+    for row in ("median", "pipelined step", "throughput", "parameters", "loss_is_finite", "weights_agree"):
+        assert f"\n  {row} " in done.stdout
+    assert done.stdout.count("# train_step version 1") == 1
+
+
+def test_collective_table_shows_bandwidths(torchrun):
+    done = torchrun(2, BENCH / "collective.py", "--message-bytes", "65536", "--dtype", "bf16", *SHORT)
+    assert done.returncode == 0, done.stderr
+    for row in ("median", "algbw", "busbw", "result_is_exact  yes"):
+        assert f"\n  {row}" in done.stdout
+
+
+@pytest.mark.parametrize("num_ranks", [3])
+def test_sum_is_exact_for_a_number_of_ranks_that_is_no_power_of_two(torchrun, num_ranks):
+    done = torchrun(num_ranks, BENCH / "collective.py", "--message-bytes", "1002", "--dtype", "bf16", *SHORT)
+    assert "result_is_exact  yes" in done.stdout, done.stderr
+
+
+def test_one_process_needs_no_launcher(tmp_path):
+    path = tmp_path / "record.jsonl"
+    options = ["--model", "squeezenet1_1", "--image-size", "32", "--batch-size", "2", "--dtype", "bf16"]
+    done = run_alone("train_step.py", *options, *SHORT, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    assert (record["spec"]["nodes"], record["spec"]["gpus_per_node"]) == (1, 1)
+    assert record["spec"]["parameters"]["bucket_cap_mb"] is None
+    assert record["command"].startswith("python ")
+    assert "1 rank on" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "image_size"), [("inception_v3", "299"), ("googlenet", "32")])
+def test_models_with_auxiliary_outputs_are_trained(model, image_size):
+    done = run_alone("train_step.py", "--model", model, "--image-size", image_size, "--batch-size", "2", *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert "loss_is_finite  yes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "message"),
+    [
+        ("train_step.py", "--batch-size x", "argument --batch-size: invalid int value: 'x'"),
+        ("train_step.py", "--batch-size 0", "batch_size = 0: at least 1 is needed."),
+        ("train_step.py", "--model resnet19", "is not a classifier of torchvision. The nearest name is 'resnet1"),
+        ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Leave it out."),
+        ("train_step.py", "--max-seconds 0", "--max-seconds = 0.0: a number above 0 is needed"),
+        ("train_step.py", "--device cuda", "no GPU"),
+        ("collective.py", "", "operation all_reduce needs 2 ranks or more; there is 1"),
+        ("collective.py", "--message-bytes 4097", "message_bytes = 4097 is not a positive multiple of 4"),
+        ("collective.py", "--operation gather", "invalid choice: 'gather'"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(program, arguments, message):
+    if "cuda" in arguments and pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = run_alone(program, *arguments.split())
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith(f"{program}: error: ")
+    assert message in last_line
+
+
+def test_only_one_rank_says_what_is_wrong(torchrun):
+    done = torchrun(2, BENCH / "train_step.py", "--strategy", "none")
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("train_step.py: error:")]
+    assert said == ["train_step.py: error: strategy none trains on 1 rank, but there are 2. Use ddp."]
+
+
+@pytest.mark.parametrize("program", ["train_step.py", "collective.py"])
+def test_help_has_a_torchrun_and_an_srun_line(program):
+    done = run_alone(program, "--help")
+    assert done.returncode == 0
+    assert done.stdout.count("  torchrun --nproc-per-node=2 workflow/scripts/bench/") == 1
+    assert done.stdout.count("  srun --nodes=2") == 1

@@ -1,0 +1,296 @@
+"""Launches of two gloo ranks: what the store and the error files hold afterwards."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bench_cells import BENCH, all_reduce_cell, clean_environment, make_cell, train_step_cell
+
+pytestmark = pytest.mark.torch
+
+RUN_LAUNCH = BENCH / "run_launch.py"
+FAULT_LAUNCH = Path(__file__).with_name("fault_launch.py")
+SCHEMA = BENCH.parents[1] / "schemas" / "record.yaml"
+
+
+def fault_cell(fault: str) -> dict:
+    return make_cell("fault", {"fault": fault})
+
+
+def kinds(lines: list[dict]) -> list[str]:
+    return [line["kind"] for line in lines]
+
+
+def records_of(lines: list[dict]) -> list[dict]:
+    return [line for line in lines if line["kind"] == "record"]
+
+
+def check_schema(lines: list[dict]) -> None:
+    """Hold the lines against the schema that the driver uses, where its libraries are installed."""
+    yaml = pytest.importorskip("yaml")
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
+    for line in lines:
+        errors = [error for kind in validator.iter_errors(line) for error in [*kind.context, kind]]
+        assert not errors, (line["kind"], [error.message[:300] for error in errors][:5])
+
+
+def keys_in_contract(kind: str) -> set[str]:
+    """Return the keys of the example of this kind of line in docs/contracts.md."""
+    text = (BENCH.parents[2] / "docs" / "contracts.md").read_text()
+    section = text[text.index("## Record" if kind == "record" else "## Launch file") :]
+    example, _ = json.JSONDecoder().raw_decode(section[section.index(f'{{"kind": "{kind}"') :])
+    return set(example)
+
+
+@pytest.fixture
+def whole_launch(torchrun, write_request, launch_lines):
+    """One launch of three cells, read back."""
+    cells = [train_step_cell(), all_reduce_cell(4096), all_reduce_cell(1 << 20)]
+    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells))
+    assert done.returncode == 0, done.stderr
+    return launch_lines()
+
+
+def test_launch_measures_every_cell_in_its_order(whole_launch):
+    lines = whole_launch
+    assert kinds(lines) == ["launch", *["start", "record"] * 3, "complete"]
+    assert [record["cell"] for record in records_of(lines)] == lines[0]["order"]
+    assert [record["status"] for record in records_of(lines)] == ["ok"] * 3
+    check_schema(lines)
+    assert set(lines[0]) == keys_in_contract("launch")
+    step, small, _ = records_of(lines)
+    assert set(step) == keys_in_contract("record")
+    check_step(step)
+    check_collective(small)
+    check_environment(lines[0]["environment"])
+
+
+def check_step(record: dict) -> None:
+    num_iterations = record["sampling"]["num_iterations"]
+    assert [len(samples) for samples in record["samples_ns"]] == [num_iterations] * 2
+    assert num_iterations >= 6
+    assert record["warmup"]["num_iterations"] >= 3
+    windows = record["windows"]
+    assert windows["steps_per_window"] >= 2
+    assert len(windows["elapsed_ns"]) == 2
+    assert 3 <= len(windows["elapsed_ns"][0]) <= 5
+    assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}
+    assert record["values"]["first_loss"] == pytest.approx(6.9, abs=0.5)  # ln 1000
+    assert record["memory"]["parameter_bytes"] == record["memory"]["gradient_bytes"] == 2_542_856 * 4
+    assert len(record["memory"]["peak_rss_bytes"]) == 2
+    assert 0 < record["setup_ns"] < record["elapsed_ns"]
+
+
+def check_collective(record: dict) -> None:
+    assert record["checks"] == {"result_is_exact": True}
+    assert record["windows"] is None
+    assert record["memory"]["parameter_bytes"] is None
+
+
+def check_environment(environment: dict) -> None:
+    (host,) = environment["hosts"]
+    assert host["ranks"] == [0, 1]
+    assert host["devices"] == ["cpu", "cpu"]
+    assert host["num_cores"] == len(os.sched_getaffinity(0))
+    assert environment["threads_per_rank"] == max(1, host["num_cores"] // 2)
+    assert any(Path(path).name.startswith("libtorch_cpu") for path in environment["libraries"])
+    assert environment["seconds_to_ready"] > 0
+    assert environment["cuda"] is None
+    assert "PATH" not in environment["variables"]
+
+
+def write_launcher(tmp_path: Path, change: str) -> Path:
+    """Write a run_launch of its own that changes something first."""
+    path = tmp_path / "launcher.py"
+    path.write_text(f"import sys\nsys.path.insert(0, {str(BENCH)!r})\n{change}\nimport run_launch\nrun_launch.main()\n")
+    return path
+
+
+def test_training_without_synchronisation_is_found_out(torchrun, write_request, launch_lines, tmp_path):
+    program = write_launcher(tmp_path, "import train_step; train_step.wrap = lambda model, wanted, ranks: model")
+    done = torchrun(2, program, "--request", write_request([train_step_cell()]))
+    assert done.returncode == 0, done.stderr
+    (record,) = records_of(launch_lines())
+    assert record["checks"] == {"loss_is_finite": True, "weights_agree": False}
+    assert (record["status"], record["phase"]) == ("failed", "check")
+
+
+def test_very_many_samples_are_kept_as_maxima_and_quantiles(torchrun, write_request, launch_lines, tmp_path):
+    cell = all_reduce_cell(4)
+    cell["spec"]["sampling"] = cell["spec"]["sampling"] | {
+        "min_seconds": 0,
+        "max_seconds": 60,
+        "min_samples": 33,
+        "max_samples": 33,
+    }
+    program = write_launcher(tmp_path, "import measure; measure.MAX_SAMPLES_IN_RECORD = 65")
+    assert torchrun(2, program, "--request", write_request([cell])).returncode == 0
+    (record,) = records_of(launch_lines())
+    assert record["samples_ns"] is None
+    assert len(record["slowest_rank_samples_ns"]) == 33
+    assert record["sampling"]["stop"] == "max_samples"
+    quantiles = record["rank_quantiles_ns"]
+    assert len(quantiles["ranks"]) == 2
+    assert all(len(rank) == len(quantiles["probabilities"]) == 7 for rank in quantiles["ranks"])
+    assert all(rank == sorted(rank) for rank in quantiles["ranks"])
+    assert max(rank[-1] for rank in quantiles["ranks"]) == max(record["slowest_rank_samples_ns"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase", "status", "cause"),
+    [
+        ("raise in setup", "setup", "failed", "ValueError: this model cannot be built"),
+        ("raise in iteration", "warmup", "failed", "RuntimeError: something broke"),
+        ("out of memory", "warmup", "out_of_memory", "MemoryError: 8 EiB wanted"),
+    ],
+)
+def test_exception_ends_the_launch_with_an_error_file(
+    torchrun, write_request, launch_lines, tmp_path, fault, phase, status, cause
+):
+    cells = [all_reduce_cell(), fault_cell(fault), all_reduce_cell(8192)]
+    done = torchrun(2, FAULT_LAUNCH, "--request", write_request(cells))
+    assert done.returncode != 0
+    assert kinds(launch_lines()) == ["launch", "start", "record", "start"]
+    reports = [json.loads(path.read_text()) for path in (tmp_path / "errors").glob("rank-*.json")]
+    first = min(reports, key=lambda report: report["time_ns"])
+    assert set(first) == {"rank", "host", "cell", "phase", "status", "cause", "traceback", "time_ns"}
+    assert (first["rank"], first["cell"]) == (1, f"fault-{fault}")
+    assert (first["phase"], first["status"], first["cause"]) == (phase, status, cause)
+    assert f"regatta: rank 1 failed in cell fault-{fault}, phase {phase}" in done.stderr
+
+
+@pytest.mark.parametrize(("fault", "has_samples"), [("wrong result", True), ("wrong from the start", False)])
+def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
+    torchrun, write_request, launch_lines, fault, has_samples
+):
+    done = torchrun(2, FAULT_LAUNCH, "--request", write_request([fault_cell(fault), all_reduce_cell()]))
+    assert done.returncode == 0, done.stderr
+    lines = launch_lines()
+    check_schema(lines)
+    failed, after = records_of(lines)
+    assert (failed["status"], failed["phase"], failed["checks"]) == ("failed", "check", {"is_right": False})
+    assert failed["cause"] == "check failed: is_right is false on at least one rank"
+    assert (failed["samples_ns"] is not None) == has_samples
+    assert after["status"] == "ok"
+
+
+def test_unknown_benchmark_and_other_version_are_records(torchrun, write_request, launch_lines):
+    cells = [make_cell("sailing", {"boat": "optimist"}), all_reduce_cell(), all_reduce_cell(8192)]
+    cells[1]["spec"]["version"] = 7
+    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells))
+    assert done.returncode == 0, done.stderr
+    check_schema(launch_lines())
+    unknown, other_version, good = records_of(launch_lines())
+    assert (unknown["status"], unknown["phase"]) == ("failed", "setup")
+    assert unknown["cause"].startswith(
+        "benchmark 'sailing' is unknown to the ranks, which have collective, train_step."
+    )
+    assert other_version["cause"].startswith("benchmark collective: version 1 found, 7 expected.")
+    assert "differs from the driver's" in other_version["cause"]
+    assert good["status"] == "ok"
+
+
+def test_wrong_placement_is_the_record_of_every_cell(torchrun, write_request, launch_lines, tmp_path):
+    cells = [all_reduce_cell(), train_step_cell()]
+    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells, nodes=2, gpus_per_node=1))
+    assert done.returncode == 0, done.stderr
+    lines = launch_lines()
+    check_schema(lines)
+    assert kinds(lines) == ["launch", *["start", "record"] * 2, "complete"]
+    for record in records_of(lines):
+        assert (record["status"], record["phase"]) == ("placement", "placement")
+        assert "1 hosts found, 2 expected" in record["cause"]
+        assert record["samples_ns"] is None
+    assert not (tmp_path / "errors").exists()
+
+
+def test_fewer_ranks_than_asked_are_a_placement_record(torchrun, write_request, launch_lines):
+    assert torchrun(1, RUN_LAUNCH, "--request", write_request([all_reduce_cell()])).returncode == 0
+    (record,) = records_of(launch_lines())
+    assert record["cause"].startswith("world size 1 found, 2 expected (1 nodes x 2 ranks); 1 ranks found on host")
+
+
+def test_ranks_on_two_hosts_are_accepted(torchrun, write_request, launch_lines):
+    request = write_request([all_reduce_cell()], nodes=2, gpus_per_node=1)
+    done = torchrun(2, FAULT_LAUNCH, "--request", request, FAKE_HOSTS="n1,n2")
+    assert done.returncode == 0, done.stderr
+    lines = launch_lines()
+    assert [host["host"] for host in lines[0]["environment"]["hosts"]] == ["n1", "n2"]
+    assert records_of(lines)[0]["status"] == "ok"
+
+
+def test_number_of_threads_can_be_fixed(torchrun, write_request, launch_lines):
+    request = write_request([all_reduce_cell()])
+    assert torchrun(2, RUN_LAUNCH, "--request", request, REGATTA_THREADS_PER_RANK="3").returncode == 0
+    assert launch_lines()[0]["environment"]["threads_per_rank"] == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_full_disk_ends_the_launch_with_one_line_and_code_74(torchrun, write_request):
+    done = torchrun(2, RUN_LAUNCH, "--request", write_request([all_reduce_cell()], store_file="/dev/full"))
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("regatta:")]
+    assert "regatta: cannot write the launch file /dev/full: [Errno 28] No space left on device." in said[0]
+    assert "exitcode  : 74" in done.stderr
+
+
+def start_as_srun_does(request: Path, port: int) -> list[subprocess.Popen]:
+    """Start two ranks as tasks of srun: rank 0 hosts the store."""
+    environment = clean_environment() | {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [sys.executable, str(FAULT_LAUNCH), "--request", str(request)],
+            env=environment | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+
+
+def test_ranks_find_each_other_under_srun(write_request, launch_lines, free_port):
+    pytest.importorskip("torch")
+    ranks = start_as_srun_does(write_request([all_reduce_cell(), train_step_cell()]), free_port)
+    stderrs = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], stderrs
+    assert kinds(launch_lines()) == ["launch", *["start", "record"] * 2, "complete"]
+
+
+def test_hung_rank_shows_its_stacks_on_sigusr1(write_request, launch_lines, free_port, tmp_path):
+    pytest.importorskip("torch")
+    ranks = start_as_srun_does(write_request([fault_cell("hang")]), free_port)
+    try:
+        deadline = time.monotonic() + 60
+        store = tmp_path / "launch.jsonl"
+        while time.monotonic() < deadline and not (store.exists() and '"start"' in store.read_text()):
+            time.sleep(0.1)
+        time.sleep(1.0)  # the start line comes before the process group and the first iteration
+        ranks[1].send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        assert ranks[1].poll() is None
+    finally:
+        for rank in ranks:
+            rank.kill()
+    stderr = ranks[1].communicate(timeout=30)[1]
+    ranks[0].communicate(timeout=30)
+    assert "fault_launch.py" in stderr
+    assert "in iterate" in stderr
+
+
+def test_missing_rank_is_named(write_request, launch_lines, free_port):
+    pytest.importorskip("torch")
+    request = write_request([all_reduce_cell()], start_timeout_seconds=5)
+    first, second = start_as_srun_does(request, free_port)
+    second.kill()
+    first.communicate(timeout=60)
+    second.communicate(timeout=60)
+    assert first.returncode == 0
+    (record,) = records_of(launch_lines())
+    assert record["status"] == "placement"
+    assert "1 of 2 ranks answered within 5 s; missing: rank 1" in record["cause"]

@@ -1,0 +1,124 @@
+"""What the placement proof finds, and who a rank believes to be."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+import environment
+import peers
+import placement
+from placement import Place, find_problems
+
+pytestmark = pytest.mark.torch
+
+
+def place(rank: int, host: str = "n1", device: str = "cpu", problem: str | None = None) -> Place:
+    return Place(rank, rank, host, None if problem else device, problem, [0, 1], None, None, None)
+
+
+def test_ranks_as_asked_have_no_problem():
+    assert find_problems([place(0), place(1)], 2, nodes=1, gpus_per_node=2, timeout_seconds=5) == []
+    on_gpus = [place(0, "n1", "GPU-a"), place(1, "n1", "GPU-b"), place(2, "n2", "GPU-a"), place(3, "n2", "GPU-b")]
+    assert find_problems(on_gpus, 4, nodes=2, gpus_per_node=2, timeout_seconds=5) == []
+
+
+def test_fewer_ranks_than_asked_are_found():
+    assert find_problems([place(0)], 1, nodes=1, gpus_per_node=2, timeout_seconds=5) == [
+        "world size 1 found, 2 expected (1 nodes x 2 ranks)",
+        "1 ranks found on host n1, 2 expected",
+    ]
+
+
+def test_ranks_that_did_not_come_are_named():
+    problems = find_problems([place(0), place(2)], 4, nodes=1, gpus_per_node=4, timeout_seconds=5)
+    assert problems[0] == "2 of 4 ranks answered within 5 s; missing: rank 1, 3"
+
+
+def test_all_ranks_on_one_host_are_found():
+    problems = find_problems([place(0), place(1)], 2, nodes=2, gpus_per_node=1, timeout_seconds=5)
+    assert problems == ["1 hosts found, 2 expected (n1)", "2 ranks found on host n1, 1 expected"]
+
+
+def test_uneven_hosts_are_found():
+    places = [place(0, "n1"), place(1, "n1"), place(2, "n1"), place(3, "n2")]
+    problems = find_problems(places, 4, nodes=2, gpus_per_node=2, timeout_seconds=5)
+    assert problems == ["3 ranks found on host n1, 2 expected", "1 ranks found on host n2, 2 expected"]
+
+
+def test_two_ranks_on_one_gpu_are_found_but_not_on_two_hosts():
+    problems = find_problems([place(0, "n1", "GPU-a"), place(1, "n1", "GPU-a")], 2, 1, 2, 5)
+    assert problems == ["ranks 0 and 1 on host n1 share device GPU-a"]
+    assert placement.device_problems([place(0, "n1", "cuda:0"), place(1, "n2", "cuda:0")]) == []
+
+
+def test_a_rank_without_a_device_says_why():
+    problems = find_problems([place(0, problem="device cuda, but this rank sees no GPU")], 1, 1, 1, 5)
+    assert problems == ["rank 0 on host n1: device cuda, but this rank sees no GPU"]
+
+
+def test_position_comes_from_torchrun_then_srun_then_alone():
+    slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
+    assert peers.position_from_environment({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"} | slurm) == (3, 4, 1)
+    assert peers.position_from_environment(slurm) == (5, 8, 1)
+    assert peers.position_from_environment({"SLURM_NTASKS": "8"}) == (0, 1, 0)  # in sbatch, not under srun
+    assert peers.position_from_environment({}) == (0, 1, 0)
+
+
+def test_half_an_environment_is_an_error():
+    with pytest.raises(ValueError, match="RANK is set, but not WORLD_SIZE, LOCAL_RANK"):
+        peers.position_from_environment({"RANK": "0"})
+    with pytest.raises(ValueError, match="whole number"):
+        peers.position_from_environment({"RANK": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+
+
+def test_more_ranks_without_an_address_are_an_error(monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ValueError, match="export the first node's name"):
+        peers.connect_store(0, 2, 1.0, "test")
+
+
+def test_an_unknown_device_is_an_error():
+    with pytest.raises(ValueError, match="cpu or cuda is expected"):
+        peers.choose_device("tpu", 0)
+
+
+def test_only_allowed_variables_are_recorded():
+    variables = {"NCCL_DEBUG": "WARN", "FI_PROVIDER": "cxi", "HOME": "/root", "MY_TOKEN": "x", "SLURM_JOB_ID": "7"}
+    assert environment.allowed_variables(variables) == {
+        "FI_PROVIDER": "cxi",
+        "NCCL_DEBUG": "WARN",
+        "SLURM_JOB_ID": "7",
+    }
+
+
+def test_libraries_that_matter_are_picked_from_the_maps():
+    maps = """\
+7f00-7f01 r-xp 00000000 fe:00 1   /opt/a b/libtorch_cpu.so
+7f01-7f02 r--p 00001000 fe:00 1   /opt/a b/libtorch_cpu.so
+7f02-7f03 r-xp 00000000 fe:00 2   /usr/lib/libnccl-net-ofi.so.0
+7f03-7f04 r-xp 00000000 fe:00 3   /opt/cray/libfabric.so.1.18.2 (deleted)
+7f04-7f05 r-xp 00000000 fe:00 4   /usr/lib/libc.so.6
+7f05-7f06 rw-p 00000000 00:00 0
+7f06-7f07 r-xp 00000000 fe:00 5   /usr/lib/libmpi_gnu_123.so.12
+7f07-7f08 r-xp 00000000 fe:00 6   /x/libgomp-a34b3233.so.1.0.0
+"""
+    assert environment.libraries_in_maps(maps) == [
+        "/opt/a b/libtorch_cpu.so",
+        "/opt/cray/libfabric.so.1.18.2 (deleted)",
+        "/usr/lib/libmpi_gnu_123.so.12",
+        "/usr/lib/libnccl-net-ofi.so.0",
+        "/x/libgomp-a34b3233.so.1.0.0",
+    ]
+
+
+def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
+    hosts = environment.hosts([place(0, "b"), place(1, "a"), place(2, "b")])
+    assert [(host["host"], host["ranks"], host["num_cores"]) for host in hosts] == [("b", [0, 2], 2), ("a", [1], 2)]
+
+
+def test_a_rank_that_comes_too_late_still_hears_the_verdict():
+    store = torch.distributed.HashStore()
+    placement.announce(["rank 1 is missing"], [place(0)], 2, store)
+    assert placement.hear(1, store).problems == placement.hear(0, store).problems == ["rank 1 is missing"]

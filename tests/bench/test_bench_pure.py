@@ -1,0 +1,161 @@
+"""Failures, launch file, threads, table: what needs no torch."""
+
+import errno
+import json
+import os
+
+import pytest
+
+import failures
+import launch_file
+import process
+import records
+from by_hand_table import duration, render
+
+
+class OutOfMemoryError(RuntimeError):
+    """Bears the name of torch's own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
+        (MemoryError(), "out_of_memory"),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+            "out_of_memory",
+        ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out_of_memory"),
+        (OSError(errno.ENOENT, "No such file"), "failed"),
+        (RuntimeError("Connection closed by peer"), "failed"),
+        (ValueError("not enough memory of the past"), "failed"),
+    ],
+)
+def test_exceptions_are_out_of_memory_or_failed(error, status):
+    assert failures.classify(error) == status
+
+
+def test_cause_is_one_line_and_not_too_long():
+    assert failures.cause_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert failures.cause_of(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert len(failures.cause_of(ValueError("x" * 2000))) == failures.MAX_CAUSE_CHARACTERS
+
+
+def test_error_file_names_rank_cell_phase_and_cause(tmp_path):
+    try:
+        raise ValueError("batch_size = 0")
+    except ValueError as error:
+        path = failures.write_error_file(tmp_path / "new", 3, failures.Progress("cell", "setup"), error)
+    report = json.loads(path.read_text())
+    assert path.name == "rank-3.json"
+    assert set(report) == {"rank", "host", "cell", "phase", "status", "cause", "traceback", "time_ns"}
+    assert (report["rank"], report["cell"], report["phase"]) == (3, "cell", "setup")
+    assert (report["status"], report["cause"]) == ("failed", "ValueError: batch_size = 0")
+    assert "Traceback" in report["traceback"]
+    assert [child.name for child in path.parent.iterdir()] == ["rank-3.json"]
+
+
+def test_each_line_is_one_write(tmp_path, monkeypatch):
+    path = tmp_path / "launch.jsonl"
+    written = []
+    monkeypatch.setattr(os, "write", lambda descriptor, text: written.append(text) or len(text))
+    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "start", "cell": "a"})
+    assert written == [b'{"kind":"start","cell":"a"}\n']
+
+
+def test_lines_are_appended_to_what_is_there(tmp_path):
+    path = tmp_path / "launch.jsonl"
+    path.write_text('{"kind":"launch"}\n')
+    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "complete"})
+    assert path.read_text() == '{"kind":"launch"}\n{"kind":"complete"}\n'
+
+
+def test_a_number_that_json_cannot_hold_is_refused(tmp_path):
+    path = tmp_path / "launch.jsonl"
+    with pytest.raises(ValueError, match="Out of range float"):
+        launch_file.append_line(launch_file.open_launch_file(path), path, {"loss": float("nan")})
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "on_host", "threads"),
+    [
+        ([0, 1], [[0, 1], [0, 1]], 1),  # torchrun: shared by two
+        ([0, 1], [[0, 1]], 2),
+        ([0, 1], [[0, 1], [2, 3]], 2),  # srun --cpu-bind: each its own
+        ([0], [[0]] * 4, 1),  # never 0
+        (list(range(15)), [list(range(15))] * 4, 3),
+    ],
+)
+def test_threads_are_this_ranks_share_of_its_cores(own, on_host, threads):
+    assert process.threads_per_rank(own, on_host) == threads
+
+
+def test_peak_rss_can_be_counted_anew():
+    if not process.reset_peak_rss():
+        pytest.skip("the kernel does not let us")
+    block = bytearray(64 << 20)
+    with_block = process.peak_rss_bytes()
+    del block
+    process.release_memory()
+    process.reset_peak_rss()
+    assert process.peak_rss_bytes() < with_block - (32 << 20)
+
+
+def test_start_of_process_is_in_the_past():
+    assert process.seconds_since_start() > 0
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(950, "950 ns"), (1234, "1.234 us"), (98_765, "98.77 us"), (123_456_789, "123.5 ms"), (2.5e9, "2.500 s")],
+)
+def test_durations_have_four_digits(nanoseconds, text):
+    assert duration(nanoseconds) == text
+
+
+def make_record(num_samples: int) -> dict:
+    parameters = {"operation": "all_reduce", "message_bytes": 8_000_000, "dtype": "fp32"}
+    spec = {"benchmark": "collective", "version": 1, "device": "cpu", "backend": "gloo", "parameters": parameters}
+    measured = {
+        "warmup": {"num_iterations": 10, "elapsed_ns": 10**8, "first_iteration_ns": 2 * 10**7, "stop": "steady"},
+        "sampling": {"num_iterations": num_samples, "elapsed_ns": 10**9, "stop": "precision", "half_width_ratio": 0.01},
+        "samples_ns": [[3_000_000] * num_samples, [4_000_000] * num_samples, [1_000_000] * num_samples],
+        "checks": {"result_is_exact": True},
+        "values": {},
+        "memory": {
+            "parameter_bytes": None,
+            "gradient_bytes": None,
+            "peak_rss_bytes": [1 << 20, 3 << 20, 2 << 20],
+            "peak_allocated_bytes": None,
+            "peak_reserved_bytes": None,
+        },
+    }
+    cell = {"id": None, "spec": spec, "command": "torchrun ..."}
+    return records.build_record(cell, None, "ok", None, None, measured)
+
+
+class Host:
+    host = "n1"
+
+
+def test_table_counts_the_slowest_rank_and_the_bus():
+    text = render(make_record(30), [Host()] * 3, 1)
+    assert "median           4.000 ms" in text
+    assert "algbw            2 GB/s" in text  # 8 MB in 4 ms
+    assert "busbw            2.667 GB/s  (algbw x 1.333)" in text  # 2 (3 - 1) / 3
+    assert "3.0 MiB on the largest rank" in text
+
+
+def test_table_shows_a_percentile_only_where_the_sample_carries_it():
+    assert "p90" not in render(make_record(28), [Host()] * 3, 1)
+    with_p90 = render(make_record(29), [Host()] * 3, 1)
+    assert "p90" in with_p90
+    assert "p95" not in with_p90
+    assert "p99" in render(make_record(299), [Host()] * 3, 1)
+
+
+def test_unmeasured_record_is_null_and_not_zero():
+    record = records.build_record({"id": "a", "spec": {}, "command": "x"}, 0, "placement", "placement", "why", {})
+    assert all(record[name] is None for name in records.MEASURED_FIELDS)

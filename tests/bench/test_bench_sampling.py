@@ -1,0 +1,132 @@
+"""The rules of warm-up and sampling, against numbers worked out by hand. No torch needed."""
+
+import pytest
+
+import sampling
+from sampling import NS_PER_S, SamplingPlan
+
+PLAN = SamplingPlan(
+    target_precision=0.01, min_seconds=1.0, max_seconds=2.0, min_samples=10, max_samples=1000, max_warmup_seconds=1.0
+)
+MS = 1_000_000
+
+
+def test_median_of_an_even_number_is_the_mean_of_the_middle_two():
+    assert sampling.median_of_sorted([1, 2, 3, 10]) == 2.5
+    assert sampling.median_of_sorted([7]) == 7
+    with pytest.raises(ValueError, match="no median"):
+        sampling.median_of_sorted([])
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "ranks"),
+    [
+        (5, None),
+        (6, (1, 6)),  # 0.6 and 6.4 before rounding: cut to the sample
+        (8, (1, 8)),  # (8 - 5.54) / 2 = 1.2; 1 + (8 + 5.54) / 2 = 7.8
+        (10, (1, 10)),  # 1.9; 9.1
+        (25, (7, 19)),  # 1.96 * 5 = 9.8: 7.6; 18.4
+        (100, (40, 61)),  # 19.6: 40.2; 60.8
+        (10000, (4902, 5099)),  # 196: 4902; 5099
+    ],
+)
+def test_ranks_of_the_interval_follow_hoefler_and_belli(num_samples, ranks):
+    assert sampling.median_interval_ranks(num_samples) == ranks
+
+
+def test_half_width_is_a_ratio_of_the_median():
+    ordered = list(range(101, 126))  # 25 values, median 113, ranks 7 and 19: 107 and 119
+    assert sampling.half_width_ratio(ordered) == pytest.approx(6 / 113)
+    assert sampling.half_width_ratio([5] * 5) is None
+    assert sampling.half_width_ratio([0] * 6) is None
+
+
+def test_first_warmup_iteration_stands_alone():
+    assert sampling.next_warmup_block([], 0, PLAN) == (1, None)
+    assert sampling.next_warmup_block([10 * MS], 10 * MS, PLAN) == (4, None)
+
+
+def test_warmup_is_steady_when_times_no_longer_fall():
+    falling = [100 * MS] * 5 + [90 * MS] * 5  # 90 % of the block before
+    assert sampling.next_warmup_block(falling, 950 * MS, PLAN)[1] is None
+    assert sampling.next_warmup_block([100 * MS] * 5 + [96 * MS] * 5, 900 * MS, PLAN) == (0, "steady")
+    assert sampling.next_warmup_block([50 * MS] * 5 + [90 * MS] * 5, 900 * MS, PLAN) == (0, "steady")
+
+
+def test_one_block_is_not_enough_to_be_steady():
+    assert sampling.next_warmup_block([MS] * 5, 5 * MS, PLAN) == (5, None)
+
+
+def test_warmup_ends_with_its_time_but_not_before_three_iterations():
+    long = 5 * NS_PER_S
+    assert sampling.next_warmup_block([long], long, PLAN) == (2, None)
+    assert sampling.next_warmup_block([long] * 2, 2 * long, PLAN) == (1, None)
+    assert sampling.next_warmup_block([long] * 3, 3 * long, PLAN) == (0, "max_seconds")
+
+
+def test_warmup_block_does_not_run_past_its_time():
+    assert sampling.next_warmup_block([300 * MS] * 3, 700 * MS, PLAN) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("ordered", "elapsed_s", "reason"),
+    [
+        ([MS] * 9, 5.0, None),  # too few
+        ([MS] * 10, 0.9, None),  # too early
+        ([MS] * 10, 1.0, "precision"),
+        ([MS] * 5 + [2 * MS] * 5, 1.9, None),
+        ([MS] * 5 + [2 * MS] * 5, 2.0, "max_seconds"),
+        ([MS] * 1000, 0.9, None),  # min_seconds holds back max_samples too
+        ([MS] * 1000, 1.0, "max_samples"),
+    ],
+)
+def test_sampling_stops_for_one_of_three_reasons(ordered, elapsed_s, reason):
+    assert sampling.stop_reason(ordered, int(elapsed_s * NS_PER_S), PLAN) == reason
+
+
+def test_sampling_block_lasts_about_50_ms_or_5_percent():
+    assert sampling.next_sampling_block([], 0, PLAN, 10 * MS) == (5, None)
+    patient = SamplingPlan(0.001, 100.0, 100.0, 10, 100_000, 1.0)
+    assert sampling.next_sampling_block([10 * MS], 20 * NS_PER_S, patient, 1) == (100, None)
+
+
+def test_sampling_block_is_one_iteration_where_that_takes_long():
+    assert sampling.next_sampling_block([], 0, PLAN, 3 * NS_PER_S) == (1, None)
+
+
+def test_sampling_block_does_not_run_past_max_seconds_or_max_samples():
+    assert sampling.next_sampling_block([10 * MS], int(1.98 * NS_PER_S), PLAN, 1) == (2, None)
+    wide = sorted([MS] * 500 + [2 * MS] * 495)
+    assert sampling.next_sampling_block(wide, int(1.2 * NS_PER_S), PLAN, 1) == (5, None)
+    assert sampling.next_sampling_block(wide, int(0.9 * NS_PER_S), PLAN, 1) == (50, None)  # not before min_seconds
+
+
+def test_sampling_whose_decisions_are_followed_ends_at_max_seconds():
+    """A clock that only iterations move: 40 ms and 60 ms in turn, never precise."""
+    samples, elapsed, stop = [], 0, None
+    while stop is None:
+        size, stop = sampling.next_sampling_block(sorted(samples), elapsed, PLAN, 50 * MS)
+        for _ in range(size):
+            samples.append((40 if len(samples) % 2 else 60) * MS)
+            elapsed += samples[-1]
+    assert stop == "max_seconds"
+    assert 2.0 * NS_PER_S <= elapsed <= 2.0 * NS_PER_S + 60 * MS
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "elapsed_s", "windows"),
+    [
+        (10, 1.0, (5, 10)),  # 0.5 s: 50 steps
+        (40, 1.5, (5, 2)),  # 12 steps
+        (100, 1.5, (3, 2)),  # 5 steps: fewer windows, not shorter ones
+        (1000, 10.0, (3, 2)),  # 3 s hold 3 steps, but six are the least
+        (10, 100.0, (5, 600)),  # 30 s
+    ],
+)
+def test_windows_take_about_half_a_second_or_30_percent(median_ms, elapsed_s, windows):
+    assert sampling.plan_windows(median_ms * MS, int(elapsed_s * NS_PER_S)) == windows
+
+
+def test_quantiles_are_values_that_were_measured():
+    assert sampling.quantiles([10, 20, 30, 40], [0, 0.25, 0.5, 0.75, 1]) == [10, 10, 20, 30, 40]
+    assert sampling.quantiles([10], [0, 0.5, 1]) == [10, 10, 10]

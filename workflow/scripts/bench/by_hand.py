@@ -1,0 +1,147 @@
+"""A benchmark by hand: its command line, one cell measured, a table for people, and the record if asked for.
+
+What it measures is exactly what a launch measures (`measure.measure_cell`); only the reading of parameters differs.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+import by_hand_table
+import measure
+import peers
+import placement
+from failures import Progress
+from launch_file import append_line, open_launch_file
+from records import build_record
+
+START_TIMEOUT_SECONDS = 120
+
+# Keys of the cell's `sampling` with type, default and unit, in the order of docs/contracts.md.
+SAMPLING_OPTIONS = (
+    ("target_precision", float, 0.01, "ratio: stop when half the 95 %% interval is this share of the median"),
+    ("min_seconds", float, 1.0, "never sample for less"),
+    ("max_seconds", float, 5.0, "stop sampling after this"),
+    ("min_samples", int, 10, "never take fewer"),
+    ("max_samples", int, 100_000, "never take more"),
+    ("max_warmup_seconds", float, 5.0, "end warm-up after this"),
+)
+
+
+def main(name: str, benchmark: ModuleType) -> None:
+    """Parse the command line, measure one cell and print it on rank 0. Exit codes: 2 bad arguments, 1 failed check."""
+    rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
+    arguments = parse(benchmark, is_talking=rank == 0)
+    store = peers.connect_store(rank, world_size, START_TIMEOUT_SECONDS, name="by-hand")
+    place, device = placement.take_place(rank, local_rank, arguments.device)
+    places = placement.exchange(place, world_size, store, START_TIMEOUT_SECONDS)
+    if rank == 0:
+        placement.announce(problems_by_hand(places, world_size), places, world_size, store)
+    verdict = placement.hear(rank, store)
+    if verdict.problems:
+        stop(f"placement: {'; '.join(verdict.problems)}", rank)
+    torch.set_num_threads(verdict.threads_per_rank)
+    progress = Progress()
+    ranks = peers.Ranks(rank, world_size, local_rank, device)
+    try:
+        spec = build_spec(name, benchmark, arguments, places)
+        outcome = measure.measure_cell(benchmark, spec, ranks, store, "cell", progress)
+    except ValueError as error:
+        if progress.phase != "setup":
+            raise
+        stop(str(error), rank)
+    if rank == 0:
+        cell = {"id": None, "spec": spec, "command": own_command(world_size, len({place.host for place in places}))}
+        record = build_record(cell, None, outcome.status, outcome.phase, outcome.cause, outcome.fields)
+        print(by_hand_table.render(record, places, verdict.threads_per_rank), flush=True)
+        if arguments.json:
+            append_line(open_launch_file(arguments.json), arguments.json, record)
+    placement.say_farewell(place, places, store)
+    if outcome.status != "ok":
+        sys.exit(1)
+
+
+def parse(benchmark: ModuleType, is_talking: bool) -> argparse.Namespace:
+    """Return the parsed command line. Only one rank says what is wrong with it; all exit with code 2."""
+    parser = argparse.ArgumentParser(
+        description=benchmark.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    if not is_talking:
+        parser.error = lambda message: sys.exit(2)
+        parser.print_help = lambda file=None: None
+    benchmark.add_arguments(parser.add_argument_group("parameters"))
+    where = parser.add_argument_group("where")
+    where.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)")
+    where.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
+    how_long = parser.add_argument_group("sampling")
+    for key, kind, default, meaning in SAMPLING_OPTIONS:
+        how_long.add_argument(
+            option(key),
+            type=kind,
+            default=default,
+            metavar=key.split("_")[-1].upper(),
+            help=f"{meaning} (default: %(default)s)",
+        )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the record to this file, as one line of JSON")
+    arguments = parser.parse_args()
+    arguments.backend = arguments.backend or ("nccl" if arguments.device == "cuda" else "gloo")
+    for key, *_ in SAMPLING_OPTIONS:
+        if getattr(arguments, key) <= 0:
+            parser.error(f"{option(key)} = {getattr(arguments, key)}: a number above 0 is needed")
+    return arguments
+
+
+def option(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def problems_by_hand(places: list[placement.Place], world_size: int) -> list[str]:
+    """Return what is wrong with the places, where nobody said how many hosts to expect."""
+    problems = placement.device_problems(places)
+    if len(places) != world_size:
+        problems.append(f"{len(places)} of {world_size} ranks answered within {START_TIMEOUT_SECONDS} s")
+    return problems
+
+
+def build_spec(name: str, benchmark: ModuleType, arguments: argparse.Namespace, places: list[placement.Place]) -> dict:
+    """Return the cell's spec (docs/contracts.md, Cell); cluster and stack are unknown here, so null.
+
+    Only rank 0 knows the places, and only rank 0 writes the record.
+    """
+    ranks_by_host = Counter(place.host for place in places)
+    return {
+        "benchmark": name,
+        "version": benchmark.VERSION,
+        "cluster": None,
+        "device": arguments.device,
+        "backend": arguments.backend,
+        "nodes": len(ranks_by_host) or None,
+        "gpus_per_node": max(ranks_by_host.values(), default=None),
+        "stack": None,
+        "parameters": benchmark.parameters_from(arguments),
+        "sampling": {key: getattr(arguments, key) for key, *_ in SAMPLING_OPTIONS},
+    }
+
+
+def own_command(world_size: int, num_hosts: int) -> str:
+    """Return the line that repeats this run. Under srun its flags are not known to the ranks, and so not in it."""
+    program = shlex.join(sys.argv)
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return f"python {program}"
+    num_nodes = f"--nnodes={num_hosts} " if num_hosts > 1 else ""
+    return f"torchrun {num_nodes}--nproc-per-node={world_size // num_hosts} {program}"
+
+
+def stop(message: str, rank: int) -> None:
+    """End all ranks with one line from rank 0."""
+    if rank == 0:
+        print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr, flush=True)
+    # A group that other ranks may still be making would hold up a normal exit.
+    sys.stdout.flush()
+    os._exit(2)

@@ -1,0 +1,129 @@
+"""The table that a benchmark prints for people: how it was measured, then what came out.
+
+Standard library only.
+"""
+
+import math
+from collections.abc import Callable
+
+import sampling
+
+# One-sided 95 % confidence that a sample holds its own p-quantile needs ln 0.05 / ln p independent values
+# (docs/metrics.md, percentiles).
+PERCENTILES = ((0.90, 29), (0.95, 59), (0.99, 299))
+
+# Factor from algorithm bandwidth to bus bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md.
+BUS_FACTOR: dict[str, Callable[[int], float]] = {"all_reduce": lambda n: 2 * (n - 1) / n}
+
+
+def render(record: dict, places: list, threads_per_rank: int) -> str:
+    """Return the text for a record. places: of all ranks."""
+    spec = record["spec"]
+    lines = configuration(spec, places, threads_per_rank)
+    rows = outcome_rows(record, len(places)) + memory_rows(record["memory"]) + check_rows(record)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(lines + [f"  {name:<{width}}  {value}" for name, value in rows])
+
+
+def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
+    hosts = sorted({place.host for place in places})
+    threads = f"{threads_per_rank} thread{'s' if threads_per_rank > 1 else ''} each"
+    settings = ", ".join(f"{key} {value}" for key, value in spec["parameters"].items() if value is not None)
+    return [
+        f"# {spec['benchmark']} version {spec['version']}: {settings}",
+        f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
+        f"{spec['backend']}, {threads}",
+        "# times are of the slowest rank, device idle at both ends of an iteration; not an independent repeat",
+    ]
+
+
+def slowest_samples(record: dict) -> list[int]:
+    """Return the slowest rank's samples, sorted."""
+    if record["slowest_rank_samples_ns"] is not None:
+        return sorted(record["slowest_rank_samples_ns"])
+    return sorted(max(of_ranks) for of_ranks in zip(*record["samples_ns"], strict=True))
+
+
+def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
+    """Return rows for times and rates; a single row where nothing was timed."""
+    if record["sampling"] is None:
+        return [("samples", "none: a check failed before anything was timed")]
+    ordered = slowest_samples(record)
+    median = sampling.median_of_sorted(ordered)
+    warmup, taken = record["warmup"], record["sampling"]
+    rows = [
+        (
+            "warm-up",
+            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, ended by {warmup['stop']}; "
+            f"first {duration(warmup['first_iteration_ns'])}",
+        ),
+        ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, ended by {taken['stop']}"),
+        ("median", f"{duration(median)}{interval(ordered)}"),
+        ("min .. max", f"{duration(ordered[0])} .. {duration(ordered[-1])}"),
+    ]
+    rows += [
+        (f"p{round(100 * probability)}", duration(sampling.quantiles(ordered, [probability])[0]))
+        for probability, num_needed in PERCENTILES
+        if len(ordered) >= num_needed
+    ]
+    return rows + rate_rows(record, median, num_ranks)
+
+
+def interval(ordered: list[int]) -> str:
+    ranks = sampling.median_interval_ranks(len(ordered))
+    if ranks is None:
+        return "  (too few samples for an interval)"
+    lower, upper = (duration(ordered[rank - 1]) for rank in ranks)
+    return f"  (95 %: {lower} .. {upper})"
+
+
+def rate_rows(record: dict, median: float, num_ranks: int) -> list[tuple[str, str]]:
+    """Return throughput for training steps, bandwidths for collectives."""
+    parameters, rows = record["spec"]["parameters"], []
+    if record["windows"]:
+        steps = record["windows"]["steps_per_window"]
+        slowest = sorted(max(of_ranks) for of_ranks in zip(*record["windows"]["elapsed_ns"], strict=True))
+        step = sampling.median_of_sorted(slowest) / steps
+        rate = num_ranks * parameters["batch_size"] / step * 1e9
+        rows.append(("pipelined step", f"{duration(step)}  (median of {len(slowest)} windows of {steps} steps)"))
+        rows.append(("throughput", f"{rate:.1f} samples/s, {rate / num_ranks:.1f} per rank"))
+    if "message_bytes" in parameters:
+        algbw = parameters["message_bytes"] / median  # bytes per nanosecond are GB/s
+        factor = BUS_FACTOR[parameters["operation"]](num_ranks)
+        rows.append(("algbw", f"{algbw:.4g} GB/s"))
+        rows.append(("busbw", f"{algbw * factor:.4g} GB/s  (algbw x {factor:.4g})"))
+    return rows
+
+
+def memory_rows(memory: dict) -> list[tuple[str, str]]:
+    labels = (
+        ("parameters", "parameter_bytes"),
+        ("gradients", "gradient_bytes"),
+        ("peak RSS", "peak_rss_bytes"),
+        ("peak allocated", "peak_allocated_bytes"),
+        ("peak reserved", "peak_reserved_bytes"),
+    )
+    rows = []
+    for label, key in labels:
+        value = memory[key]
+        if isinstance(value, list):
+            rows.append((label, f"{max(value) / 2**20:.1f} MiB on the largest rank"))
+        elif value is not None:
+            rows.append((label, f"{value / 2**20:.1f} MiB"))
+    return rows
+
+
+def check_rows(record: dict) -> list[tuple[str, str]]:
+    rows = [(check, "yes" if has_passed else "NO") for check, has_passed in record["checks"].items()]
+    rows += [(name, f"{value:.4g}") for name, value in record["values"].items() if isinstance(value, float)]
+    status = record["status"] if record["cause"] is None else f"{record['status']}: {record['cause']}"
+    return [*rows, ("status", status)]
+
+
+def duration(nanoseconds: float) -> str:
+    """Return a duration with four digits in the unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= size:
+            digits = max(0, 3 - int(math.log10(nanoseconds / size)))
+            return f"{nanoseconds / size:.{digits}f} {unit}"
+    return f"{nanoseconds:.0f} ns"

@@ -1,0 +1,161 @@
+"""What the ranks really run on: hosts, versions, libraries that are loaded, variables that matter.
+
+It is written down because nearly every surprise in a comparison turns out to be a difference here.
+"""
+
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import process
+
+if TYPE_CHECKING:
+    from placement import Place
+
+# Only these are recorded. The whole environment is not: it holds tokens and other people's business.
+VARIABLE_PREFIXES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_", "PYTORCH_", "REGATTA_",
+)  # fmt: skip
+VARIABLES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_LIBRARY_PATH", "LD_PRELOAD",
+    "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_NODELIST", "SLURM_CPU_BIND",
+    "SINGULARITY_CONTAINER", "SINGULARITY_BIND", "APPTAINER_CONTAINER", "APPTAINER_BIND",
+)  # fmt: skip
+
+# File names of the libraries whose version or origin changes speed: torch and its backends, CUDA, fabrics, MPI, OpenMP,
+# BLAS.
+LIBRARY_PATTERN = re.compile(
+    r"/lib(torch|c10|gloo|nccl|rccl|cuda|cudart|cudnn|cublas|fabric|cxi|efa|psm|mpi|ucp|ucs|uct|ibverbs|rdmacm|"
+    r"gomp|iomp|omp|mkl|openblas|dnnl)[-_.0-9a-z]*\.so[-_.0-9a-z]*$",
+    re.IGNORECASE,
+)
+
+
+def describe(places: "list[Place]", device: torch.device, threads_per_rank: int) -> dict:
+    """Return the `environment` of a launch file's first line (docs/contracts.md). Called on rank 0."""
+    is_cuda = device.type == "cuda"
+    return {
+        "hosts": hosts(places),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": version_of("torchvision"),
+        "cuda": torch.version.cuda if is_cuda else None,
+        "nccl": nccl_version() if is_cuda else None,
+        "cudnn": str(torch.backends.cudnn.version()) if is_cuda else None,
+        "driver": driver_version() if is_cuda else None,
+        "gpus": [{"rank": place.rank, "host": place.host, **place.gpu} for place in places if place.gpu],
+        "kernel": platform.release(),
+        "threads_per_rank": threads_per_rank,
+        "libraries": loaded_libraries(),
+        "variables": allowed_variables(dict(os.environ)),
+        "settings": {
+            "allow_tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+            "allow_tf32_cudnn": torch.backends.cudnn.allow_tf32,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        },
+        "seconds_to_ready": process.seconds_since_start(),
+    }
+
+
+def hosts(places: "list[Place]") -> list[dict]:
+    """Return one entry per host, in the order of their lowest rank."""
+    by_host: dict[str, list[Place]] = {}
+    for place in places:
+        by_host.setdefault(place.host, []).append(place)
+    return [
+        {
+            "host": host,
+            "ranks": [place.rank for place in on_host],
+            "devices": [place.device or "none" for place in on_host],
+            "num_cores": len(set().union(*(place.cores for place in on_host))),
+            "cpu_model": on_host[0].cpu_model,
+            "memory_bytes": on_host[0].memory_bytes,
+        }
+        for host, on_host in by_host.items()
+    ]
+
+
+def version_of(package: str) -> str | None:
+    """Return an installed package's version without importing it, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def nccl_version() -> str | None:
+    """Return the version of the NCCL that torch has loaded. Not yet run on a GPU."""
+    version = torch.cuda.nccl.version()
+    return ".".join(str(part) for part in version) if isinstance(version, tuple) else str(version)
+
+
+def driver_version() -> str | None:
+    """Return the NVIDIA kernel driver's version, as the kernel module tells it. Not yet run on a GPU."""
+    try:
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text())
+    except OSError:
+        return None
+    return found.group() if found else None
+
+
+def describe_gpu(device: torch.device) -> dict:
+    """Return name, UUID, memory and compute capability of a GPU. Not yet run on a GPU."""
+    properties = torch.cuda.get_device_properties(device)
+    uuid = getattr(properties, "uuid", None)  # since torch 2.4
+    return {
+        "name": properties.name,
+        "uuid": None if uuid is None else f"GPU-{uuid}",
+        "memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
+    }
+
+
+def cpu_model() -> str | None:
+    """Return the first `model name` of /proc/cpuinfo, or None: Arm processors give none there."""
+    return first_field(Path("/proc/cpuinfo"), "model name")
+
+
+def memory_bytes() -> int | None:
+    total = first_field(Path("/proc/meminfo"), "MemTotal")
+    return int(total.split()[0]) * 1024 if total else None
+
+
+def first_field(path: Path, name: str) -> str | None:
+    """Return the value of the first line `name : value`, or None if there is no such line or file."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return None
+
+
+def loaded_libraries() -> list[str]:
+    """Return the paths of the loaded shared libraries that matter, sorted; [] where /proc does not tell."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return []
+    return libraries_in_maps(maps)
+
+
+def libraries_in_maps(maps: str) -> list[str]:
+    """Pick the libraries out of /proc/<pid>/maps, where a path is the sixth field and may hold blanks (proc(5))."""
+    paths = {fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6}
+    return sorted(path for path in paths if LIBRARY_PATTERN.search(path.removesuffix(" (deleted)")))
+
+
+def allowed_variables(variables: dict[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if name.startswith(VARIABLE_PREFIXES) or name in VARIABLES
+    }

@@ -1,0 +1,66 @@
+"""What becomes of an exception: its class, its cause in one line, and a file that the supervisor reads.
+
+The file is needed because a rank that fails cannot ask its peers for anything any more: they may wait inside a
+collective. Standard library only, so that also a torch that cannot be imported is reported.
+"""
+
+import errno
+import json
+import os
+import socket
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+# What torch's CPU allocator and gloo say when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
+# "DefaultCPUAllocator").
+OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "cannot allocate memory", "cuda out of memory")
+
+MAX_CAUSE_CHARACTERS = 500
+
+
+@dataclass
+class Progress:
+    """Where this rank is, kept up to date so that a failure can name it. `phase`: see docs/contracts.md, Record."""
+
+    cell: str | None = None
+    phase: str = "launch"
+
+
+def classify(error: BaseException) -> str:
+    """Return the status of a cell that ended with this exception: out_of_memory or failed."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out_of_memory"
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return "out_of_memory"
+    if isinstance(error, RuntimeError) and any(phrase in str(error).lower() for phrase in OUT_OF_MEMORY_PHRASES):
+        return "out_of_memory"
+    return "failed"
+
+
+def cause_of(error: BaseException) -> str:
+    """Return class and first line of the message, such as `ValueError: batch_size = 0. ...`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return cause if len(cause) <= MAX_CAUSE_CHARACTERS else cause[: MAX_CAUSE_CHARACTERS - 3] + "..."
+
+
+def write_error_file(error_dir: Path, rank: int, progress: Progress, error: BaseException) -> Path:
+    """Write `rank-<rank>.json` so that a reader sees all of it or nothing. The earliest `time_ns` is the culprit's."""
+    report = {
+        "rank": rank,
+        "host": socket.gethostname(),
+        "cell": progress.cell,
+        "phase": progress.phase,
+        "status": classify(error),
+        "cause": cause_of(error),
+        "traceback": "".join(traceback.format_exception(error)),
+        "time_ns": time.time_ns(),
+    }
+    error_dir.mkdir(parents=True, exist_ok=True)
+    path = error_dir / f"rank-{rank}.json"
+    draft = error_dir / f".rank-{rank}.json.{os.getpid()}"
+    draft.write_text(json.dumps(report, indent=1) + "\n")
+    draft.replace(path)
+    return path

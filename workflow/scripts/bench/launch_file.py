@@ -1,0 +1,55 @@
+"""The launch file: rank 0 appends one JSON object a line, and each line is on the disk before the next step begins."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h; the supervisor knows it
+
+
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def open_launch_file(path: Path) -> int:
+    """Open for appending only, and return the descriptor; what is there already is never touched."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        give_up(path, error)
+
+
+def append_line(descriptor: int, path: Path, line: dict) -> None:
+    """Append one line in a single write and force it to the disk.
+
+    A disk that takes only part of it (full, or over quota) leaves a torn line, which every reader skips; the launch
+    ends, because what cannot be kept is not worth measuring.
+    """
+    text = (json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n").encode()
+    try:
+        num_written = os.write(descriptor, text)
+        if num_written != len(text):
+            # The next write names the reason: a partial write itself carries none.
+            os.write(descriptor, text[num_written:])
+        flush(descriptor)
+    except OSError as error:
+        give_up(path, error)
+
+
+def flush(descriptor: int) -> None:
+    """fsync, where the file is one that can be synced; /dev/stdout and pipes cannot (EINVAL)."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (22, 30, 95):  # EINVAL, EROFS, EOPNOTSUPP: see fsync(2)
+            raise
+
+
+def give_up(path: Path, error: OSError) -> None:
+    """Say it in one line and end the process at once. torchrun turns the exit code into its own; the line stays."""
+    message = f"regatta: cannot write the launch file {path}: [Errno {error.errno}] {error.strerror}."
+    print(f"{message} Free space or raise the quota, then run again.", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(EXIT_CANNOT_WRITE)

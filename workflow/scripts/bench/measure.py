@@ -1,0 +1,154 @@
+"""One cell, from its process group to its record: set-up, check, warm-up, samples, windows, check, memory."""
+
+import time
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+import torch.distributed as dist
+
+import peers
+import process
+import sampling
+import timing
+from failures import Progress
+
+# Above this many samples in all a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
+MAX_SAMPLES_IN_RECORD = 65_536
+QUANTILE_PROBABILITIES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
+
+
+@dataclass
+class MeasuredCell:
+    """The measured fields of a record, complete on every rank (docs/contracts.md, Record)."""
+
+    status: str
+    phase: str | None
+    cause: str | None
+    fields: dict
+
+
+def measure_cell(
+    benchmark: ModuleType, spec: dict, ranks: peers.Ranks, store: dist.Store, name: str, progress: Progress
+) -> MeasuredCell:
+    """Measure one cell in a process group of its own. `name` must be new to the store.
+
+    An exception leaves the group as it is: ranks may then disagree, so the process has to end.
+    """
+    begin = time.perf_counter_ns()
+    has_peak_rss = process.reset_peak_rss()
+    reset_device_peaks(ranks)
+    progress.phase = "init"
+    peers.begin_group(ranks, spec["backend"], store, name)
+    progress.phase = "setup"
+    workload = benchmark.build(spec["parameters"], ranks)
+    ranks.synchronize()
+    fields = {"setup_ns": time.perf_counter_ns() - begin}
+    plan = sampling.SamplingPlan(**spec["sampling"])
+    fields |= run_phases(workload, ranks, plan, progress)
+    fields["memory"] = memory_fields(workload, ranks, has_peak_rss)
+    del workload
+    peers.end_group()
+    release_memory(ranks)
+    failed = [check for check, has_passed in fields["checks"].items() if not has_passed]
+    fields = {"elapsed_ns": time.perf_counter_ns() - begin, **fields}
+    if failed:
+        return MeasuredCell(
+            "failed", "check", f"check failed: {', '.join(failed)} is false on at least one rank", fields
+        )
+    return MeasuredCell("ok", None, None, fields)
+
+
+def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan, progress: Progress) -> dict:
+    """Return what a record says of times, checks and values. Nothing is timed if an early check fails."""
+    fields = dict.fromkeys(
+        ("warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows")
+    )
+    checks = {}
+    if workload.check_before is not None:
+        progress.phase = "check"
+        checks = peers.true_on_all_ranks(workload.check_before(), ranks)
+    if all(checks.values()):
+        progress.phase = "warmup"
+        warmup = timing.warm_up(workload, ranks, plan)
+        progress.phase = "measure"
+        samples = timing.take_samples(workload, ranks, plan, warmup)
+        windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
+        progress.phase = "check"
+        late_checks = peers.true_on_all_ranks(workload.check(), ranks)
+        checks |= {check: has_passed and checks.get(check, True) for check, has_passed in late_checks.items()}
+        fields |= warmup_and_sampling(warmup, samples) | sample_fields(samples, ranks)
+        if windows is not None:
+            steps_per_window, durations = windows
+            fields["windows"] = {
+                "steps_per_window": steps_per_window,
+                "elapsed_ns": peers.gather_rows(durations, ranks),
+            }
+    return fields | {"checks": checks, "values": workload.values()}
+
+
+def warmup_and_sampling(warmup: timing.Blocks, samples: timing.Blocks) -> dict:
+    ratio = sampling.half_width_ratio(samples.ordered)
+    return {
+        "warmup": {
+            "num_iterations": len(warmup.slowest),
+            "elapsed_ns": warmup.elapsed,
+            "first_iteration_ns": warmup.slowest[0],
+            "stop": warmup.stop,
+        },
+        "sampling": {
+            "num_iterations": len(samples.slowest),
+            "elapsed_ns": samples.elapsed,
+            "stop": samples.stop,
+            "half_width_ratio": None if ratio is None else round(ratio, 6),
+        },
+    }
+
+
+def sample_fields(samples: timing.Blocks, ranks: peers.Ranks) -> dict:
+    """Return the three fields of a record that hold samples: all of them, or for very many the slowest rank's."""
+    if len(samples.own) * ranks.world_size <= MAX_SAMPLES_IN_RECORD:
+        return {
+            "samples_ns": peers.gather_rows(samples.own, ranks),
+            "slowest_rank_samples_ns": None,
+            "rank_quantiles_ns": None,
+        }
+    own = sampling.quantiles(sorted(samples.own), QUANTILE_PROBABILITIES)
+    return {
+        "samples_ns": None,
+        "slowest_rank_samples_ns": samples.slowest,
+        "rank_quantiles_ns": {"probabilities": QUANTILE_PROBABILITIES, "ranks": peers.gather_rows(own, ranks)},
+    }
+
+
+def reset_device_peaks(ranks: peers.Ranks) -> None:
+    if ranks.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(ranks.device)
+
+
+def memory_fields(workload: timing.Workload, ranks: peers.Ranks, has_peak_rss: bool) -> dict:
+    """Return the record's `memory`. Peaks are lists by rank, or None where they cannot be known.
+
+    The allocator's peaks leave out what CUDA and NCCL take for themselves. Not yet run on a GPU.
+    """
+    peak_rss = process.peak_rss_bytes() if has_peak_rss else None
+    peaks = [-1 if peak_rss is None else peak_rss, -1, -1]
+    if ranks.device.type == "cuda":
+        peaks[1] = torch.cuda.max_memory_allocated(ranks.device)
+        peaks[2] = torch.cuda.max_memory_reserved(ranks.device)
+    by_kind = zip(*peers.gather_rows(peaks, ranks), strict=True)
+    rss, allocated, reserved = (None if min(values) < 0 else list(values) for values in by_kind)
+    return {
+        "parameter_bytes": None,
+        "gradient_bytes": None,
+        **workload.memory(),
+        "peak_rss_bytes": rss,
+        "peak_allocated_bytes": allocated,
+        "peak_reserved_bytes": reserved,
+    }
+
+
+def release_memory(ranks: peers.Ranks) -> None:
+    process.release_memory()
+    if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,167 @@
+"""What a rank knows of its peers, and the few exchanges between them that are not themselves measured.
+
+Everything here works without numpy: figures travel as tensors, never as pickled objects (`all_gather_object` needs
+numpy).
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+# A rank that waits longer than this for its peers gives up by itself. It is torch's own default for gloo; the time that
+# a cell may really take is the supervisor's business, and shorter.
+PEER_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass
+class Ranks:
+    """This process among its peers. `local_rank` counts within a host; `device` is what this rank computes on."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: torch.device
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was asked of it. On a CPU there is nothing to wait for."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def position_from_environment(environment: dict[str, str]) -> tuple[int, int, int]:
+    """Return (rank, world size, local rank) as torchrun gives them, else as srun does, else those of a single process.
+
+    Raises ValueError where a launcher has set only some of its variables, or no number.
+    """
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")):
+        found = {name: environment[name] for name in names if name in environment}
+        # sbatch sets SLURM_NTASKS for its own script too; only srun gives a SLURM_PROCID to each task.
+        if names[0] not in found:
+            continue
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise ValueError(f"{names[0]} is set, but not {', '.join(missing)}. Start the ranks with torchrun or srun.")
+        try:
+            rank, world_size, local_rank = (int(found[name]) for name in names)
+        except ValueError:
+            raise ValueError(f"{found}: a whole number is needed in each of these variables.") from None
+        return rank, world_size, local_rank
+    return 0, 1, 0
+
+
+def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str) -> dist.Store:
+    """Return the store through which the ranks find each other. `name` parts its keys from those of torchrun's agent.
+
+    torchrun's agent hosts a store already and says so with TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a
+    client (torch/distributed/rendezvous.py, _create_c10d_store). Under srun rank 0 hosts it at MASTER_ADDR:MASTER_PORT.
+    It does not wait for all ranks: the placement proof does, and can say which are missing.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not address or not port:
+        if world_size > 1:
+            raise ValueError(
+                f"{world_size} ranks, but MASTER_ADDR is {address!r} and MASTER_PORT is {port!r}. "
+                "torchrun sets both; with srun, export the first node's name and a free port."
+            )
+        return dist.PrefixStore(name, dist.HashStore())
+    is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(
+        host_name=address,
+        port=int(port),
+        is_master=rank == 0 and not is_hosted_by_agent,
+        timeout=timedelta(seconds=timeout_seconds),
+        wait_for_workers=False,
+    )
+    return dist.PrefixStore(name, store)
+
+
+def choose_device(device_type: str, local_rank: int) -> torch.device:
+    """Return this rank's device, and make it the current one.
+
+    Where each task sees one GPU only (srun --gpus-per-task=1), that is device 0 for all of them.
+    Raises ValueError if there is no GPU for this rank. Not yet run on a GPU.
+    """
+    if device_type == "cpu":
+        return torch.device("cpu")
+    if device_type != "cuda":
+        raise ValueError(f"device {device_type!r}: cpu or cuda is expected.")
+    num_visible = torch.cuda.device_count()
+    if num_visible == 0:
+        raise ValueError(
+            f"device cuda, but this rank sees no GPU (torch {torch.__version__}, "
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r}). "
+            "Ask for GPUs in the job; in a container, pass them through (singularity: --nv)."
+        )
+    if num_visible > 1 and local_rank >= num_visible:
+        raise ValueError(
+            f"local rank {local_rank} has no GPU: {num_visible} are visible. "
+            "Start at most as many ranks on a host as it has GPUs."
+        )
+    device = torch.device("cuda", 0 if num_visible == 1 else local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> None:
+    """Make a process group of all ranks that shares nothing with an earlier one: `name` must be new.
+
+    With NCCL, `device_id` makes the communicator at once instead of inside the first collective, so that its cost is
+    set-up and not a sample (docs.pytorch.org, init_process_group). The NCCL path is not yet run on a GPU.
+    """
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(name, store),
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=PEER_TIMEOUT,
+        device_id=ranks.device if ranks.device.type == "cuda" else None,
+    )
+
+
+def end_group() -> None:
+    dist.destroy_process_group()
+
+
+def barrier(ranks: Ranks) -> None:
+    """Wait for all ranks. It bounds how far apart they start; it does not make them start at the same instant."""
+    if dist.get_backend() == "nccl":
+        dist.barrier(device_ids=[ranks.device.index])
+    else:
+        dist.barrier()
+
+
+def exchange_device(ranks: Ranks) -> torch.device:
+    """Return where tensors that are exchanged must lie: NCCL moves only what is on a GPU, others also what is not."""
+    return ranks.device if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def number_from_rank_0(value: int, ranks: Ranks) -> int:
+    """Return rank 0's `value` on every rank; the others' is ignored."""
+    shared = torch.tensor([value], dtype=torch.int64, device=exchange_device(ranks))
+    dist.broadcast(shared, src=0)
+    return int(shared.item())
+
+
+def largest_over_ranks(values: list[int], ranks: Ranks) -> list[int]:
+    """Return for each position the largest value of any rank. All ranks pass equally many."""
+    shared = torch.tensor(values, dtype=torch.int64, device=exchange_device(ranks))
+    dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+    return shared.tolist()
+
+
+def gather_rows(values: list[int], ranks: Ranks) -> list[list[int]]:
+    """Return all ranks' values as [rank][position], on every rank. All ranks pass equally many."""
+    row = torch.tensor(values, dtype=torch.int64, device=exchange_device(ranks))
+    rows = torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=exchange_device(ranks))
+    dist.all_gather_into_tensor(rows, row)
+    return rows.view(ranks.world_size, len(values)).tolist()
+
+
+def true_on_all_ranks(checks: dict[str, bool], ranks: Ranks) -> dict[str, bool]:
+    """Return the checks with True only where every rank says so. All ranks pass the same keys."""
+    names = sorted(checks)
+    failed = largest_over_ranks([int(not checks[name]) for name in names], ranks) if names else []
+    return {name: not has_failed for name, has_failed in zip(names, failed, strict=True)}

@@ -1,0 +1,181 @@
+"""One launch: measures each cell of a request, in its order, in one set of processes.
+
+Every rank runs this file; rank 0 writes the launch file. Starting Python, torch and a container costs more than most
+cells, so a launch measures many; each has a process group of its own, and memory is given back between them.
+
+  torchrun --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
+  srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/run_launch.py --request FILE
+
+Exit codes: 0 when the launch file is complete, also where cells failed a check; 1 after an exception, which is
+described in `<error_dir>/rank-<rank>.json`; 74 if the launch file cannot be written. Request and files:
+docs/contracts.md.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import failures
+import launch_file
+import process
+from records import build_record
+
+# Name of a benchmark -> its module, or the module's name: torch is then imported only once failures can be reported.
+BENCHMARKS = {"train_step": "train_step", "collective": "collective"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the cells of a launch request. Started once per rank.")
+    parser.add_argument("--request", type=Path, required=True, help="launch request, a JSON file")
+    request = json.loads(parser.parse_args().request.read_text())
+    process.die_with_parent()
+    process.print_stacks_on_signal()
+    progress = failures.Progress()
+    try:
+        run(request, progress)
+    except Exception as error:  # the one broad except: whatever it is, the supervisor has to learn of it
+        report_and_exit(request, progress, error)
+
+
+def report_and_exit(request: dict, progress: failures.Progress, error: Exception) -> None:
+    """Write the error file, print the traceback and end at once: a normal exit can wait for peers that are stuck."""
+    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    try:
+        failures.write_error_file(Path(request["error_dir"]), rank, progress, error)
+    except OSError as write_error:
+        print(f"regatta: rank {rank} cannot write its error file: {write_error}", file=sys.stderr)
+    print(f"regatta: rank {rank} failed in cell {progress.cell}, phase {progress.phase}", file=sys.stderr)
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(1)
+
+
+def run(request: dict, progress: failures.Progress) -> None:
+    """Prove the placement, then measure the cells."""
+    import torch
+
+    import peers
+    import placement
+
+    begin = time.perf_counter_ns()
+    timeout_seconds = request["start_timeout_seconds"]
+    rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
+    store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
+    progress.phase = "placement"
+    place, device = placement.take_place(rank, local_rank, request["device"])
+    places = placement.exchange(place, world_size, store, timeout_seconds)
+    if rank == 0:
+        problems = placement.find_problems(
+            places, world_size, request["nodes"], request["gpus_per_node"], timeout_seconds
+        )
+        placement.announce(problems, places, world_size, store)
+    verdict = placement.hear(rank, store)
+    torch.set_num_threads(verdict.threads_per_rank)
+    ranks = peers.Ranks(rank, world_size, local_rank, device)
+    try:
+        if not verdict.problems:
+            load_communication_libraries(request, ranks, store, progress)
+    finally:
+        write = line_writer(request, ranks)
+        write(first_line(request, places, ranks, verdict.threads_per_rank))
+    if verdict.problems:
+        refuse_cells(request, verdict.problems, write)
+    else:
+        measure_cells(request, ranks, store, progress, write)
+    write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
+    placement.say_farewell(place, places, store)
+
+
+def line_writer(request: dict, ranks):
+    """Return a function that appends a line to the launch file on rank 0, and does nothing elsewhere."""
+    if ranks.rank != 0:
+        return lambda line: None
+    path = Path(request["store_file"])
+    descriptor = launch_file.open_launch_file(path)
+    return lambda line: launch_file.append_line(descriptor, path, line)
+
+
+def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dict | None:
+    """Return the launch line; None on ranks that do not write."""
+    if ranks.rank != 0:
+        return None
+    import environment
+
+    copied = ("schema", "campaign", "batch", "launch", "repeat", "stack", "nodes", "gpus_per_node", "device")
+    return {
+        "kind": "launch",
+        **{name: request[name] for name in copied},
+        "time_utc": launch_file.utc_now(),
+        "argv": request["argv"],
+        "order": [cell["id"] for cell in request["cells"]],
+        "git": request["git"],
+        "environment": environment.describe(places, ranks.device, threads_per_rank),
+    }
+
+
+def load_communication_libraries(request: dict, ranks, store, progress: failures.Progress) -> None:
+    """On GPUs, reduce one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
+
+    NCCL opens libfabric and its plug-in only when it makes a communicator, and which one it found is what a comparison
+    of stacks is about. gloo is a part of torch and loads nothing. Not yet run on a GPU.
+    """
+    if ranks.device.type != "cuda" or not request["cells"]:
+        return
+    import peers
+
+    progress.phase = "init"
+    peers.begin_group(ranks, request["cells"][0]["spec"]["backend"], store, "probe")
+    num_ranks = sum(row[0] for row in peers.gather_rows([1], ranks))
+    peers.end_group()
+    if num_ranks != ranks.world_size:
+        raise RuntimeError(f"a gather over {ranks.world_size} ranks gave {num_ranks}: the backend does not work.")
+
+
+def refuse_cells(request: dict, problems: list[str], write) -> None:
+    """Record every cell as misplaced: nothing was timed."""
+    cause = "; ".join(problems) + ". Check the launcher's node and task counts."
+    for cell in request["cells"]:
+        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
+        write(build_record(cell, request["repeat"], "placement", "placement", cause, {}))
+
+
+def measure_cells(request: dict, ranks, store, progress: failures.Progress, write) -> None:
+    """Measure the cells in order. A failed check is a record; an exception ends the launch."""
+    import measure
+
+    process.release_memory()
+    for position, cell in enumerate(request["cells"]):
+        progress.cell, progress.phase = cell["id"], "init"
+        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
+        module, problem = find_benchmark(cell["spec"])
+        if problem:
+            record = build_record(cell, request["repeat"], "failed", "setup", problem, {})
+        else:
+            outcome = measure.measure_cell(module, cell["spec"], ranks, store, f"cell/{position}", progress)
+            record = build_record(cell, request["repeat"], outcome.status, outcome.phase, outcome.cause, outcome.fields)
+        write(record)
+    progress.cell, progress.phase = None, "launch"
+
+
+def find_benchmark(spec: dict) -> tuple[object, str | None]:
+    """Return (module, None), or (None, what is wrong) if this checkout cannot measure what the driver asks for."""
+    name = spec["benchmark"]
+    remedy = "The ranks' copy of workflow/scripts/bench differs from the driver's; bring both to the same commit."
+    if name not in BENCHMARKS:
+        return None, f"benchmark {name!r} is unknown to the ranks, which have {', '.join(sorted(BENCHMARKS))}. {remedy}"
+    module = BENCHMARKS[name]
+    if isinstance(module, str):
+        module = importlib.import_module(module)
+    if spec["version"] != module.VERSION:
+        return None, f"benchmark {name}: version {module.VERSION} found, {spec['version']} expected. {remedy}"
+    return module, None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""How long to warm up and how many samples to take: pure rules, decided on rank 0 from the slowest rank's times.
+
+A block is a run of iterations between two looks at the rules. Every duration is in integer nanoseconds.
+Standard library only.
+"""
+
+import math
+from dataclasses import dataclass
+
+NS_PER_S = 1_000_000_000
+
+# Warm-up. DistributedDataParallel rebuilds its buckets after the first backward pass, so the second iteration is not
+# yet like the later ones, and three is the least.
+WARMUP_BLOCK = 5
+MIN_WARMUP_ITERATIONS = 3
+STEADY_RATIO = 0.95
+
+# A look at the rules costs two small collectives and a sort. It comes at most every 50 ms or 5 % of the time spent.
+MIN_BLOCK_NS = 50_000_000
+BLOCK_SHARE = 0.05
+
+# Pipelined windows. Five, so that their spread can be seen; three where even two steps a window cost more than allowed.
+MAX_WINDOWS = 5
+MIN_WINDOWS = 3
+MIN_STEPS_PER_WINDOW = 2
+MAX_WINDOWS_NS = 500_000_000
+WINDOWS_SHARE = 0.3
+
+
+@dataclass
+class SamplingPlan:
+    """The cell's `sampling`, as in docs/contracts.md. `target_precision` is a ratio: 0.01 is 1 % of the median."""
+
+    target_precision: float
+    min_seconds: float
+    max_seconds: float
+    min_samples: int
+    max_samples: int
+    max_warmup_seconds: float
+
+
+def median_of_sorted(ordered: list[int]) -> float:
+    """Return the median; of an even number of values the mean of the middle two. Raises ValueError if there is none."""
+    if not ordered:
+        raise ValueError("no samples: they have no median.")
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def median_interval_ranks(num_samples: int) -> tuple[int, int] | None:
+    """Return the 1-based ranks of the order statistics that bound the median with 95 % confidence; None for 5 or fewer.
+
+    Hoefler and Belli, SC15 (doi 10.1145/2807591.2807644), section 3.1.3: floor((m - 1.96 sqrt m) / 2) and
+    ceil(1 + (m + 1.96 sqrt m) / 2). For 6 and 7 samples these lie one outside the sample. They are cut to its ends,
+    which still cover the median in 1 - 2/2**m of cases: 96.9 % and more.
+    """
+    if num_samples <= 5:
+        return None
+    reach = 1.96 * math.sqrt(num_samples)
+    lower = math.floor((num_samples - reach) / 2)
+    upper = math.ceil(1 + (num_samples + reach) / 2)
+    return max(1, lower), min(num_samples, upper)
+
+
+def half_width_ratio(ordered: list[int]) -> float | None:
+    """Return half the width of the median's 95 % interval, divided by the median; None where there is no interval."""
+    ranks = median_interval_ranks(len(ordered))
+    if ranks is None:
+        return None
+    median = median_of_sorted(ordered)
+    return (ordered[ranks[1] - 1] - ordered[ranks[0] - 1]) / 2 / median if median > 0 else None
+
+
+def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> tuple[int, str | None]:
+    """Return (iterations to do next, None), or (0, why the warm-up ended: steady or max_seconds).
+
+    slowest: all warm-up iterations so far, in order. Steady: the median of the last five is no longer below 95 % of
+    that of the five before. The first iteration stands alone, since only it can tell how many fit into the time.
+    """
+    num_done = len(slowest)
+    if num_done and num_done % WARMUP_BLOCK == 0 and num_done >= 2 * WARMUP_BLOCK:
+        last = median_of_sorted(sorted(slowest[-WARMUP_BLOCK:]))
+        before = median_of_sorted(sorted(slowest[-2 * WARMUP_BLOCK : -WARMUP_BLOCK]))
+        if last >= STEADY_RATIO * before:
+            return 0, "steady"
+    remaining = int(plan.max_warmup_seconds * NS_PER_S) - elapsed
+    if num_done >= MIN_WARMUP_ITERATIONS and remaining <= 0:
+        return 0, "max_seconds"
+    if num_done == 0:
+        return 1, None
+    num_that_fit = max(0, remaining) // max(1, slowest[-1])
+    num_allowed = max(1, MIN_WARMUP_ITERATIONS - num_done, num_that_fit)
+    return min(WARMUP_BLOCK - num_done % WARMUP_BLOCK, num_allowed), None
+
+
+def stop_reason(ordered: list[int], elapsed: int, plan: SamplingPlan) -> str | None:
+    """Return why sampling ends here: precision, max_seconds, max_samples; or None to go on.
+
+    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` hold back every other rule: a hiccup of
+    the machine that fills the first samples must not decide a launch.
+    """
+    if len(ordered) < plan.min_samples or elapsed < plan.min_seconds * NS_PER_S:
+        return None
+    if len(ordered) >= plan.max_samples:
+        return "max_samples"
+    ratio = half_width_ratio(ordered)
+    if ratio is not None and ratio <= plan.target_precision:
+        return "precision"
+    return "max_seconds" if elapsed >= plan.max_seconds * NS_PER_S else None
+
+
+def next_sampling_block(
+    ordered: list[int], elapsed: int, plan: SamplingPlan, expected: float
+) -> tuple[int, str | None]:
+    """Return (iterations to do next, None), or (0, why sampling ended).
+
+    expected: an iteration's duration as warm-up saw it, used until there are samples. A block does not run past
+    max_seconds by more than one iteration.
+    """
+    reason = stop_reason(ordered, elapsed, plan)
+    if reason:
+        return 0, reason
+    duration = max(1.0, median_of_sorted(ordered) if ordered else expected)
+    block = max(MIN_BLOCK_NS, BLOCK_SHARE * elapsed)
+    remaining = plan.max_seconds * NS_PER_S - elapsed
+    if remaining > 0:
+        block = min(block, remaining)
+    num_iterations = max(1, int(block / duration))
+    if elapsed >= plan.min_seconds * NS_PER_S:  # before that, max_samples may be passed
+        num_iterations = max(1, min(num_iterations, plan.max_samples - len(ordered)))
+    return num_iterations, None
+
+
+def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
+    """Return (number of windows, steps in each) such that all take about 0.5 s or 30 % of the sampling time, if longer.
+
+    A window has at least two steps, for one step alone is a sample; and there are at least three windows. Steps that
+    take longer than that allows cost more than 30 %, never more than six steps.
+    """
+    budget = max(MAX_WINDOWS_NS, WINDOWS_SHARE * sampling_elapsed)
+    num_steps = int(budget / max(1.0, median))
+    steps_per_window = max(MIN_STEPS_PER_WINDOW, num_steps // MAX_WINDOWS)
+    num_windows = min(MAX_WINDOWS, max(MIN_WINDOWS, num_steps // steps_per_window))
+    return num_windows, steps_per_window
+
+
+def quantiles(ordered: list[int], probabilities: list[float]) -> list[int]:
+    """Return for each probability a sample (nearest rank, so no value that was not measured)."""
+    last = len(ordered) - 1
+    return [ordered[min(last, max(0, math.ceil(probability * len(ordered)) - 1))] for probability in probabilities]
