@@ -11,12 +11,14 @@ rule collect:
     input:
         campaign=FROZEN,
         manifests=MANIFESTS,
-        code=code("collect", "records", "statistics", "store"),
+        code=sources("collect.py"),
     output:
         measurements=f"{RESULTS}/measurements.csv",
         problems=f"{RESULTS}/problems.json",
     params:
         launches=f"{RESULTS}/launches",
+    message:
+        "Collect {output.measurements}"
     shell:
         "{PYTHON:q} {SCRIPTS:q}/collect.py --campaign {input.campaign:q} --launches {params.launches:q}"
         " --out {output.measurements:q} --problems {output.problems:q}"
@@ -27,13 +29,15 @@ rule analyse:
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
-        code=code("analyse", "scaling", "collectives", "statistics"),
+        code=sources("analyse.py"),
     output:
         scaling=f"{RESULTS}/tables/scaling.csv",
         collectives=f"{RESULTS}/tables/collectives.csv",
         failures=f"{RESULTS}/tables/failures.csv",
     params:
         tables=f"{RESULTS}/tables",
+    message:
+        "Analyse {input.measurements}"
     shell:
         "{PYTHON:q} {SCRIPTS:q}/analyse.py --campaign {input.campaign:q}"
         " --measurements {input.measurements:q} --out-dir {params.tables:q}"

@@ -13,6 +13,7 @@ sys.path.insert(0, str(SCRIPTS))
 from regatta.errors import UserError
 from regatta.locks import hold
 from regatta.plan import make_plan
+from regatta.sources import sources
 
 
 def campaign_file():
@@ -57,13 +58,6 @@ def report_what_there_is():
     done = subprocess.run([PYTHON, str(SCRIPTS / "rebuild_report.py"), RESULTS])
     if done.returncode == 0:
         print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
-
-
-
-def code(*modules):
-    """The Python files that make a file, as inputs: an edit of one rebuilds what it makes."""
-    library = SCRIPTS / "regatta"
-    return sorted(str(path) for name in modules for path in (library / f"{name}.py", SCRIPTS / f"{name}.py") if path.exists())
 
 
 def is_asked_to_retry(arguments):

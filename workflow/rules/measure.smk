@@ -11,6 +11,10 @@ rule measure:
         batch=BATCH_PATTERN,
     resources:
         machine=1,  # profiles/local has one: batches would disturb each other
+    params:
+        folder=f"{RESULTS}/batches/{{batch}}",
+    message:
+        "Measure {wildcards.batch}"
     shell:
         # exec: the supervisor stops when the process that started it dies, and that must be Snakemake, not a shell.
-        "exec {PYTHON:q} {SCRIPTS:q}/measure.py --batch $(dirname {input.batch:q})"
+        "exec {PYTHON:q} {SCRIPTS:q}/measure.py --batch {params.folder:q}"

@@ -12,13 +12,15 @@ rule report:
         measurements=f"{RESULTS}/measurements.csv",
         problems=f"{RESULTS}/problems.json",
         tables=[f"{RESULTS}/tables/{name}.csv" for name in ("scaling", "collectives", "failures")],
-        code=code("report", "figures", "statistics"),
+        code=sources("report.py"),
         page=[str(SCRIPTS.parent / "report" / name) for name in ("report.html.j2", "style.css")],
     output:
         report=f"{RESULTS}/report.html",
     params:
         tables=f"{RESULTS}/tables",
         launches=f"{RESULTS}/launches",
+    message:
+        "Write {output.report}"
     shell:
         "{PYTHON:q} {SCRIPTS:q}/report.py --campaign {input.campaign:q} --measurements {input.measurements:q}"
         " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q}"

@@ -4,10 +4,9 @@ python workflow/scripts/freeze.py --campaign config/config.yaml --results result
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-from regatta.errors import UserError
+from regatta.errors import run_script
 from regatta.plan import make_plan, write_frozen, write_plan
 from regatta.plan_text import plan_text
 
@@ -18,13 +17,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="measure again what is not ok")
     arguments = parser.parse_args()
-    try:
-        plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
-    except UserError as error:
-        sys.exit(str(error))
+    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_frozen(plan)
     write_plan(plan, plan_text(plan))
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

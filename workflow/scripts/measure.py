@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.errors import UserError
+from regatta.errors import run_script
 from regatta.git import git_state
 from regatta.supervise import Stopped, supervise
 
@@ -18,13 +18,14 @@ def main() -> None:
     folder = parser.parse_args().batch
     try:
         counts = supervise(folder, git_state())
-    except UserError as error:
-        sys.exit(str(error))
     except Stopped as stop:
-        print(f"{folder.name}: stopped ({stop}). What was measured is kept; the same line goes on from here.", file=sys.stderr)
+        print(
+            f"{folder.name}: stopped ({stop}). What was measured is kept; the same line goes on from here.",
+            file=sys.stderr,
+        )
         sys.exit(stop.exit_code)
     print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

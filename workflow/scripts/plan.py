@@ -4,10 +4,9 @@ python workflow/scripts/plan.py --campaign config/config.yaml --results results
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-from regatta.errors import UserError
+from regatta.errors import run_script
 from regatta.plan import make_plan, write_plan
 from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text
 
@@ -18,13 +17,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
     arguments = parser.parse_args()
-    try:
-        plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
-    except UserError as error:
-        sys.exit(str(error))
+    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_plan(plan, plan_text(plan))
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

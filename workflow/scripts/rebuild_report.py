@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from regatta.errors import run_script
+
 SCRIPTS = Path(__file__).resolve().parent
 
 
@@ -23,7 +25,17 @@ def main() -> None:
     steps = [
         ["collect.py", "--launches", launches, "--out", measurements, "--problems", folder / "problems.json"],
         ["analyse.py", "--measurements", measurements, "--out-dir", tables],
-        ["report.py", "--measurements", measurements, "--tables", tables, "--launches", launches, "--out", folder / "report.html"],
+        [
+            "report.py",
+            "--measurements",
+            measurements,
+            "--tables",
+            tables,
+            "--launches",
+            launches,
+            "--out",
+            folder / "report.html",
+        ],
     ]
     for script, *arguments in steps:
         done = subprocess.run([sys.executable, str(SCRIPTS / script), *campaign, *map(str, arguments)])
@@ -32,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign import Campaign
-from regatta.launch import command_by_hand
-from regatta.matrix import Cell, canonical_json, content_hash
+from regatta.matrix import Cell, content_hash
 
 SCHEMA = 1
 
@@ -36,7 +35,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Price:
-    """What things are expected to cost: the median of the store's history, or the campaign's limits where it has none."""
+    """What things are expected to cost in seconds: from the store's history, or from the limits where it has none."""
 
     cell_seconds: Callable[[Cell], float]
     launch_overhead_seconds: float
@@ -65,7 +64,7 @@ def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> 
     for repeat, cells in sorted(repeats.items()):
         launches = _launches(campaign, repeat, cells)
         cost = price.seconds(launches)
-        if cost <= left_seconds:
+        if parts and cost <= left_seconds:
             parts[-1] += launches
             left_seconds -= cost
         elif cost <= max_seconds:
@@ -81,7 +80,7 @@ def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_second
     """Split the cells of one repeat so that each part fits; a cell stays with its twins of the other stacks."""
     twins: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.id):
-        twins.setdefault(_without_stack(cell), []).append(cell)
+        twins.setdefault(cell.twin_key, []).append(cell)
     is_isolated = campaign.data["isolation"] == "process"
     launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"])
     parts: list[list[Cell]] = []
@@ -107,9 +106,9 @@ def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch
     rank = {}
     for chosen in by_stack.values():
         for cell in chosen:
-            rank.setdefault(_without_stack(cell), len(rank))
+            rank.setdefault(cell.twin_key, len(rank))
     singles = [Launch(repeat, stack, (cell,)) for stack, chosen in by_stack.items() for cell in chosen]
-    return sorted(singles, key=lambda launch: rank[_without_stack(launch.cells[0])])
+    return sorted(singles, key=lambda launch: rank[launch.cells[0].twin_key])
 
 
 def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
@@ -117,10 +116,6 @@ def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) ->
     if chosen:
         random.Random(f"{campaign.data['seed']}/{chosen[0].shape}/{stack}/{repeat}").shuffle(chosen)
     return chosen
-
-
-def _without_stack(cell: Cell) -> str:
-    return canonical_json({key: value for key, value in cell.spec.items() if key != "stack"})
 
 
 def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
@@ -137,7 +132,7 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
         "stacks": {cell.spec["stack"]["name"]: cell.spec["stack"] for cell in cells.values()},
         "cells": {
-            cell.id: {"spec": cell.spec, "command": command_by_hand(cell.spec), "limit_seconds": cell.limit_seconds}
+            cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}
             for cell in sorted(cells.values(), key=lambda cell: cell.id)
         },
         "launches": [
@@ -146,8 +141,10 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
         ],
         "generation": 1,
     }
+    # A cell's id is the hash of its spec, so ids and limits stand for the cells here.
+    limits = {cell_id: cell.limit_seconds for cell_id, cell in cells.items()}
     while True:
-        batch_id = f"n{nodes:02d}g{gpus_per_node:02d}-{content_hash(content)}"
+        batch_id = f"n{nodes:02d}g{gpus_per_node:02d}-{content_hash({**content, 'cells': limits})}"
         if not (results / "batches" / batch_id / "manifest.json").exists():
             return Batch(batch_id, tuple(launches), content)
         content["generation"] += 1

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from regatta.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.errors import UserError, nearest
-from regatta.validation import fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
-from regatta.yaml_file import YamlFile, read_yaml
+from regatta.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
+from regatta.yaml_file import YamlFile, place, read_yaml
 
 CLUSTERS = Path(__file__).resolve().parents[3] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
@@ -30,28 +30,37 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
     """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do."""
     file = read_yaml(path)
     schema = load_schema("campaign")
-    raise_mistakes(schema_mistakes(file, file.data, schema))
-    raise_mistakes(_benchmark_mistakes(file))
-    data = fill_defaults(file.data, schema)
-    data["stacks"] = {
-        name: fill_defaults(stack, schema["properties"]["stacks"]["additionalProperties"])
-        for name, stack in data["stacks"].items()
-    }
-    data["benchmarks"] = [
+    mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
+    # What the schema refuses is left out of the checks that follow, so that all mistakes are said together.
+    broken = {mistake.where[0] for mistake in mistakes if mistake.where}
+    sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
+    cluster = None
+    try:
+        cluster = load_cluster(file, sound["cluster"], clusters) if "cluster" in sound else None
+    except UserError as error:
+        mistakes.append(Mistake(("cluster",), str(error)))
+    mistakes += _shape_mistakes(file, sound, cluster, clusters) if cluster else []
+    raise_mistakes(file, mistakes + _rule_mistakes(file, sound) + _sampling_mistakes(file, sound))
+    return Campaign(file, _complete(file, sound, schema), cluster)
+
+
+def _complete(file: YamlFile, data: dict, schema: dict) -> dict:
+    """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
+    stack_schema = schema["properties"]["stacks"]["additionalProperties"]
+    stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data["stacks"].items()}
+    for name, stack in stacks.items():
+        # As it is written: YAML would make 1.1 of 1.10 and 8 of 010.
+        stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
+    benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
     ]
-    cluster = load_cluster(file, clusters)
-    raise_mistakes(
-        _shape_mistakes(file, cluster, clusters) + _rule_mistakes(file, data) + _sampling_mistakes(file, data)
-    )
-    data["exclude"] = [{**rule, "when": _plain_bytes(rule["when"])} for rule in data["exclude"]]
-    return Campaign(file, data, cluster)
+    exclude = [{**rule, "when": _plain_bytes(rule["when"])} for rule in data["exclude"]]
+    return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude}
 
 
-def load_cluster(campaign: YamlFile, clusters: Path) -> dict:
+def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
     """Return the cluster file that the campaign names, with `gpus_per_node` counted where it says detect."""
-    name = campaign.data["cluster"]
     path = clusters / f"{name}.yaml"
     if not path.exists():
         known = sorted(p.stem for p in clusters.glob("*.yaml"))
@@ -60,7 +69,7 @@ def load_cluster(campaign: YamlFile, clusters: Path) -> dict:
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    raise_mistakes(schema_mistakes(file, file.data, load_schema("cluster")))
+    raise_mistakes(file, schema_mistakes(file, file.data, load_schema("cluster")))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")
     cluster = dict(file.data)
@@ -69,48 +78,61 @@ def load_cluster(campaign: YamlFile, clusters: Path) -> dict:
     return cluster
 
 
-def _benchmark_mistakes(file: YamlFile) -> list[str]:
+def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:
+    """Unknown benchmarks and parameters. What is no list of entries at all, the campaign's schema says."""
     mistakes = []
-    for index, entry in enumerate(file.data["benchmarks"]):
+    entries = file.data.get("benchmarks")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
         where = ("benchmarks", index)
-        if entry["benchmark"] not in benchmark_names():
-            mistakes.append(
-                f"{file.at((*where, 'benchmark'))}: benchmarks[{index}].benchmark = {show(entry['benchmark'])} is not known."
-                f"{nearest(entry['benchmark'], benchmark_names())} Choose from: {', '.join(benchmark_names())}."
-            )
+        name = entry.get("benchmark") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
             continue
-        schema = load_benchmark(entry["benchmark"]).schema
-        mistakes += schema_mistakes(file, entry["parameters"], schema, (*where, "parameters"))
+        if name not in benchmark_names():
+            text = (
+                f"{file.at((*where, 'benchmark'))}: benchmarks[{index}].benchmark = {show(name)} is not known."
+                f"{nearest(name, benchmark_names())} Choose from: {', '.join(benchmark_names())}."
+            )
+            mistakes.append(Mistake((*where, "benchmark"), text))
+        elif isinstance(entry.get("parameters"), dict):
+            schema = load_benchmark(name).schema
+            mistakes += schema_mistakes(file, entry["parameters"], schema, (*where, "parameters"))
     return mistakes
 
 
-def _shape_mistakes(file: YamlFile, cluster: dict, clusters: Path) -> list[str]:
+def _shape_mistakes(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[Mistake]:
     """A shape that the cluster does not have. GPUs are counted only where the campaign uses them."""
     limits = {"nodes": ("num_nodes", "nodes", cluster["num_nodes"])}
-    if file.data["device"] == "cuda" and cluster["gpus_per_node"] > 0:
+    if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = ("gpus_per_node", "GPUs per node", cluster["gpus_per_node"])
     cluster_file = clusters / f"{cluster['name']}.yaml"
     return [
-        f"{file.at(('shapes', i, key, j))}: shapes[{i}].{key}[{j}] = {value}, but cluster '{cluster['name']}' has"
-        f" {limit} {words}. Lower it, or correct {cluster_key} in {cluster_file}."
-        for i, shape in enumerate(file.data["shapes"])
+        Mistake(
+            ("shapes", i, key, j),
+            f"{file.at(('shapes', i, key, j))}: shapes[{i}].{key}[{j}] = {value}, but cluster '{cluster['name']}' has"
+            f" {limit} {words}. Lower it, or correct {cluster_key} in {cluster_file}.",
+        )
+        for i, shape in enumerate(data.get("shapes", []))
         for key, (cluster_key, words, limit) in limits.items()
         for j, value in enumerate(shape[key])
         if value > limit
     ]
 
 
-def _rule_mistakes(file: YamlFile, data: dict) -> list[str]:
+def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     """Fields that no cell of this campaign has, in `exclude` and `baseline`."""
-    parameters = {name for entry in data["benchmarks"] for name in load_benchmark(entry["benchmark"]).parameters}
+    names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
+    parameters = dict.fromkeys(parameter for name in names for parameter in load_benchmark(name).parameters)
     rules = [
         (("exclude", i, "when"), rule["when"], [*CELL_FIELDS, *parameters]) for i, rule in enumerate(data["exclude"])
     ]
     train_step = load_benchmark("train_step").parameters
     rules.append((("baseline",), data["baseline"], ["nodes", "gpus_per_node", *train_step]))
     return [
-        f"{file.at((*where, key))}: unknown field '{key}' in {where[0]}.{nearest(key, known)}"
-        f" Fields that may stand here: {', '.join(sorted(known))}."
+        Mistake(
+            (*where, key),
+            f"{file.at((*where, key))}: unknown field '{key}' in {place(where)}.{nearest(key, known)}"
+            f" Fields that may stand here: {', '.join(sorted(known))}.",
+        )
         for where, fields, known in rules
         for key in fields
         if key not in known
@@ -129,12 +151,17 @@ def _plain_bytes(fields: dict) -> dict:
     return {**fields, "message_bytes": plain}
 
 
-def _sampling_mistakes(file: YamlFile, data: dict) -> list[str]:
+def _sampling_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     pairs = [("min_seconds", "max_seconds"), ("min_samples", "max_samples")]
     sampling = data["sampling"]
-    return [
-        f"{file.at(('sampling', low))}: sampling.{low} = {sampling[low]} is more than sampling.{high} = {sampling[high]}"
-        f" (line {file.lines.get(('sampling', high), 'not given: the default')}). Lower the first or raise the second."
-        for low, high in pairs
-        if sampling[low] > sampling[high]
-    ]
+    mistakes = []
+    for low, high in pairs:
+        if sampling[low] > sampling[high]:
+            where = ("sampling", low if ("sampling", low) in file.lines else high)
+            line = file.lines.get(("sampling", high))
+            text = (
+                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} = {sampling[high]:g}"
+                f" ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
+            )
+            mistakes.append(Mistake(where, text))
+    return mistakes

@@ -84,10 +84,18 @@ def signal_name(number: int) -> str:
 
 
 def last_line(log: str) -> str:
-    """Return the last line of a log that says something: no rules, no empty lines."""
-    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line)]
-    errors = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines or ["(empty)"])[-1]
+    """Return the last line of the ranks that says something: an error of a rank that failed, where there is one.
+
+    What torchrun says of its own (`E1121 03:38:34 ... failed (exitcode: 1)`, and all that follows) is left out.
+    """
+    ranks = re.split(r"^E\d{4} .* failed \(exitcode", log, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [
+        line.strip() for line in ranks.splitlines() if re.search(r"\w", line) and not re.match(r"[WE]\d{4} ", line)
+    ]
+    errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
+    failed = {f"[rank{rank}]" for rank, code in rank_exit_codes(log).items() if code > 0}
+    of_failed = [line for line in errors if line.split(":")[0] in failed]
+    return (of_failed or errors or lines or ["(empty)"])[-1]
 
 
 def one_line(text: str) -> str:

@@ -3,7 +3,19 @@
 from regatta.causes import Cause
 from regatta.store import utc_now
 
-FROM_REQUEST = ("schema", "campaign", "batch", "launch", "repeat", "stack", "nodes", "gpus_per_node", "device", "argv", "git")
+FROM_REQUEST = (
+    "schema",
+    "campaign",
+    "batch",
+    "launch",
+    "repeat",
+    "stack",
+    "nodes",
+    "gpus_per_node",
+    "device",
+    "argv",
+    "git",
+)
 NOT_MEASURED = (
     "setup_ns",
     "warmup",

@@ -56,7 +56,9 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
     overhead = None
     if complete and complete[0].get("elapsed_ns") is not None:
-        overhead = complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records)
+        overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
+        # A launch's clock starts when Python and torch are up; what that took is in its environment.
+        overhead += (header.get("environment") or {}).get("seconds_to_ready") or 0.0
     return {
         "launch": launch_file.launch,
         "repeat": header["repeat"],
@@ -67,6 +69,17 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     }
 
 
+def _read_manifest(path: Path) -> list[dict]:
+    """Return a manifest's launches. Raises ValueError, KeyError or TypeError if a part that is used is not there."""
+    launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+    used = ("cell", "status", "cause", "elapsed_s")
+    return [
+        {key: entry[key] for key in ("launch", "repeat", "time_utc", "overhead_s")}
+        | {"records": [{key: record[key] for key in used} for record in entry["records"]]}
+        for entry in launches
+    ]
+
+
 def read_history(results: Path) -> History:
     """Read what a results folder holds. A launch whose file was taken away by hand counts as not there."""
     history = History()
@@ -75,9 +88,9 @@ def read_history(results: Path) -> History:
     entries, listed = [], set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
-            found = json.loads(manifest.read_text(encoding="utf-8"))["launches"]
-        except (ValueError, KeyError) as error:
-            history.problems.append(f"{manifest}: cannot be read ({error}); its launch files are read instead")
+            found = _read_manifest(manifest)
+        except (ValueError, KeyError, TypeError) as error:
+            history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
         entries += [entry for entry in found if entry["launch"] in present]
         listed |= {entry["launch"] for entry in found}

@@ -5,9 +5,11 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from regatta.benchmarks import Benchmark, load_benchmark, normalise
 from regatta.campaign import Campaign
+from regatta.launch import command_by_hand
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
@@ -27,6 +29,16 @@ class Cell:
     @property
     def world_size(self) -> int:
         return self.spec["nodes"] * self.spec["gpus_per_node"]
+
+    @cached_property
+    def command(self) -> str:
+        """The line that repeats this cell by hand."""
+        return command_by_hand(self.spec)
+
+    @cached_property
+    def twin_key(self) -> str:
+        """The same for cells that differ in nothing but their stack: they are compared, so they stay together."""
+        return canonical_json({key: value for key, value in self.spec.items() if key != "stack"})
 
 
 @dataclass
@@ -116,7 +128,7 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "backend": backend,
                 "nodes": nodes,
                 "gpus_per_node": gpus,
-                "stack": {"name": stack, **_stack_identity(data["stacks"][stack])},
+                "stack": {"name": stack, **data["stacks"][stack]},
                 "parameters": parameters,
                 "sampling": data["sampling"],
             }
@@ -130,16 +142,11 @@ def _cell_id(benchmark: Benchmark, spec: dict) -> str:
     return "-".join([benchmark.name, *slugs, shape, spec["stack"]["name"], content_hash(spec)])
 
 
-def _stack_identity(stack: dict) -> dict:
-    """What of a stack can change a number. Values of `env` are texts, as the ranks see them."""
-    return {**stack, "env": {key: str(value) for key, value in stack["env"].items()}}
-
-
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
     for index, rule in enumerate(rules):
         if all(_matches(field_value(spec, name), wanted) for name, wanted in rule["when"].items()):
             uses[index] += 1
-            return f"excluded: {rule['reason']}"
+            return f"excluded: {' '.join(rule['reason'].split())}"
     return None
 
 

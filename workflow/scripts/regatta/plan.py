@@ -2,16 +2,20 @@
 
 import json
 import shlex
+import statistics
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.batches import Batch, Price, make_batches
 from regatta.campaign import Campaign, load_campaign
 from regatta.history import History, read_history
-from regatta.launch import command_by_hand, launch_argv
+from regatta.launch import launch_argv
 from regatta.matrix import Cell, Matrix, canonical_json, content_hash, expand
 from regatta.store import write_json, write_text
 
+LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
+WINDOWS_FACTOR = 1.3  # a train_step cell adds at most 30 % for its pipelined windows
 RETRIED = ("node_failure", "skipped")  # records of these say nothing about the cell; it is measured again
 
 
@@ -75,7 +79,7 @@ def freeze_campaign(plan: Plan) -> dict:
         "isolation": data["isolation"],
         "baseline": data["baseline"],
         "cells": [
-            {"id": c.id, "spec": c.spec, "command": command_by_hand(c.spec), "limit_seconds": c.limit_seconds}
+            {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
             for c in plan.matrix.cells
         ],
         "skipped": [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped],
@@ -105,7 +109,7 @@ def plan_json(plan: Plan) -> dict:
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
-        "batches": [_batch_json(plan, batch) for batch in plan.batches],
+        "batches": batch_prices(plan),
         "stacks": launch_lines(plan),
         "cells": [
             {
@@ -125,7 +129,7 @@ def plan_json(plan: Plan) -> dict:
 
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and from what they were estimated."""
-    prices = [_batch_json(plan, batch) for batch in plan.batches]
+    prices = batch_prices(plan)
     sources = {p["estimate_from"] for p in prices}
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
@@ -135,6 +139,7 @@ def totals(plan: Plan) -> dict:
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
         "minutes": round(sum(p["minutes"] for p in prices), 2),
+        "at_most_minutes": round(_at_most_minutes(plan), 1),
         "gpu_hours": round(sum(p["gpu_hours"] for p in prices), 4),
         "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
     }
@@ -150,13 +155,18 @@ def launch_lines(plan: Plan) -> dict[str, str]:
     return lines
 
 
-def _batch_json(plan: Plan, batch: Batch) -> dict:
+def batch_prices(plan: Plan) -> list[dict]:
+    """Return for each batch its shape, launches, minutes and GPU hours, and what the estimate is from."""
+    known = plan.history.cell_seconds()
+    return [_batch_json(plan, batch, known) for batch in plan.batches]
+
+
+def _batch_json(plan: Plan, batch: Batch, known: Container[str]) -> dict:
     nodes, gpus_per_node = batch.shape
     seconds = plan.price.seconds(batch.launches)
-    known = plan.history.cell_seconds()
     cells = {cell.id for launch in batch.launches for cell in launch.cells}
     has_overhead = bool(plan.history.launch_overheads_s)
-    num_known = len(cells & known.keys())
+    num_known = sum(cell in known for cell in cells)
     source = "history and limits" if num_known or has_overhead else "limits"
     return {
         "batch": batch.id,
@@ -171,9 +181,18 @@ def _batch_json(plan: Plan, batch: Batch) -> dict:
 
 def _price(campaign: Campaign, history: History) -> Price:
     known = history.cell_seconds()
-    overheads = sorted(history.launch_overheads_s)
-    overhead = overheads[len(overheads) // 2] if overheads else campaign.data["limits"]["launch_start_seconds"]
-    return Price(lambda cell: known.get(cell.id, cell.limit_seconds), overhead)
+    overheads = history.launch_overheads_s
+    overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
+    sampling = campaign.data["sampling"]
+    unknown = sampling["max_warmup_seconds"] + WINDOWS_FACTOR * sampling["max_seconds"]
+    return Price(lambda cell: known.get(cell.id, min(unknown, cell.limit_seconds)), overhead)
+
+
+def _at_most_minutes(plan: Plan) -> float:
+    """Return the minutes if every cell and every start took until its deadline."""
+    start = plan.campaign.data["limits"]["launch_start_seconds"]
+    deadlines = Price(lambda cell: cell.limit_seconds, start)
+    return sum(deadlines.seconds(batch.launches) for batch in plan.batches) / 60
 
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
@@ -184,6 +203,9 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
         return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
+    lost = next((slot for slot in slots.values() if slot is not None), None)
+    if missing and not recorded and lost:
+        return CellPlan(cell, "todo", f"failed before ({lost.status}: {lost.cause})", tuple(missing))
     if missing and not recorded:
         return CellPlan(cell, "todo", changes.get(cell.id, "new"), tuple(missing))
     if missing:
@@ -199,8 +221,9 @@ def _previous_cells(results: Path) -> list[dict]:
     """Return the cells of the campaign as it was frozen last, or none."""
     for path in sorted(results.glob("campaign.*.json")):
         try:
-            return json.loads(path.read_text(encoding="utf-8"))["cells"]
-        except (ValueError, KeyError):
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            return [{"id": cell["id"], "spec": cell["spec"]} for cell in cells]
+        except (ValueError, KeyError, TypeError):
             continue
     return []
 
@@ -221,7 +244,8 @@ def _changes(cells: list[Cell], previous: list[dict], history: History) -> dict[
         flat = _flat(cell.spec)
         for key in flat:
             if _signature(flat, key) in old:
-                changes[cell.id] = f"changed: {key} {_word(old[_signature(flat, key)][1])} -> {_word(flat[key])}"
+                before = canonical_json(old[_signature(flat, key)][1])
+                changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"
                 break
     return changes
 
@@ -233,12 +257,8 @@ def _signature(flat: dict, without: str) -> str:
 def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in spec.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and key != "env":  # a variable more or less is one change, of env
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _word(value: object) -> str:
-    return json.dumps(value)

@@ -1,6 +1,6 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
-from regatta.plan import Plan, launch_lines, plan_json, totals
+from regatta.plan import Plan, batch_prices, launch_lines, totals
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 
@@ -33,12 +33,13 @@ def _totals(plan: Plan, gpu: str) -> str:
     if sums["batches"]:
         how = {
             "history": "from the store's history",
-            "limits": "an upper bound from the limits: the store has no history of these cells",
-            "history and limits": "from the store's history where it has some, else the limits as an upper bound",
+            "limits": "from the sampling limits: the store has no history of these cells",
+            "history and limits": "from the store's history where it has some, else from the sampling limits",
         }[sums["estimate_from"]]
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
-            f" {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours ({how})"
+            f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours ({how};"
+            f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline were reached)"
         )
     else:
         lines.append("to run: nothing")
@@ -56,7 +57,7 @@ def _batches(plan: Plan, gpu: str) -> str:
             round(b["gpu_hours"], 2),
             b["estimate_from"],
         ]
-        for b in plan_json(plan)["batches"]
+        for b in batch_prices(plan)
     ]
     header = ["batch", "shape", "launches", "measurements", "minutes", f"{gpu} hours", "estimate from"]
     return table(header, rows) if rows else ""

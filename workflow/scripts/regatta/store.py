@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+NEEDED = {"launch": ("repeat", "stack", "time_utc"), "start": ("cell",), "record": ("cell", "status")}
+
 
 @dataclass
 class LaunchFile:
@@ -30,10 +32,15 @@ class LaunchFile:
 
 
 def parse_line(text: bytes) -> dict:
-    """Return one line of a launch file. Raises ValueError if it is no JSON object with a `kind`."""
-    line = json.loads(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+    """Return one line of a launch file. Raises ValueError if it is no JSON object, or lacks what every reader needs."""
+    try:
+        line = json.loads(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         raise ValueError("not an object with a kind")
+    if any(key not in line for key in NEEDED.get(line["kind"], ())):
+        raise ValueError(f"lacks one of {', '.join(NEEDED[line['kind']])}")
     return line
 
 

@@ -4,7 +4,6 @@ What a batch has measured is read from the store, never remembered: a supervisor
 """
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -26,7 +25,7 @@ from regatta.causes import (
     store_write_error,
 )
 from regatta.driver_lines import launch_line, record_line, stopped_line
-from regatta.errors import UserError
+from regatta.errors import NO_SPACE, UserError
 from regatta.history import summarise
 from regatta.launch import launch_argv, launch_environment
 from regatta.locks import hold
@@ -38,7 +37,6 @@ POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 MAX_FRUITLESS_LAUNCHES = 2  # launches in a row that end before any cell starts; then the launch itself is what fails
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Stopped(Exception):
@@ -210,9 +208,15 @@ def _stop_reason(run: Run) -> tuple[str | None, int]:
 def _late(watch: Watch) -> Cause:
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        return Cause("timeout", "measure", f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
+        return Cause(
+            "timeout", "measure", f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks"
+        )
     limit = watch.start_seconds
-    return Cause("timeout", "launch", f"no cell started within {limit:g} s (launch_start_seconds); the log holds the ranks' stacks")
+    return Cause(
+        "timeout",
+        "launch",
+        f"no cell started within {limit:g} s (launch_start_seconds); the log holds the ranks' stacks",
+    )
 
 
 def _count(run: Run, line: dict) -> None:

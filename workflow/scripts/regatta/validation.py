@@ -1,7 +1,12 @@
 """Check a YAML file against one of `workflow/schemas/`, and say each mistake in words: file, line, value, what to do."""
 
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import jsonschema
 import yaml
@@ -22,6 +27,13 @@ TYPE_NAMES = {
 }
 
 
+class Mistake(NamedTuple):
+    """A message, and the place in the file that it is about."""
+
+    where: Where
+    text: str
+
+
 @cache
 def load_schema(name: str) -> dict:
     """Return `workflow/schemas/<name>.yaml`, for instance `campaign` or `benchmarks/collective`."""
@@ -34,22 +46,21 @@ def show(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def schema_mistakes(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[str]:
-    """Return one message for each way in which `data`, found at `base` in `file`, breaks the schema, in file order."""
-    validator = jsonschema.Draft202012Validator(schema)
+def schema_mistakes(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[Mistake]:
+    """Return one mistake for each way in which `data`, found at `base` in `file`, breaks the schema."""
     found = []
-    for error in validator.iter_errors(data):
-        where = (*base, *error.absolute_path)
-        found += [(file.lines.get(w, 0), m) for w, m in _messages(file, where, error)]
-    return [message for _, message in sorted(found, key=lambda item: item[0])]
+    for error in _Validator(schema).iter_errors(data):
+        found += _mistakes(file, (*base, *error.absolute_path), error)
+    return found
 
 
-def raise_mistakes(mistakes: list[str]) -> None:
-    """Raise one UserError that holds all mistakes, if there are any."""
-    if len(mistakes) > MAX_ERRORS_SHOWN:
-        mistakes = [*mistakes[:MAX_ERRORS_SHOWN], f"... and {len(mistakes) - MAX_ERRORS_SHOWN} more."]
-    if mistakes:
-        raise UserError("\n".join(mistakes))
+def raise_mistakes(file: YamlFile, mistakes: list[Mistake]) -> None:
+    """Raise one UserError that holds all mistakes in the order of the file, if there are any."""
+    lines = [mistake.text for mistake in sorted(mistakes, key=lambda mistake: file.lines.get(mistake.where, 0))]
+    if len(lines) > MAX_ERRORS_SHOWN:
+        lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]
+    if lines:
+        raise UserError("\n".join(lines))
 
 
 def fill_defaults(data: dict, schema: dict) -> dict:
@@ -63,20 +74,32 @@ def fill_defaults(data: dict, schema: dict) -> dict:
     return filled
 
 
-def _messages(file: YamlFile, where: Where, error: jsonschema.ValidationError) -> list[tuple[Where, str]]:
+def _pattern(_: object, pattern: str, value: object, __: dict) -> Iterator[jsonschema.ValidationError]:
+    """As JSON Schema means it: `$` is the end of the text. Python's matches before a last line break, too."""
+    if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+
+
+def _mistakes(file: YamlFile, where: Where, error: jsonschema.ValidationError) -> list[Mistake]:
     rule, value = error.validator, error.instance
     name = place(where) or "the file"
     if rule == "additionalProperties":
         known = list(error.schema.get("properties", {}))
         keys = [key for key in value if key not in known]
-        return [((*where, key), _unknown_key(file, where, key, known)) for key in keys]
+        return [Mistake((*where, key), _unknown_key(file, where, key, known)) for key in keys]
     if rule == "required":
         missing = [key for key in error.validator_value if key not in value]
         text = f"{file.at(where)}: {name} lacks {', '.join(missing)}. Add "
         text += "; ".join(f"`{key}:` ({_meaning(error.schema, key)})" for key in missing)
         # jsonschema reports `required` once for each missing key; say it once.
-        return [(where, text + ".")] if missing and error.message.startswith(repr(missing[0])) else []
-    return [(where, f"{file.at(where)}: {name} = {show(value)} {_mend(rule, value, error)}")]
+        return [Mistake(where, text + ".")] if missing and error.message.startswith(repr(missing[0])) else []
+    if "propertyNames" in error.schema_path:
+        where = (*where, value)
+        return [Mistake(where, f"{file.at(where)}: the name {show(value)} in {name} {_mend(rule, value, error)}")]
+    return [Mistake(where, f"{file.at(where)}: {name} = {show(value)} {_mend(rule, value, error)}")]
 
 
 def _unknown_key(file: YamlFile, where: Where, key: str, known: list[str]) -> str:
@@ -98,14 +121,18 @@ def _mend(rule: str, value: object, error: jsonschema.ValidationError) -> str:
     about = f" ({about.split('. ')[0].rstrip('.')})" if about else ""
     if rule == "type":
         wanted = " or ".join(TYPE_NAMES[t] for t in ([limit] if isinstance(limit, str) else limit))
-        hint = f" Write [{value}]." if limit == "array" and not isinstance(value, dict | None) else ""
+        hint = ""
+        if limit == "array" and not isinstance(value, dict | None):
+            hint = f" Write [{value if isinstance(value, str) else show(value)}]."
         if limit in ("number", "integer") and isinstance(value, str) and _is_number(value):
-            hint = f" YAML reads {value} as a text; write {float(value)!r} instead."
+            # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
+            hint = f" YAML reads it as a text; write {Decimal(value):f}, without quotes."
         return f"is not {wanted}{about}.{hint}"
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
-        return f"is not known here.{nearest(value, known)} Choose from: {listed}."
+        hint = " Take the quotes off." if value in map(str, known) else nearest(value, known)
+        return f"is not known here.{hint} Choose from: {listed}."
     if rule == "minItems":
         return f"is empty{about}. Give at least one value, or take the key out."
     if rule == "uniqueItems":
@@ -113,8 +140,8 @@ def _mend(rule: str, value: object, error: jsonschema.ValidationError) -> str:
         return f"holds {show(twice)} twice. Keep one of the two."
     if rule == "minProperties":
         return f"is empty{about}. Give at least one entry."
-    if rule == "pattern":
-        return f"does not have the right form{about}."
+    if rule in ("pattern", "anyOf"):
+        return f"does not have the right form ({error.schema.get('description', limit)})."
     if rule in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         words = {
             "minimum": "at least",
@@ -130,7 +157,6 @@ def _mend(rule: str, value: object, error: jsonschema.ValidationError) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

@@ -1,7 +1,7 @@
 """Read a YAML file together with the line of every key and list item, so that an error can point at it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -13,12 +13,13 @@ Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A parsed YAML file. `lines` gives the 1-based line of each place in `data`."""
+    """A parsed YAML file. `lines` gives the 1-based line of each place in `data`; `texts` each scalar as it is written."""
 
     path: Path
     text: str
     data: dict
     lines: dict[Where, int]
+    texts: dict[Where, str]
 
     def at(self, where: Where) -> str:
         """Return `file:line` of a place, or of its nearest parent that is in the file."""
@@ -38,32 +39,52 @@ def place(where: Where) -> str:
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file whose top level is a mapping.
 
-    Raises UserError with file and line for a file that cannot be read, a syntax error, a key given twice, or another top level.
+    Raises UserError with file and line for a file that cannot be read, a syntax error, or another top level; and one
+    for all keys given twice, aliases that point to themselves, and values that are neither text nor number.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}.") from None
-    lines: dict[Where, int] = {}
+    text = _read_text(path)
     loader = None
     try:
         loader = yaml.SafeLoader(text)
+        reader = _Reader(path, loader)
         node = loader.get_single_node()
-        data = _construct(loader, node, (), lines, path) if node is not None else None
+        data = reader.build(node, ()) if node is not None else None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(
+            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Take it out."
+        ) from None
     except yaml.YAMLError as error:
         raise UserError(syntax_error(path, error)) from None
     except RecursionError:
-        raise UserError(f"{path}: an alias (*name) points to itself. Write the value out.") from None
-    except ValueError as error:  # a scalar that YAML's own types cannot hold, such as the date 2026-13-45
-        raise UserError(f"{path}: a value cannot be read: {error}. If it is a text, put it in quotes.") from None
+        raise UserError(f"{path}: lists or keys are nested too deeply to be read. Write them flatter.") from None
     finally:
         if loader is not None:
             loader.dispose()
+    if reader.mistakes:
+        raise UserError("\n".join(text for _, text in sorted(reader.mistakes)))
     if not isinstance(data, dict):
-        raise UserError(f"{path}: must hold keys and values at the top level (`name: value`), but does not.")
-    return YamlFile(path, text, data, lines)
+        found = "nothing" if data is None else "a list" if isinstance(data, list) else "one value"
+        raise UserError(
+            f"{path}:{reader.lines.get((), 1)}: holds {found} at the top level, but must hold keys and values,"
+            " such as `name: laptop`."
+        )
+    return YamlFile(path, text, data, reader.lines, reader.texts)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        return raw.decode("utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file. Check the path.") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}. Give a text file that you may read.") from None
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: byte 0x{raw[error.start]:02x} is no UTF-8 text. Give a YAML file, saved as UTF-8."
+        ) from None
 
 
 def syntax_error(path: Path, error: yaml.YAMLError) -> str:
@@ -82,38 +103,78 @@ def syntax_error(path: Path, error: yaml.YAMLError) -> str:
     )
 
 
-def _scalar(value: object) -> object:
+@dataclass
+class _Reader:
+    """Builds plain data from YAML nodes. Mistakes are noted with their lines, so that all can be said together."""
+
+    path: Path
+    loader: yaml.SafeLoader
+    lines: dict[Where, int] = field(default_factory=dict)
+    texts: dict[Where, str] = field(default_factory=dict)
+    mistakes: list[tuple[int, str]] = field(default_factory=list)
+    parents: list[yaml.Node] = field(default_factory=list)  # of the node that is being built
+
+    def build(self, node: yaml.Node, where: Where) -> object:
+        self.lines.setdefault(where, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, where)
+        if any(node is parent for parent in self.parents):
+            self._note(
+                self.lines[where], f"{place(where)} is an alias (*name) of what it stands in. Write the value out."
+            )
+            return None
+        self.parents.append(node)
+        if isinstance(node, yaml.SequenceNode):
+            data = [self.build(child, (*where, i)) for i, child in enumerate(node.value)]
+        else:
+            data = self._mapping(node, where)
+        self.parents.pop()
+        return data
+
+    def _mapping(self, node: yaml.MappingNode, where: Where) -> dict:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise UserError(f"{self.path}:{line}: a key must be one word.")
+            key = key_node.value
+            if key in seen and key != "<<":
+                first = f"first in line {seen[key]}"
+                self._note(line, f"{place((*where, key))} is given twice ({first}). Keep one of the two.")
+            seen[key] = line
+        self.loader.flatten_mapping(node)
+        # An alias brings the same node again: it is left without what its own keys override.
+        node.value = list({key.value: (key, value) for key, value in node.value}.values())
+        data = {}
+        for key_node, value_node in node.value:
+            self.lines[(*where, key_node.value)] = key_node.start_mark.line + 1
+            data[key_node.value] = self.build(value_node, (*where, key_node.value))
+        return data
+
+    def _scalar(self, node: yaml.ScalarNode, where: Where) -> object:
+        self.texts[where] = node.value
+        try:
+            return _plain(self.loader.construct_object(node))
+        except ValueError as error:
+            value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
+            self._note(
+                self.lines[where],
+                f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a text in quotes.",
+            )
+            return None
+
+    def _note(self, line: int, mistake: str) -> None:
+        self.mistakes.append((line, f"{self.path}:{line}: {mistake}"))
+
+
+def _plain(value: object) -> object:
     """Return a scalar with 2.0 as 2, so that both are the same cell. Raises ValueError for what JSON cannot hold."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is no finite number")
         return int(value) if value.is_integer() else value
     if not isinstance(value, str | int | None):
-        raise ValueError(f"{value} is a {type(value).__name__}, and no text or number")
+        raise ValueError(f"it is a {type(value).__name__}")
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        raise ValueError("it holds half of a character (a surrogate)")
     return value
-
-
-def _construct(loader: yaml.SafeLoader, node: yaml.Node, where: Where, lines: dict[Where, int], path: Path) -> object:
-    lines.setdefault(where, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(loader, child, (*where, i), lines, path) for i, child in enumerate(node.value)]
-    if not isinstance(node, yaml.MappingNode):
-        return _scalar(loader.construct_object(node))
-    seen: dict[object, int] = {}
-    for key_node, _ in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise UserError(f"{path}:{line}: a key must be one word.")
-        if key_node.value in seen and key_node.value != "<<":
-            raise UserError(
-                f"{path}:{line}: {place((*where, key_node.value))} is given twice (first in line {seen[key_node.value]})."
-                " Keep one of the two."
-            )
-        seen[key_node.value] = line
-    loader.flatten_mapping(node)
-    data = {}
-    for key_node, value_node in node.value:
-        key = key_node.value
-        lines[(*where, key)] = key_node.start_mark.line + 1
-        data[key] = _construct(loader, value_node, (*where, key), lines, path)
-    return data

@@ -1,0 +1,138 @@
+"""Say in words what a Python environment lacks for Regatta. Nothing is installed, and nothing but Python is needed.
+
+python workflow/scripts/check_environment.py driver rank
+
+Each set is a file requirements/<set>.in: its packages must be there, and as new as it says with `>=`. An exact pin
+(`==`) is what `make` installs; an environment of the user's own may have another version. For `rank`, torch and
+torchvision must also be one pair: pip itself takes a CPU build of the one beside a CUDA build of the other.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
+
+
+def read_requirements(text: str) -> dict[str, str | None]:
+    """Return the lowest version, or None, of each package that the text of a requirements file names."""
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    return dict(LINE.match(line).groups() for line in lines if line and not line.startswith("-"))
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version in the package's metadata, which costs no import; None where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def is_older(version: str, lowest: str) -> bool:
+    """Compare the numbers of two versions. What follows the numbers (rc1, +cpu) does not count."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(n) for n in re.match(r"[0-9]+(?:\.[0-9]+)*", text).group().split(".")] + [0] * 4
+
+    return numbers(version)[:4] < numbers(lowest)[:4]
+
+
+def missing_packages(names: dict[str, str | None]) -> list[str]:
+    """Return a sentence about packages that are missing, and one for each that is too old."""
+    versions = {name: installed_version(name) for name in names}
+    missing = [name for name, version in versions.items() if version is None]
+    problems = [f"missing: {', '.join(missing)}."] if missing else []
+    for name, lowest in names.items():
+        if versions[name] and lowest and is_older(versions[name], lowest):
+            problems.append(f"{name} is {versions[name]}; Regatta needs {lowest} or newer.")
+    return problems
+
+
+def is_surely_a_pair(torch: str, torchvision: str, torch_requirement: str | None) -> bool:
+    """Return whether two versions are of one build: the same tag behind the `+`, and the torch that torchvision asks for.
+
+    False is a doubt, not a verdict: an index may leave out the tag of its default build.
+    """
+    torch_number, _, torch_build = torch.partition("+")
+    return torch_build == torchvision.partition("+")[2] and torch_requirement in (None, torch_number)
+
+
+def torch_that_torchvision_requires() -> str | None:
+    """Return X of torchvision's own requirement `torch==X`; None where it names no version."""
+    for requirement in metadata.requires("torchvision") or []:
+        if found := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", requirement):
+            return found.group(1)
+    return None
+
+
+def import_problem(torch: str, torchvision: str, torch_requirement: str | None) -> list[str]:
+    """Import torchvision in a process of its own, since a wrong pair may crash rather than raise. It takes seconds."""
+    done = subprocess.run([sys.executable, "-I", "-c", "import torch, torchvision"], capture_output=True, text=True)
+    if done.returncode == 0:
+        return []
+    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    cause = next((line for line in reversed(said) if "torchvision::nms" in line), said[-1]).strip()
+    names = f"torch {torch} and torchvision {torchvision}"
+    if "torchvision::nms" not in cause and is_surely_a_pair(torch, torchvision, torch_requirement):
+        return [f"{names} cannot be imported: {cause}"]
+    return [
+        f"{names} are not a pair of one build; importing them fails: {cause}\n"
+        "  Install both from one index into an environment (pip install --index-url INDEX torch torchvision),\n"
+        "  and use that: make VENV=DIR"
+    ]
+
+
+def pair_problem(is_import_wanted: bool) -> list[str]:
+    """Return what is wrong with torch and torchvision together. They are imported only if wanted or in doubt."""
+    torch, torchvision = installed_version("torch"), installed_version("torchvision")
+    if torch is None or torchvision is None:
+        return []
+    required = torch_that_torchvision_requires()
+    if not is_import_wanted and is_surely_a_pair(torch, torchvision, required):
+        return []
+    return import_problem(torch, torchvision, required)
+
+
+def missing_in_sets(sets: list[str]) -> dict[str, list[str]]:
+    """Return what is missing or too old, for each set that lacks anything."""
+    problems = {}
+    for name in sets:
+        needed = read_requirements((ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8"))
+        if found := missing_packages(needed):
+            problems[name] = found
+    return problems
+
+
+def advice(sets: list[str]) -> str:
+    if (Path(sys.prefix) / ".regatta").is_dir():
+        return "Make the environment again: make clean-env, then the same line."
+    locks = " ".join(f"-r requirements/{name}.lock" for name in sets)
+    return (
+        "Regatta installs nothing into an environment that it did not make. Install what is missing yourself\n"
+        f"  ({sys.executable} -m pip install --require-hashes {locks}),\n"
+        "or let Regatta make one of its own: make VENV=DIR, where DIR does not exist."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", choices=["driver", "rank", "dev"], help="what the environment is for")
+    parser.add_argument(
+        "--import", dest="is_import_wanted", action="store_true", help="import torchvision; takes seconds"
+    )
+    arguments = parser.parse_args()
+    missing = missing_in_sets(arguments.sets)
+    lines = [f"requirements/{name}.in: {problem}" for name, found in missing.items() for problem in found]
+    lines += [advice(list(missing))] if missing else []
+    lines += pair_problem(arguments.is_import_wanted) if "rank" in arguments.sets else []
+    if lines:
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit("\n".join([f"{sys.prefix} (Python {version}) does not serve Regatta:", *lines]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md."""
+
+import argparse
+from pathlib import Path
+
+from regatta.collect import collect, read_campaign
+from regatta.errors import run_script
+from regatta.store import write_json
+from regatta.tables import write_csv
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
+    parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
+    parser.add_argument("--out", type=Path, required=True, help="measurements.csv")
+    parser.add_argument("--problems", type=Path, help="what was left out and why; default: problems.json beside --out")
+    args = parser.parse_args()
+    measurements, problems = collect(read_campaign(args.campaign), args.launches)
+    write_json(args.problems or args.out.with_name("problems.json"), problems)
+    write_csv(measurements, args.out)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,181 @@
+"""Warnings of the report: a closed list, each says what was found, with numbers, and what to do about it."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.numbers import percent, plural, shape, three
+from regatta.statistics import MIN_LAUNCHES_BOOTSTRAP
+
+SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
+DISAGREEMENT_RATIO = 0.05  # range of launches over their median
+VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found and what to do about it."""
+
+    found: str
+    advice: str
+
+
+def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict) -> list[Advice]:
+    """Return those warnings of the list that apply, in a fixed order."""
+    ok = measurements[measurements["status"] == "ok"]
+    candidates = [
+        _oversubscribed(headers),
+        _uneven_threads(campaign, headers),
+        _mixed_versions(headers),
+        _dirty(headers),
+        _corrupt(problems),
+        _fewer_launches(campaign, measurements),
+        disagreement(ok),
+        _imprecise(ok),
+        _slow_first(ok),
+        _few_launches(campaign),
+    ]
+    return [warning for warning in candidates if warning is not None]
+
+
+def environments(headers: list[dict]) -> list[dict]:
+    return [header["environment"] for header in headers if header.get("environment")]
+
+
+def _oversubscribed(headers: list[dict]) -> Advice | None:
+    worst = None
+    for environment in environments(headers):
+        threads = environment.get("threads_per_rank") or 1
+        for host in environment["hosts"]:
+            cores, num = host.get("num_cores"), len(host["ranks"])
+            if cores and num * threads > cores and (worst is None or num * threads / cores > worst[0]):
+                worst = (num * threads / cores, host["host"], num, threads, cores)
+    if worst is None:
+        return None
+    _, host, num, threads, cores = worst
+    return Advice(
+        f"More threads than cores: on {host} {plural(num, 'rank')} of {plural(threads, 'thread')} shared {plural(cores, 'core')}.",
+        "Ranks then wait for a core, not for each other. Lower gpus_per_node, or measure on a machine with more cores.",
+    )
+
+
+def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
+    """On CPUs a rank that shares its host with more ranks has fewer cores: the baseline is then a faster "GPU"."""
+    threads: dict[str, set[int]] = {}
+    for header in headers:
+        number = (header.get("environment") or {}).get("threads_per_rank")
+        if number is not None:
+            threads.setdefault(shape(header["nodes"], header["gpus_per_node"]), set()).add(number)
+    if campaign["device"] != "cpu" or len(set().union(*threads.values())) < 2:
+        return None
+    told = ", ".join(f"{'/'.join(map(str, sorted(numbers)))} in {place}" for place, numbers in sorted(threads.items()))
+    return Advice(
+        f"Ranks had different numbers of threads: {told}.",
+        "The ranks of a host share its cores, so efficiency includes the loss of cores, not only the cost of communication. Read"
+        " the shapes as ways to use these hosts, not as growth.",
+    )
+
+
+def _mixed_versions(headers: list[dict]) -> Advice | None:
+    mixed = []
+    for stack in sorted({header["stack"] for header in headers}):
+        own = [header for header in headers if header["stack"] == stack]
+        for name in VERSIONS:
+            values = sorted({str(e[name]) for e in environments(own) if e.get(name) is not None})
+            if len(values) > 1:
+                mixed.append(f"{name} of stack {stack}: {', '.join(values)}")
+    commits = sorted(
+        {str((h.get("git") or {}).get("commit"))[:12] for h in headers if (h.get("git") or {}).get("commit")}
+    )
+    if len(commits) > 1:
+        mixed.append(f"commit: {', '.join(commits)}")
+    if not mixed:
+        return None
+    return Advice(
+        f"Launches of one stack ran with different versions ({'; '.join(mixed)}).",
+        "Differences between their cells may be differences between versions. Measure again with one of them, under a new name.",
+    )
+
+
+def _dirty(headers: list[dict]) -> Advice | None:
+    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in headers)
+    if num == 0:
+        return None
+    return Advice(
+        f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
+        "The commit does not tell what was run. Commit first if the numbers are to be shown to others.",
+    )
+
+
+def _corrupt(problems: dict) -> Advice | None:
+    num_torn, num_invalid = len(problems["corrupt"]), len(problems["invalid"])
+    if num_torn + num_invalid == 0:
+        return None
+    found = [(num_torn, "torn or corrupt line"), (num_invalid, "line against its schema")]
+    told = " and ".join(plural(num, noun, noun.replace("line", "lines")) for num, noun in found if num)
+    return Advice(
+        f"The store has {told}.",
+        "They are listed under Methods. A torn last line is what a kill or a full disk leaves; look at the disk if there are more.",
+    )
+
+
+def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None:
+    planned = measurements[measurements["repeat"].notna()]
+    num_ok = (planned["status"] == "ok").groupby(planned["cell"]).sum()
+    num_short = int((num_ok < campaign["repeats"]).sum())
+    if num_short == 0:
+        return None
+    return Advice(
+        f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than the {campaign['repeats']} asked for.",
+        "Run the same command again for what was not measured; add --forcerun measure to try again what failed.",
+    )
+
+
+def disagreement(ok: pd.DataFrame) -> Advice | None:
+    """How far launches of one cell lie apart: it decides which differences between cells can be believed."""
+    value = ok["window_step_s"].fillna(ok["p50_s"])
+    by_cell = value.groupby(ok["cell"])
+    ratio = ((by_cell.max() - by_cell.min()) / by_cell.median())[by_cell.count() > 1].dropna()
+    large = ratio[ratio > DISAGREEMENT_RATIO]
+    if large.empty:
+        return None
+    return Advice(
+        f"The launches of {plural(len(large), 'cell')} of {len(ratio)} differ by more than {100 * DISAGREEMENT_RATIO:g} % of their median;"
+        f" most, by {percent(float(large.max()))} %, those of {large.idxmax()}.",
+        "Look for other work on the machine, clocks and placement; more launches (repeats) narrow the median, longer sampling does not.",
+    )
+
+
+def _imprecise(ok: pd.DataFrame) -> Advice | None:
+    missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
+    if missed.empty:
+        return None
+    limits = [f"{limit} in {num}" for limit, num in sorted(missed["stop"].value_counts().items())]
+    widest = missed["half_width_ratio"].max()
+    reached = "" if pd.isna(widest) else f"; the widest interval is ±{percent(float(widest))} %"
+    return Advice(
+        f"{plural(len(missed), 'measurement')} of {len(ok)} in {plural(missed['cell'].nunique(), 'cell')} ended before the precision"
+        f" that was asked for (by {', '.join(limits)}){reached}.",
+        "Raise that limit under sampling, or accept the precision: spread between launches usually is the larger part.",
+    )
+
+
+def _slow_first(ok: pd.DataFrame) -> Advice | None:
+    ratio = (ok["first_iteration_s"] / ok["p50_s"]).dropna()
+    slow = ratio[ratio > SLOW_FIRST_RATIO]
+    if slow.empty:
+        return None
+    return Advice(
+        f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')} of {len(ratio)}"
+        f" (at most {three(float(slow.max()))} times, {ok.loc[slow.idxmax(), 'cell']}).",
+        "It is warm-up and in none of the numbers. A job that restarts often pays it each time.",
+    )
+
+
+def _few_launches(campaign: dict) -> Advice | None:
+    if campaign["repeats"] >= MIN_LAUNCHES_BOOTSTRAP:
+        return None
+    return Advice(
+        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows points and their range, not confidence intervals.",
+        f"Set repeats to {MIN_LAUNCHES_BOOTSTRAP} or more for bootstrap intervals; only the missing launches are run.",
+    )

@@ -1,0 +1,230 @@
+"""Draw one panel: series of launches over an axis, as SVG bytes that are the same for the same data.
+
+Every launch is a point, the line joins the medians. Colours are those of Okabe and Ito (jfly.uni-koeln.de/color) that
+keep 3:1 against white, the sixth their orange darkened until it does; marker and dash tell series apart without colour.
+"""
+
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Affine2D
+
+from regatta.numbers import three
+
+MAX_SERIES = 6
+MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
+INK, GREY, GRID = "#222222", "#666666", "#E3E3E3"
+DODGE = 2.5
+WIDTH_IN, HEIGHT_IN = 3.9, 3.1  # small, so that its text is still read at 300 pixels on a phone
+STYLE = {
+    "svg.hashsalt": "regatta",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "path.simplify": False,
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell in a panel. values: one for each launch. is_on_line: False for a second shape of the same size."""
+
+    x: float
+    values: tuple[float, ...]
+    median: float
+    is_on_line: bool = True
+
+
+@dataclass(frozen=True)
+class Series:
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """label: with unit. ticks: (place, text); empty: the axis chooses its own. show: how a log axis writes them."""
+
+    label: str
+    is_log: bool = False
+    low: float | None = None
+    high: float | None = None
+    ticks: tuple[tuple[float, str], ...] = ()
+    show: Callable[[float], str] = "{:g}".format
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn. guides: grey dashed lines, each a label and its points."""
+
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = field(default=())
+
+
+def draw(panel: Panel) -> bytes:
+    """Return the panel as SVG."""
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
+        figure = Figure(
+            figsize=(WIDTH_IN, HEIGHT_IN), dpi=72
+        )  # the SVG backend draws at 72; labels are placed in its pixels
+        axes = figure.add_axes((0.165, 0.205, 0.515, 0.7))
+        is_raster = sum(len(p.values) for s in panel.series for p in s.points) > MAX_VECTOR_POINTS
+        _scale(axes, panel)
+        for label, line in panel.guides:
+            axes.plot(*zip(*line, strict=True), color=GREY, dashes=(4, 3), linewidth=1.2, zorder=1.5, label=label)
+        for index, series in enumerate(panel.series):
+            _draw_series(axes, index, series, is_raster, DODGE * (index - (len(panel.series) - 1) / 2))
+        _label_ends(axes, panel)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge: float) -> None:
+    """dodge: how many points the dots stand aside, so that series at the same place do not hide each other."""
+    colour, marker = COLOURS[index], MARKERS[index]
+    aside = axes.transData + Affine2D().translate(dodge, 0)
+    line = [(p.x, p.median) for p in series.points if p.is_on_line]
+    axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
+    for is_on_line in (True, False):
+        dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
+        if dots:
+            axes.plot(
+                *zip(*dots, strict=True), linestyle="none", marker=marker, markersize=4.5, markeredgewidth=0.9,
+                markerfacecolor=colour if is_on_line else "white", markeredgecolor=colour, alpha=0.75, zorder=3,
+                rasterized=is_raster, transform=aside,
+            )  # fmt: skip
+
+
+def _scale(axes: Axes, panel: Panel) -> None:
+    """Set limits before anything is drawn, so that the labels at the line's ends know where they are."""
+    dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.median)]
+    dots += [dot for _, line in panel.guides for dot in line]
+    limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
+    axes.set_xlabel(panel.x.label)
+    axes.figure.text(0.02, 0.985, panel.y.label, va="top")  # level, above its axis: read without turning the head
+    if panel.x.is_log:
+        axes.set_xscale("log")
+    if panel.y.is_log:
+        axes.set_yscale("log")
+    axes.set(xlim=limits[0], ylim=limits[1])
+    for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
+        ticks = axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ())
+        if ticks:
+            side.set_major_locator(FixedLocator([place for place, _ in ticks]))
+            side.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+        side.set_minor_locator(NullLocator())
+        side.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, color=GRID, linewidth=0.8)
+    axes.tick_params(length=3)
+
+
+def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, float]:
+    low = min(values) if axis.low is None else axis.low
+    high = max(values) if axis.high is None else axis.high
+    if axis.is_log:
+        gap = max(math.log(high / low), 0.7 if len(set(values)) == 1 else 0.1) * margin
+        if high / low < 1.1:  # a single place, or nearly: show some room around it
+            gap = 0.5
+        return low / math.exp(gap), high * math.exp(gap)
+    gap = (high - low or abs(high) or 1) * margin
+    return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
+
+
+def log_ticks(low: float, high: float, show: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
+    """Return round places of a log axis, 1-2-5 where they are few, whole decades where they are many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    fine = (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9)
+    for steps in (fine, (1, 1.5, 2, 3, 4, 6, 8), (1, 2, 3, 5), (1, 2, 5), (1,)):
+        places = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(places) <= 7:
+            break
+    places = places[:: math.ceil(len(places) / 7)]
+    return tuple((place, show(place)) for place in places)
+
+
+def _label_ends(axes: Axes, panel: Panel) -> None:
+    """Write each series' name at the right, level with its end and spread so that none covers another; guides too.
+
+    A thin line leads from the end to the name, unless the end is elsewhere: it would look like data.
+    """
+    to_display, (_, bottom, right, top) = axes.transData, axes.bbox.extents
+    gap, x_text = 13, right + 12
+    ends = []
+    for index, series in enumerate(panel.series):
+        x, y = to_display.transform(max((p.x, p.median) for p in series.points if p.is_on_line))
+        ends.append([y, x, y, index, series.label])
+    for label, line in panel.guides:
+        x, y = to_display.transform(line[-1])
+        ends.append([y, x, y, None, label])
+    rows = [label.count("\n") + 1 for *_, label in ends]
+    places = spread([end[0] for end in ends], [gap * n for n in rows], bottom, top)
+    for place, (_, x, y, index, label) in zip(places, ends, strict=True):
+        colour = GREY if index is None else COLOURS[index]
+        leader = {"color": colour, "linewidth": 0.7, "alpha": 0.6, "clip_on": False, "transform": None, "zorder": 1}
+        if x > right - 20:
+            axes.plot([x, x_text - 5], [y, place], **leader)
+        if index is not None:
+            axes.plot(
+                [x_text],
+                [place],
+                marker=MARKERS[index],
+                markersize=5,
+                color=colour,
+                clip_on=False,
+                transform=None,
+                zorder=4,
+            )
+        axes.annotate(label, (x_text + 6, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1)
+
+
+def spread(places: list[float], sizes: list[float], low: float, high: float) -> list[float]:
+    """Move places apart until none overlaps, near where they were and, if they fit, between low and high.
+
+    Those that begin as neighbours, closer than a third of a size, stand in the given order, from the top.
+    """
+    order: list[int] = []
+    cluster: list[int] = []
+    for i in sorted(range(len(places)), key=lambda i: places[i]):
+        if cluster and places[i] - places[cluster[-1]] > sizes[i] / 3:
+            order, cluster = order + sorted(cluster, reverse=True), []
+        cluster.append(i)
+    order += sorted(cluster, reverse=True)
+    moved = list(places)
+    edge = low
+    for i in order:
+        moved[i] = max(moved[i], edge + sizes[i] / 2)
+        edge = moved[i] + sizes[i] / 2
+    edge = max(high, low + sum(sizes))
+    for i in reversed(order):
+        moved[i] = min(moved[i], edge - sizes[i] / 2)
+        edge = moved[i] - sizes[i] / 2
+    return moved
+
+
+def size_ticks(values: list[float], show=three, most: int = 6) -> tuple[tuple[float, str], ...]:
+    """Return the measured places of an axis as ticks, thinned to at most `most`, the last one kept."""
+    places = sorted(set(values))
+    step = math.ceil(len(places) / most)
+    return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])

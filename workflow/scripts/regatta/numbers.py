@@ -1,0 +1,81 @@
+"""Numbers as the report shows them: three significant figures, the unit beside or above them, n/a where unknown."""
+
+import math
+
+import pandas as pd
+
+UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
+BYTES_PER_MB = 10**6
+
+
+def three(value: float | None) -> str:
+    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
+    if is_unknown(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    digits = 2 - int(f"{value:.2e}".partition("e")[2])
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio in percent with one decimal, without the sign."""
+    return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:.1f}"
+
+
+def bracket(low: float | None, high: float | None, show=three) -> str:
+    """Return an interval or range as [low, high], or n/a."""
+    return UNKNOWN if is_unknown(low) or is_unknown(high) else f"[{show(low)}, {show(high)}]"
+
+
+def is_unknown(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def times(value: float | None, factor: float) -> float | None:
+    """Return value x factor, keeping unknown unknown."""
+    return None if is_unknown(value) else float(value) * factor
+
+
+def size(num_bytes: int) -> str:
+    """Return bytes in the largest binary unit that leaves at most three figures before the point: 4 KiB, 1.50 MiB."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if num_bytes >= 1024**power:
+            count = num_bytes / 1024**power
+            return f"{count:.0f} {unit}" if count == int(count) else f"{three(count)} {unit}"
+    return f"{num_bytes} B"
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds with the unit that suits them: 12.3 µs, 4.56 ms, 7.89 s."""
+    if is_unknown(seconds):
+        return UNKNOWN
+    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{three(seconds * factor)} {unit}"
+    return f"{three(seconds)} s"
+
+
+def plural(num: int, noun: str, nouns: str | None = None) -> str:
+    return f"{num} {noun if num == 1 else nouns or noun + 's'}"
+
+
+def shape(nodes: int, gpus_per_node: int) -> str:
+    """Return nodes x GPUs per node as people write it: 2×4."""
+    return f"{nodes}\N{MULTIPLICATION SIGN}{gpus_per_node}"
+
+
+def thousands(value: float) -> str:
+    """Return a short number for the tick of an axis: 950, 1.5k, 20k, 3M."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:g}{unit}"
+    return f"{value:g}"
+
+
+def duration_tick(seconds: float) -> str:
+    """Return a short duration for the tick of an axis: 20 µs, 1 ms, 2 s."""
+    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
+        if round(seconds * factor, 3) < 1000:
+            return f"{seconds * factor:g} {unit}"
+    return f"{seconds:g} s"

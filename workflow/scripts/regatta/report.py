@@ -1,0 +1,248 @@
+"""Assemble report.html: one file without scripts or foreign assets. The same results give the same bytes."""
+
+import base64
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+
+from regatta.advice import VERSIONS, disagreement, environments, warnings
+from regatta.collect import read_campaign
+from regatta.collective_figures import collective_figures
+from regatta.methods import left_out, methods
+from regatta.numbers import UNKNOWN, is_unknown, size
+from regatta.panels import Figure, common_words
+from regatta.records import one_line, violation
+from regatta.scaling import steps_by_cell
+from regatta.store import parse_line
+from regatta.tables import COLLECTIVES, FAILURES, MEASUREMENTS, SCALING, read_csv, to_csv
+from regatta.training_figures import bucket_figures, scaling_figures
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "report"
+STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "not_measured", "skipped")
+MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
+BAD_MARK = "\N{MULTIPLICATION SIGN}"
+MOST_FINDINGS = {"efficiency": 3, "throughput": 0, "bucket": 1, "bandwidth": 2, "latency": 0}
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that a report is made of. headers: the first line of each launch file, where it is valid."""
+
+    campaign: dict
+    measurements: pd.DataFrame
+    problems: dict
+    scaling: pd.DataFrame
+    collectives: pd.DataFrame
+    failures: pd.DataFrame
+    headers: list[dict]
+
+
+def read_results(campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path) -> Results:
+    return Results(
+        read_campaign(campaign),
+        read_csv(measurements, MEASUREMENTS),
+        json.loads(problems.read_text(encoding="utf-8")),
+        read_csv(tables / "scaling.csv", SCALING),
+        read_csv(tables / "collectives.csv", COLLECTIVES),
+        read_csv(tables / "failures.csv", FAILURES),
+        [header for path in sorted(launches.glob("*.jsonl")) if (header := _header(path)) is not None],
+    )
+
+
+def _header(path: Path) -> dict | None:
+    """Return the first line of a launch file if it is as the schema says, without reading the samples behind it."""
+    with path.open("rb") as file:
+        try:
+            line = parse_line(file.readline())
+        except ValueError:
+            return None
+    return line if line["kind"] == "launch" and violation(line) is None else None
+
+
+def render(results: Results, folder: Path) -> str:
+    """Return the report. folder: where it will lie, so that links to launch files are relative."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )  # fmt: skip
+    environment.filters |= {"data_uri": data_uri, "status": status_text}
+    return environment.get_template("report.html.j2").render(_context(results))
+
+
+def _context(results: Results) -> dict:
+    campaign, measurements = results.campaign, results.measurements
+    ok = measurements[measurements["status"] == "ok"]
+    medians = {cell: group["p50_s"].tolist() for cell, group in ok[ok["p50_s"].notna()].groupby("cell")}
+    steps = steps_by_cell(measurements)
+    figures = {
+        "scaling": scaling_figures(results.scaling, steps, campaign["device"]),
+        "bucket": bucket_figures(results.scaling, steps),
+        "collectives": collective_figures(results.collectives, medians),
+    }
+    planned = measurements[measurements["repeat"].notna()]
+    return {
+        "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
+        "campaign": campaign,
+        "is_cpu": campaign["device"] == "cpu",
+        "date": _latest(measurements, results.headers),
+        "git": _git(results.headers),
+        "counts": _counts(measurements),
+        "num_planned": len(planned),
+        "num_left_out": sum(len(items) for _, items in left_out(results.problems)),
+        "findings": findings([f for group in figures.values() for f in group], planned),
+        "failures": failure_groups(results.failures),
+        "skipped": skipped_groups(results.failures),
+        "figures": figures,
+        "common": common_words(results.scaling) if len(results.scaling) else "",
+        "warnings": warnings(campaign, measurements, results.headers, results.problems),
+        "methods": methods(campaign),
+        "left_out": left_out(results.problems),
+        "provenance": provenance(results),
+        "runs": run_table(measurements),
+        "downloads": [
+            (name, to_csv(table))
+            for name, table in (
+                ("measurements.csv", measurements), ("scaling.csv", results.scaling),
+                ("collectives.csv", results.collectives), ("failures.csv", results.failures),
+            )
+        ],
+    }  # fmt: skip
+
+
+def findings(figures: list[Figure], planned: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return (sentence, anchor) pairs: what did not run, how far launches disagree, then what the worst figures say."""
+    num_bad = int((planned["status"] != "ok").sum())
+    found = [(f"{num_bad} of {len(planned)} planned measurements have no valid result.", "failures")] if num_bad else []
+    apart = disagreement(planned[planned["status"] == "ok"])
+    found += [(apart.found, "warnings")] if apart else []
+    most = dict(MOST_FINDINGS)
+    if not any(f.id.startswith("efficiency") for f in figures):
+        most["throughput"] = 2
+    if not any(f.id.startswith("bandwidth") for f in figures):
+        most["latency"] = 2
+    for kind, num in most.items():
+        own = [figure for figure in figures if figure.id.startswith(kind)]
+        found += [(figure.alt, figure.id) for figure in sorted(own, key=lambda figure: -figure.weight)[:num]]
+    return found
+
+
+def failure_groups(failures: pd.DataFrame) -> list[dict]:
+    """Return what is not ok, grouped by status, phase and cause: one broken node often fails many cells."""
+    bad = failures[failures["status"] != "skipped"]
+    keys = bad[["status", "phase", "cause"]].fillna("")
+    groups = []
+    for (status, phase, cause), rows in bad.groupby([keys["status"], keys["phase"], keys["cause"]], sort=True):
+        items = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        groups.append({"status": status, "phase": phase or None, "cause": cause or UNKNOWN, "items": items})
+    return sorted(groups, key=lambda group: (STATUSES.index(group["status"]), -len(group["items"]), group["cause"]))
+
+
+def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
+    """Return (reason, cells) of the cells that were never planned to run."""
+    skipped = failures[failures["status"] == "skipped"]
+    return [(reason, rows["cell"].tolist()) for reason, rows in skipped.groupby("cause", sort=True)]
+
+
+def run_table(measurements: pd.DataFrame) -> list[dict]:
+    """Return for each cell its command and, for each repeat, its status and where its record is."""
+    rows = []
+    for cell, group in measurements[measurements["repeat"].notna()].groupby("cell", sort=True):
+        runs = group[["repeat", "status", "launch", "line", "p50_s"]].astype(object)
+        runs = runs.where(runs.notna(), None).to_dict("records")
+        command = group["command"].iloc[0]
+        rows.append({"cell": cell, "command": None if is_unknown(command) else command, "runs": runs})
+    return rows
+
+
+def provenance(results: Results) -> dict:
+    """Return what ran where: hosts, versions by stack, libraries, variables, and the command line of each launch."""
+    headers = results.headers
+    hosts = {}
+    for environment in environments(headers):
+        for host in environment.get("hosts", []):
+            hosts[host["host"]] = host
+    versions = []
+    for stack in sorted({header["stack"] for header in headers}):
+        own = environments([header for header in headers if header["stack"] == stack])
+        texts = [
+            ", ".join(sorted({one_line(e[name]) for e in own if e.get(name) is not None})) or UNKNOWN
+            for name in VERSIONS
+        ]
+        versions.append((stack, texts))
+    return {
+        "hosts": [_host(host) for _, host in sorted(hosts.items())],
+        "gpus": _distinct(environments(headers), "gpus"),
+        "version_names": VERSIONS,
+        "versions": versions,
+        "libraries": _distinct(environments(headers), "libraries"),
+        "variables": _settings(environments(headers), "variables"),
+        "settings": _settings(environments(headers), "settings"),
+        "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
+    }
+
+
+def _host(host: dict) -> tuple[str, ...]:
+    memory = host.get("memory_bytes")
+    cores = host.get("num_cores")
+    return (
+        one_line(host["host"]),
+        UNKNOWN if cores is None else str(cores),
+        one_line(host.get("cpu_model") or UNKNOWN),
+        UNKNOWN if memory is None else size(memory),
+    )
+
+
+def _distinct(environments: list[dict], name: str) -> list[str]:
+    """Return the different items of a list in the environments; a GPU without its rank and host."""
+    found = set()
+    for item in (item for environment in environments for item in environment.get(name) or []):
+        if isinstance(item, dict):
+            item = ", ".join(f"{key} {value}" for key, value in item.items() if key not in ("rank", "host"))
+        found.add(one_line(item))
+    return sorted(found)
+
+
+def _settings(environments: list[dict], name: str) -> list[str]:
+    """Return `KEY=value` lines; a key with several values shows at most three of them."""
+    found: dict[str, set[str]] = {}
+    for environment in environments:
+        for key, value in (environment.get(name) or {}).items():
+            found.setdefault(one_line(key), set()).add(one_line(value))
+    lines = []
+    for key, values in sorted(found.items()):
+        shown = " or ".join(sorted(values)[:3])
+        lines.append(f"{key}={shown}" + (f" or {len(values) - 3} more" if len(values) > 3 else ""))
+    return lines
+
+
+def _latest(measurements: pd.DataFrame, headers: list[dict]) -> str:
+    times = [*measurements["time_utc"].dropna(), *(str(header.get("time_utc")) for header in headers)]
+    return max(times, default=UNKNOWN)
+
+
+def _git(headers: list[dict]) -> list[str]:
+    """Return each commit that was measured, short, with a word if its tree was dirty."""
+    found = set()
+    for header in headers:
+        git = header.get("git") or {}
+        if git.get("commit"):
+            found.add(one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else ""))
+    return sorted(found)
+
+
+def _counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
+    """Return (status, number): measurements by status, skipped cells last; ok and what is not 0."""
+    numbers = Counter(measurements["status"])
+    return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
+
+
+def status_text(status: str) -> str:
+    return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"
+
+
+def data_uri(content: str | bytes, mime: str) -> str:
+    raw = content.encode() if isinstance(content, str) else content
+    return f"data:{mime};base64,{base64.b64encode(raw).decode()}"

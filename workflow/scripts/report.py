@@ -1,0 +1,28 @@
+"""Turn measurements and tables into one self-contained report.html; the same records give the same bytes."""
+
+import argparse
+from pathlib import Path
+
+from regatta.errors import run_script
+from regatta.report import read_results, render
+from regatta.store import write_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
+    parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
+    parser.add_argument("--problems", type=Path, help="default: problems.json beside --measurements")
+    parser.add_argument(
+        "--tables", type=Path, required=True, help="folder of scaling.csv, collectives.csv, failures.csv"
+    )
+    parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
+    parser.add_argument("--out", type=Path, required=True, help="report.html")
+    args = parser.parse_args()
+    problems = args.problems or args.measurements.with_name("problems.json")
+    results = read_results(args.campaign, args.measurements, problems, args.tables, args.launches)
+    write_text(args.out, render(results, args.out.parent))
+
+
+if __name__ == "__main__":
+    run_script(main)
