@@ -1,0 +1,187 @@
+"""The supervisor, with launches played by fake_torchrun.py: every way in which a launch can end."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import campaigns
+import pytest
+from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots
+
+NUM_RECORDS = 14  # (3 cells on 1x1 + 4 on 1x2) x 2 repeats
+
+
+def measure_all(folder, campaign):
+    """Measure every batch of a campaign; return the results folder."""
+    for batch in frozen_batches(folder, campaign):
+        script(folder, "measure.py", "--batch", str(batch))
+    return folder / "results" / "small"
+
+
+def by_status(results):
+    counts = {}
+    for record in record_lines(results):
+        counts[record["status"]] = counts.get(record["status"], 0) + 1
+    return counts
+
+
+def test_every_cell_is_measured_once_in_each_repeat(tmp_path):
+    results = measure_all(tmp_path, fake_campaign())
+    assert by_status(results) == {"ok": NUM_RECORDS}
+    assert len(set(slots(results))) == NUM_RECORDS
+    assert len(list((results / "launches").iterdir())) == 4  # 2 shapes x 2 repeats
+    for manifest in results.glob("batches/*/manifest.json"):
+        assert json.loads(manifest.read_text())["counts"]["ok"] in (6, 8)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "phase", "cause"),
+    [
+        ("raise", "failed", "measure", "rank 0 on fake: ValueError: the fake cell raised"),
+        ("oom", "out_of_memory", "measure", "rank 0 on fake: RuntimeError: can't allocate memory"),
+        ("killed", "failed", "measure", "rank 0 was killed by SIGKILL"),
+        ("torn", "failed", "measure", "rank 0 was killed by SIGKILL"),
+        ("check", "failed", "check", "loss_is_finite is false"),
+    ],
+)
+def test_a_cell_that_fails_is_recorded_with_its_cause_and_the_rest_is_measured(tmp_path, fault, status, phase, cause):
+    results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": fault}))
+    assert by_status(results) == {"ok": NUM_RECORDS - 2, status: 2}
+    failed = [record for record in record_lines(results) if record["status"] != "ok"]
+    assert {(r["status"], r["phase"], r["cause"]) for r in failed} == {(status, phase, cause)}
+    assert len(set(slots(results))) == NUM_RECORDS
+
+
+def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
+    campaign = fake_campaign({"ddp-25-n01g01": "hang"}, limits={"cell_seconds": 0.5, "launch_start_seconds": 30})
+    results = measure_all(tmp_path, campaign)
+    assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
+    causes = {record["cause"] for record in record_lines(results) if record["status"] == "timeout"}
+    assert causes == {"no record within 0.5 s (cell_seconds); the log holds the ranks' stacks"}
+    assert campaigns.processes_naming(str(tmp_path)) == []
+
+
+def test_a_driver_record_says_unknown_and_never_zero(tmp_path):
+    results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "killed"}))
+    record = next(record for record in record_lines(results) if record["status"] == "failed")
+    assert record["writer"] == "driver"
+    for key in ("samples_ns", "warmup", "sampling", "windows", "memory", "checks"):
+        assert record[key] is None
+
+
+def test_a_launch_that_never_starts_is_tried_twice_and_then_fails_its_cells(tmp_path):
+    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}))
+    assert by_status(results) == {"failed": NUM_RECORDS}
+    record = record_lines(results)[0]
+    assert record["phase"] == "launch"
+    assert "ModuleNotFoundError: No module named 'torch'" in record["cause"]
+    headers = [line for line in lines(results) if line["kind"] == "launch"]
+    assert {header["environment"] for header in headers} == {None}
+    assert all(header["launch"].endswith("-a01") for header in headers)
+
+
+def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
+    limits = {"cell_seconds": 30, "launch_start_seconds": 0.4}
+    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "silent"}, limits=limits, repeats=1))
+    assert {(r["status"], r["phase"]) for r in record_lines(results)} == {("timeout", "launch")}
+
+
+def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path):
+    campaign = fake_campaign()
+    campaign["stacks"]["host"]["python"] = "/no/such/python"
+    results = measure_all(tmp_path, campaign)
+    assert {record["cause"] for record in record_lines(results)} == {
+        "/no/such/python cannot be started: No such file or directory"
+    }
+
+
+def test_a_launch_that_ends_without_its_last_line_keeps_its_records(tmp_path):
+    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_complete"}))
+    assert by_status(results) == {"ok": NUM_RECORDS}
+
+
+def test_a_full_disk_stops_the_batch_with_a_message_and_keeps_the_store_readable(tmp_path):
+    batch = frozen_batches(tmp_path, fake_campaign({"ddp-25": "no_space"}, repeats=1))[0]
+    done = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("cannot write the launch file x: [Errno 28] No space left on device.")
+    assert "What was measured is kept" in done.stderr
+    assert not (batch / "manifest.json").exists()
+    assert all("kind" in line for line in lines(batch.parent.parent))
+
+
+def test_a_supervisor_that_is_started_again_measures_only_what_is_missing(tmp_path):
+    batches = frozen_batches(tmp_path, fake_campaign())
+    for batch in batches:
+        script(tmp_path, "measure.py", "--batch", str(batch))
+    results = tmp_path / "results" / "small"
+    removed = sorted((results / "launches").glob("n01g02-*-l001-a00.jsonl"))[0]
+    before = slots(results)
+    text = removed.read_text().splitlines()
+    removed.write_text("\n".join(text[:3]) + "\n")  # header, start, record of the first cell
+    for batch in batches:
+        script(tmp_path, "measure.py", "--batch", str(batch))
+    assert slots(results) == before
+    again = json.loads((results / "launches" / removed.name.replace("-a00", "-a01")).read_text().splitlines()[0])
+    assert len(again["order"]) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_ranks_and_keeps_what_was_measured(tmp_path, number):
+    batch = frozen_batches(tmp_path, fake_campaign(env={"FAKE_CELL_SECONDS": "0.3"}, repeats=4))[-1]
+    line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
+    process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    results = tmp_path / "results" / "small"
+    wait_until(lambda: len(record_lines(results)) >= 2)
+    process.send_signal(number)
+    _, message = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert f"stopped ({number.name})" in message
+    assert campaigns.processes_naming(str(tmp_path)) == []
+    assert lines(results)[-1]["kind"] == "stopped"
+    kept = slots(results)
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    assert set(kept) <= set(slots(results))
+    assert len(slots(results)) == len(set(slots(results))) == 16
+
+
+def test_kill_9_of_the_supervisor_ends_the_ranks_and_loses_nothing(tmp_path):
+    batch = frozen_batches(tmp_path, fake_campaign(env={"FAKE_CELL_SECONDS": "0.3"}, repeats=4))[-1]
+    line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
+    process = subprocess.Popen(line, cwd=tmp_path)
+    results = tmp_path / "results" / "small"
+    wait_until(lambda: len(record_lines(results)) >= 2)
+    process.kill()
+    process.wait()
+    wait_until(lambda: campaigns.processes_naming(str(tmp_path)) == [])
+    kept = slots(results)
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    assert set(kept) <= set(slots(results))
+    assert len(slots(results)) == len(set(slots(results))) == 16
+
+
+def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path):
+    batch = frozen_batches(tmp_path, fake_campaign(env={"FAKE_CELL_SECONDS": "0.5"}))[0]
+    line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
+    first = subprocess.Popen(line, cwd=tmp_path)
+    wait_until(lambda: record_lines(tmp_path / "results" / "small"))
+    second = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    assert second.returncode == 1
+    assert "another supervisor is measuring this batch" in second.stderr
+    assert first.wait() == 0
+
+
+def test_without_a_terminal_only_the_result_is_printed(tmp_path):
+    batch = frozen_batches(tmp_path, fake_campaign())[0]
+    done = script(tmp_path, "measure.py", "--batch", str(batch))
+    assert done.stdout == f"{batch.name}: 6 ok\n"
+    assert done.stderr == ""
+
+
+def wait_until(condition, seconds: float = 30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)

@@ -1,0 +1,293 @@
+"""The whole workflow through Snakemake, with launches played by fake_torchrun.py: edits, kills, mistakes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import campaigns
+import pytest
+from campaigns import fake_campaign, record_lines, script, slots, snakemake, snakemake_line, write_campaign
+
+NUM_RECORDS = 14
+SLOW = {"FAKE_CELL_SECONDS": "0.3"}
+
+
+def planned_batches(output: str) -> int:
+    """Return how many measure jobs a dry run lists."""
+    found = re.search(r"^measure\s+(\d+)$", output, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def dry_run(folder, campaign, *arguments):
+    done = snakemake(folder, campaign, "-n", *arguments)
+    assert done.returncode == 0, done.stderr
+    return planned_batches(done.stdout + done.stderr)
+
+
+def run(folder, campaign, *arguments):
+    done = snakemake(folder, campaign, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A campaign that has run to its end: (campaign file, results folder)."""
+    path = write_campaign(tmp_path, fake_campaign())
+    run(tmp_path, path)
+    return path, tmp_path / "results" / "small"
+
+
+def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp_path):
+    path, results = finished
+    assert len(slots(results)) == NUM_RECORDS
+    for name in (
+        "report.html",
+        "measurements.csv",
+        "plan.json",
+        "plan.txt",
+        "tables/scaling.csv",
+        "tables/failures.csv",
+    ):
+        assert (results / name).stat().st_size > 0
+    stamps = {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
+    again = run(tmp_path, path)
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert stamps == {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_a_dry_run_lists_exactly_the_batches_with_something_left_and_writes_nothing(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    assert dry_run(tmp_path, path) == 2
+    assert not (tmp_path / "results").exists()
+    run(tmp_path, path)
+    assert dry_run(tmp_path, path) == 0
+
+
+def test_editing_one_value_measures_only_the_new_cells_and_reverting_measures_none(finished, tmp_path):
+    path, results = finished
+    first = slots(results)
+    original = path.read_text()
+    text = original.replace("- 65536", "- 65536\n    - 262144")
+    assert text != original
+    path.write_text(text)
+    assert dry_run(tmp_path, path) == 1
+    run(tmp_path, path)
+    new = [slot for slot in slots(results) if slot not in first]
+    assert len(new) == 2
+    assert all("262144" in cell for cell, _ in new)
+    assert "262144" in (results / "report.html").read_text()
+    path.write_text(original)
+    assert dry_run(tmp_path, path) == 0
+    run(tmp_path, path)
+    assert len(slots(results)) == NUM_RECORDS + 2
+    assert "262144-n01g02" not in (results / "measurements.csv").read_text()
+
+
+def test_what_is_measured_does_not_depend_on_snakemakes_metadata(finished, tmp_path):
+    path, _ = finished
+    shutil.rmtree(tmp_path / ".snakemake")
+    for file in tmp_path.rglob("batch.json"):
+        os.utime(file)
+    assert dry_run(tmp_path, path) == 0
+
+
+def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, env={}))
+    run(tmp_path, path)
+    results = tmp_path / "results" / "small"
+    assert dry_run(tmp_path, path) == 0
+    assert dry_run(tmp_path, path, "--forcerun", "measure") == 1
+    run(tmp_path, path, "--forcerun", "measure")
+    retried = record_lines(results)[NUM_RECORDS:]
+    assert len(record_lines(results)) == NUM_RECORDS + 2
+    assert all("65536" in r["cell"] for r in record_lines(results) if r["status"] != "ok")
+    assert retried is not None
+    run(tmp_path, path, "--forcerun", "measure")
+    assert len(record_lines(results)) == NUM_RECORDS + 4
+
+
+@pytest.mark.parametrize("flags", [[], ["--replace-workflow-config"]])
+def test_a_campaign_inherits_nothing_from_the_default_one(tmp_path, flags):
+    campaign = fake_campaign()
+    del campaign["sampling"], campaign["limits"]
+    path = write_campaign(tmp_path, campaign)
+    run(tmp_path, path, *flags, "plan")
+    plan = json.loads((tmp_path / "results" / "small" / "plan.json").read_text())
+    assert all("mobilenet" not in cell["id"] for cell in plan["cells"])
+    schema_defaults = 5.0 + 1.3 * 10.0  # warm-up and sampling; the default campaign's are 1.0 and 1.5
+    assert {cell["seconds_per_launch"] for cell in plan["cells"] if cell["status"] == "todo"} == {schema_defaults}
+    del campaign["repeats"]
+    done = snakemake(tmp_path, write_campaign(tmp_path, campaign), *flags, "-n")
+    assert done.returncode == 1
+    assert "lacks repeats" in done.stdout + done.stderr
+
+
+def test_two_campaign_files_or_config_values_are_refused(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    done = snakemake(tmp_path, path, "-n", "--config", "repeats=5")
+    assert done.returncode == 1
+    assert "--config (repeats) is not used" in done.stdout + done.stderr
+    other = write_campaign(tmp_path, fake_campaign(), "other.yaml")
+    done = subprocess.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "a campaign is one file" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("repeats: 2", "repeat: 2", "unknown key 'repeat'. Did you mean 'repeats'?"),
+        ("repeats: 2", "repeats: two", "repeats = 'two' is not a whole number"),
+        ("- resnet18", "- resnet19", "= 'resnet19' is not known here. Did you mean 'resnet18'?"),
+        ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is not known here."),
+        ("- 65536", "- 4096", "holds 4096 twice"),
+        ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7, but cluster 'local' has 1 nodes"),
+    ],
+)
+def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path, old, new, message):
+    path = write_campaign(tmp_path, fake_campaign())
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    done = snakemake(tmp_path, path)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert message in output
+    assert "Traceback" not in output
+    assert "campaign.yaml" in output
+    assert not (tmp_path / "results").exists()
+
+
+def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    path.write_text(path.read_text().replace("name: small", "name: [small"))
+    done = script(tmp_path, "run_campaign.py", str(path), "-n", check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
+    missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
+    assert missing.stderr == "none.yaml: there is no such file.\n"
+
+
+def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
+    results = tmp_path / "results" / "small"
+    process = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(record_lines(results)) >= 4)
+    process.kill()
+    process.wait()
+    wait_until(lambda: campaigns.processes_naming(str(results)) == [])
+    kept = slots(results)
+    assert 4 <= len(kept) < NUM_RECORDS
+    run(tmp_path, path)
+    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
+    assert set(kept) <= set(slots(results))
+
+
+@pytest.mark.parametrize(("number", "whole_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_stopping_snakemake_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_path, number, whole_group):
+    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
+    results = tmp_path / "results" / "small"
+    process = subprocess.Popen(
+        snakemake_line(path), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    wait_until(lambda: len(record_lines(results)) >= 4)
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert campaigns.processes_naming(str(results)) == []
+    kept = slots(results)
+    assert (results / "report.html").exists()
+    assert (results / "measurements.csv").read_text().count("not_measured") == NUM_RECORDS - len(kept)
+    run(tmp_path, path)
+    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
+    assert "not_measured" not in (results / "measurements.csv").read_text()
+
+
+def test_a_second_snakemake_on_one_campaign_is_told_so(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
+    first = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: record_lines(tmp_path / "results" / "small"))
+    second = snakemake(tmp_path, path)
+    assert second.returncode == 1
+    assert "another Snakemake is running this campaign" in second.stdout + second.stderr
+    assert first.wait() == 0
+
+
+def test_editing_the_campaign_while_it_runs_changes_nothing_for_what_is_frozen(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
+    process = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    results = tmp_path / "results" / "small"
+    wait_until(lambda: record_lines(results))
+    path.write_text(path.read_text().replace("- 65536", "- 131072"))
+    assert process.wait() == 0
+    assert len(slots(results)) == NUM_RECORDS
+    assert not any("131072" in cell for cell, _ in slots(results))
+    assert dry_run(tmp_path, path) == 1
+
+
+def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tmp_path):
+    path, results = finished
+    victim = sorted((results / "launches").glob("n01g02-*.jsonl"))[0]
+    text = victim.read_text().splitlines()
+    text[2] = text[2][:40]
+    victim.write_text("\n".join(text) + "\n")
+    for manifest in results.glob("batches/*/manifest.json"):
+        manifest.write_text("{")
+    run(tmp_path, path)
+    assert "line 3 is torn or corrupt" in (results / "plan.txt").read_text()
+    assert "line 3 is torn or corrupt" in (results / "report.html").read_text()
+    assert len(set(slots(results))) == NUM_RECORDS
+
+
+def test_a_checkout_and_a_campaign_in_a_path_with_spaces_and_quotes_work(tmp_path):
+    folder = tmp_path / "it's a path; with $HOME"
+    checkout = folder / "re gatta"
+    ignore = shutil.ignore_patterns("results", ".snakemake", ".venv", ".git", "__pycache__", "tests")
+    shutil.copytree(campaigns.ROOT, checkout, ignore=ignore)
+    path = write_campaign(folder, fake_campaign(repeats=1), "my campaign.yaml")
+    line = [part.replace(str(campaigns.ROOT), str(checkout)) for part in snakemake_line(path)]
+    done = subprocess.run(line, cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (checkout / "results" / "small" / "report.html").exists()
+    assert len(slots(checkout / "results" / "small")) == NUM_RECORDS // 2
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
+    results = tmp_path / "results"
+    results.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(results)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    try:
+        process = subprocess.Popen(
+            snakemake_line(path), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        wait_until(lambda: len(record_lines(results / "small")) >= 2)
+        ballast = results / "ballast"
+        subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], capture_output=True)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "no space left on the disk" in output.lower() or "No space left on device" in output
+        assert "Traceback (most recent call last):\n  File" not in output
+        kept = slots(results / "small")
+        assert len(kept) >= 2
+        ballast.unlink()
+        run(tmp_path, path)
+        assert len(slots(results / "small")) == len(set(slots(results / "small"))) == NUM_RECORDS
+        assert set(kept) <= set(slots(results / "small"))
+    finally:
+        subprocess.run(["umount", "-l", str(results)], check=True)
+
+
+def wait_until(condition, seconds: float = 60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
