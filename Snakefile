@@ -21,7 +21,9 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        # The manifests too: a report that is newer than all else does not mean that everything has been measured.
         f"{RESULTS}/report.html",
+        MANIFESTS,
 
 
 onstart:

@@ -7,9 +7,9 @@ localrules:
 
 
 rule plan:
+    """Show the plan and write plan.json and plan.txt. It has no output that Snakemake knows, so that it always runs."""
     params:
         retry="--retry" if IS_RETRY else [],
-    """Show the plan and write plan.json and plan.txt. It has no output that Snakemake knows, so that it always runs."""
     message:
         "Plan {CAMPAIGN}"
     shell:

@@ -1,0 +1,101 @@
+# Regatta's task list. `make` alone shows it.
+#
+# A variable is given on the command line: make campaign CONFIG=my.yaml. Paths may hold spaces, but neither a dollar sign
+# nor a quotation mark. All recipes run in this folder: from elsewhere, make -C /path/to/regatta ...
+
+VENV ?= .venv
+PYTHON ?=
+CONFIG = config/config.yaml
+PROFILE = profiles/local
+ARGS =
+
+# Only what is installed in VENV counts: not the user's site-packages, and no folder that a shell start-up file adds.
+export VENV PYTHON CONFIG PROFILE
+export PYTHONNOUSERSITE = 1
+unexport PYTHONPATH PYTHONHOME
+
+SHELL = /bin/sh
+INSTALL = @sh requirements/install.sh "$$VENV"
+IN_VENV = @"$$VENV"/bin
+# Only the default campaign goes without --configfile, so that `make campaign` and `snakemake --profile ...` are the same.
+ifneq ($(CONFIG),config/config.yaml)
+CONFIGFILE = --configfile "$$CONFIG"
+endif
+SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
+# On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would lie idle.
+CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
+WORKFLOW_FILES = Snakefile workflow/rules
+
+.DEFAULT_GOAL = help
+.NOTPARALLEL:
+.SUFFIXES:
+.PHONY: bench campaign clean-env env env-dev env-driver format help lint lock plan report test
+
+help: ## list what can be made
+	@echo "make TARGET [VARIABLE=value ...]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' Makefile
+	@echo "Variables:"
+	@echo "  CONFIG      campaign file (now $$CONFIG)"
+	@echo "  PROFILE     how it is scheduled (now $$PROFILE)"
+	@echo "  VENV        Python environment (now $$VENV); one that exists and is your own is used as it is, never changed"
+	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
+	@echo "  ARGS        more words for Snakemake (campaign, plan), pytest (test), uv (lock)"
+
+campaign: ## run a campaign: measure what is left to do, and build its report
+	$(INSTALL) $(CAMPAIGN_SETS)
+	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
+
+plan: ## say what would run, why, and at what price; nothing runs
+	$(INSTALL) driver
+	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" plan $(SNAKEMAKE_OPTIONS)
+
+report: ## build the report again from what has been measured
+	$(INSTALL) driver
+	@results=$$("$$VENV/bin/python3" -c 'import sys, yaml; print("results/" + yaml.safe_load(open(sys.argv[1]))["name"])' "$$CONFIG") && \
+	"$$VENV/bin/python3" workflow/scripts/rebuild_report.py "$$results" && echo "Report: $$results/report.html"
+
+test: ## run all tests; what is skipped is said, with the reason
+	$(INSTALL) driver rank dev
+	@exec "$$VENV/bin/python3" -m pytest $(ARGS)
+
+lint: ## check style and spelling
+	$(INSTALL) driver dev
+	$(IN_VENV)/ruff check --output-format concise .
+	$(IN_VENV)/ruff format --check --output-format concise .
+	$(IN_VENV)/snakefmt --check $(WORKFLOW_FILES)
+	$(IN_VENV)/codespell
+
+format: ## put all code into the house format
+	$(INSTALL) driver dev
+	$(IN_VENV)/ruff check --fix --quiet --output-format concise .
+	$(IN_VENV)/ruff format --quiet .
+	$(IN_VENV)/snakefmt $(WORKFLOW_FILES)
+
+bench: ## measure what Regatta itself costs; many minutes (docs/benchmarks)
+	$(INSTALL) driver rank dev
+	@status=0; for program in tests/figures/*.py; do \
+		case $$program in */common.py) continue ;; esac; \
+		echo "== $$program"; "$$VENV/bin/python3" "$$program" $(ARGS) || status=1; \
+	done; exit $$status
+
+env: ## make the environment and run nothing
+	$(INSTALL) driver rank
+
+env-driver: ## the same without torch: all that a cluster's login node needs
+	$(INSTALL) driver
+
+env-dev: ## the same with all that tests and linters need
+	$(INSTALL) driver rank dev
+
+clean-env: ## remove the environment, if Regatta made it
+	@[ -d "$$VENV/.regatta" ] || { echo "$$VENV was not made by Regatta; nothing is removed." >&2; exit 1; }
+	rm -rf "$$VENV"
+
+# Each set is pinned to the versions of the sets before it, so that all three fit into one environment, and one version
+# serves every Python. Without --upgrade a pin that still fits stays: make lock ARGS=--upgrade
+COMPILE = cd requirements && uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	--fork-strategy fewest --no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
+lock: ## pin requirements/*.in anew into *.lock; needs uv
+	$(COMPILE) driver.in -o driver.lock
+	$(COMPILE) rank.in -c driver.lock -o rank.lock
+	$(COMPILE) dev.in -c driver.lock -c rank.lock -o dev.lock

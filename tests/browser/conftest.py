@@ -1,0 +1,35 @@
+"""Fixtures of the browser tests: a chromium, and reports made from synthetic results."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    program = shutil.which("chromium")
+    if program is None:
+        missing = "chromium is not installed (Debian: apt-get install chromium)"
+        if os.environ.get("REGATTA_REQUIRE_BROWSER"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from chromium import Chromium
+
+    with Chromium(program) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory) -> dict[str, Path]:
+    """Return the report of a laptop with failures, and of a cluster with many series."""
+    from synthetic import CLUSTER, cluster_campaign, make_report, write_laptop, write_results
+
+    folder = tmp_path_factory.mktemp("results")
+    cluster = write_results(folder / "cluster", cluster_campaign(repeats=2), CLUSTER)
+    return {"laptop": make_report(write_laptop(folder / "laptop")), "cluster": make_report(cluster)}

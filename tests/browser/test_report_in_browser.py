@@ -1,0 +1,86 @@
+"""The report as a reader's browser sees it. Screenshots are kept where REGATTA_SCREENSHOTS says, else thrown away."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+SCREENS = [(1280, "light"), (360, "light"), (1280, "dark"), (360, "dark")]
+OVERFLOWING = """
+[...document.querySelectorAll('body *')].filter(e => {
+  const box = e.getBoundingClientRect();
+  return box.width && box.right > innerWidth + 1 && !e.closest('.scroll, pre, .skip') && !e.matches('.skip');
+}).map(e => e.tagName + ' ' + e.className).slice(0, 5)
+"""
+BROKEN_IMAGES = "[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.alt)"
+# WCAG contrast of every text against the nearest ground that is not transparent.
+LOW_CONTRAST = """
+(() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = c => { const [r, g, b] = parse(c).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (parse(c).length < 4 || parse(c)[3] > 0) return c; } return 'rgb(255,255,255)'; };
+  const low = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || !e.getClientRects().length) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) low.push(e.tagName + '.' + e.className + ' ' + ratio.toFixed(2));
+  }
+  return [...new Set(low)].slice(0, 5);
+})()
+"""
+
+
+@pytest.fixture(params=["laptop", "cluster"])
+def report(request, reports) -> Path:
+    return reports[request.param]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    kept = os.environ.get("REGATTA_SCREENSHOTS")
+    path = Path(kept) if kept else tmp_path
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_the_page_is_quiet_whole_and_no_wider_than_the_screen(browser, report, folder, width, scheme):
+    browser.open(report, width, scheme=scheme)
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [report.resolve().as_uri()]
+    assert browser.evaluate(BROKEN_IMAGES) == []
+    for is_open in (False, True):
+        browser.evaluate(f"document.querySelectorAll('details').forEach(d => d.open = {str(is_open).lower()})")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(OVERFLOWING) == []
+        assert browser.evaluate(LOW_CONTRAST) == []
+        name = f"{report.parent.name}-{width}-{scheme}{'-open' if is_open else ''}.png"
+        browser.screenshot(folder / name)
+        assert (folder / name).stat().st_size > 10_000
+
+
+def test_the_text_of_a_figure_can_be_read_on_a_phone(browser, report):
+    browser.open(report, 360)
+    # A figure is drawn 3.9 inches wide (281 points) with text of 9 and 10 points.
+    scale = browser.evaluate("Math.min(...[...document.images].map(i => i.clientWidth))") / (3.9 * 72)
+    assert 9 * scale >= 9
+
+
+def test_the_first_tab_stop_is_the_skip_link_and_can_be_seen(browser, report):
+    browser.open(report, 1280)
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    assert browser.evaluate("document.activeElement.className") == "skip"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_the_page_prints(browser, report, folder):
+    browser.open(report, 1280)
+    browser.print_pdf(folder / f"{report.parent.name}.pdf")
+    assert (folder / f"{report.parent.name}.pdf").read_bytes().startswith(b"%PDF")

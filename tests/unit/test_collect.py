@@ -1,0 +1,274 @@
+import json
+import random
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+from synthetic import (
+    LAPTOP,
+    collective_cell,
+    make_campaign,
+    make_failure,
+    make_header,
+    make_record,
+    tear_last_line,
+    train_cell,
+    write_laptop,
+    write_results,
+)
+
+from regatta.collect import collect
+from regatta.records import ARRAYS, SCHEMA_FILE, measured, one_line, violation
+from regatta.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+
+T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
+CELL = train_cell("resnet18", 1, 2)
+OTHER = collective_cell(4096, 1, 2)
+CAMPAIGN = make_campaign([CELL, OTHER], repeats=2)
+
+
+def record(cell=CELL, repeat=0, **changes):
+    return make_record(cell, repeat, 0.1, 0.01, random.Random(1), T0) | changes
+
+
+def write_launch(folder, lines, name="n01g02-0123456789ab-l000-a00", repeat=0, time_utc=T0):
+    (folder / "launches").mkdir(exist_ok=True)
+    header = make_header(CAMPAIGN, name, repeat, [CELL, OTHER], time_utc)
+    text = "".join(json.dumps(line) + "\n" for line in [header, *lines])
+    (folder / "launches" / f"{name}.jsonl").write_text(text)
+
+
+def row_of(folder, cell=CELL, repeat=0, campaign=CAMPAIGN):
+    table, problems = collect(campaign, folder / "launches")
+    rows = table[(table["cell"] == cell["id"]) & (table["repeat"] == repeat)]
+    assert len(rows) == 1
+    return rows.iloc[0], problems
+
+
+def test_every_planned_cell_and_repeat_is_a_row_and_so_is_what_was_skipped(tmp_path):
+    skipped = train_cell("resnet18", 1, 2, "none") | {"reason": "one rank only"}
+    table, _ = collect(make_campaign([CELL, OTHER], [skipped], repeats=2), tmp_path / "nothing")
+    assert len(table) == 5
+    assert table["status"].value_counts().to_dict() == {"not_measured": 4, "skipped": 1}
+    last = table[table["status"] == "skipped"].iloc[0]
+    assert (last["cause"], last.isna()["repeat"]) == ("one rank only", True)
+
+
+def test_times_are_those_of_the_slowest_rank_in_each_iteration(tmp_path):
+    samples = [[10_000_000, 40_000_000, 20_000_000], [30_000_000, 20_000_000, 20_000_000]]
+    windows = {"steps_per_window": 4, "elapsed_ns": [[80_000_000, 120_000_000], [100_000_000, 100_000_000]]}
+    write_launch(tmp_path, [record(samples_ns=samples, windows=windows)])
+    row, _ = row_of(tmp_path)
+    assert (row["min_s"], row["p50_s"], row["max_s"]) == pytest.approx((0.02, 0.03, 0.04))
+    assert row["window_step_s"] == pytest.approx((0.1 + 0.12) / 8)
+    assert row.isna()[["p50_low_s", "p75_s", "p90_s", "p99_s"]].all()
+    assert (row["line"], row["position"]) == (2, 1)
+
+
+def test_many_samples_are_read_from_their_maximum_over_ranks(tmp_path):
+    slowest = list(range(1, 1001))
+    quantiles = {"probabilities": [0, 0.5, 1], "ranks": [[1, 2, 3], [1, 2, 3]]}
+    write_launch(tmp_path, [record(samples_ns=None, slowest_rank_samples_ns=slowest, rank_quantiles_ns=quantiles)])
+    row, _ = row_of(tmp_path)
+    assert row["p50_s"] == pytest.approx(500.5e-9)
+    assert row["p99_s"] == pytest.approx(np.quantile(slowest, 0.99) * 1e-9)
+
+
+def test_a_failed_record_has_its_cause_and_no_times(tmp_path):
+    failed = make_failure(CELL, 0, "timeout", "measure", "no record after 60 s", T0)
+    write_launch(tmp_path, [failed])
+    row, problems = row_of(tmp_path)
+    assert (row["status"], row["phase"], row["cause"]) == ("timeout", "measure", "no record after 60 s")
+    assert row.isna()[["p50_s", "window_step_s", "num_iterations"]].all()
+    assert not any(problems[name] for name in ("invalid", "superseded", "corrupt"))
+
+
+def test_a_wrong_result_keeps_its_samples_in_the_store_and_gives_no_time(tmp_path):
+    write_launch(
+        tmp_path, [record(status="failed", phase="check", cause="sum is wrong", checks={"sum_is_right": False})]
+    )
+    row, _ = row_of(tmp_path)
+    assert (row["status"], row.isna()["p50_s"], row["num_iterations"]) == ("failed", True, 12)
+
+
+def test_the_later_launch_wins_whatever_its_name(tmp_path):
+    write_launch(tmp_path, [make_failure(CELL, 0, "failed", "init", "old", T0)], "n01g02-0123456789ab-l009-a00", 0, T0)
+    write_launch(tmp_path, [record()], "n01g02-0123456789ab-l000-a01", 0, T1)
+    row, problems = row_of(tmp_path)
+    assert row["status"] == "ok"
+    (old,) = problems["superseded"]
+    assert (old["launch"], old["status"]) == ("n01g02-0123456789ab-l009-a00", "failed")
+    assert old["by"] == "n01g02-0123456789ab-l000-a01:2"
+
+
+def test_within_a_launch_the_later_line_wins(tmp_path):
+    write_launch(tmp_path, [record(), make_failure(CELL, 0, "failed", "measure", "later", T0)])
+    row, problems = row_of(tmp_path)
+    assert (row["status"], row["line"]) == ("failed", 3)
+    assert [place["line"] for place in problems["superseded"]] == [2]
+
+
+def test_a_start_without_a_record_is_not_measured_and_says_so(tmp_path):
+    write_launch(tmp_path, [{"kind": "start", "cell": CELL["id"], "time_utc": T0}])
+    row, _ = row_of(tmp_path)
+    assert row["status"] == "not_measured"
+    assert row["cause"] == "it was started (line 2 of n01g02-0123456789ab-l000-a00.jsonl) and left no record"
+
+
+def test_records_that_the_campaign_does_not_plan_are_counted(tmp_path):
+    stranger = train_cell("resnet50", 1, 2)
+    write_launch(tmp_path, [record(stranger), record(stranger), record()])
+    _, problems = row_of(tmp_path)
+    assert problems["not_planned"] == [{"cell": stranger["id"], "num_records": 2}]
+
+
+def test_repeats_beyond_the_campaign_are_told(tmp_path):
+    write_launch(tmp_path, [record(repeat=2)], repeat=2)
+    table, problems = collect(CAMPAIGN, tmp_path / "launches")
+    assert set(table["status"]) == {"not_measured"}
+    assert [place["repeat"] for place in problems["beyond_repeats"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"samples_ns": [[1, 2], [1]]}, "different numbers of values"),
+        ({"samples_ns": [[1, 2]]}, "has 1 ranks; the shape has 2"),
+        ({"samples_ns": [[], []]}, "no list of values for each rank"),
+        ({"samples_ns": [[1, -2], [1, 2]]}, "no positive whole number of nanoseconds"),
+        ({"samples_ns": [[1, 0], [1, 2]]}, "no positive whole number of nanoseconds"),
+        ({"samples_ns": [[1.5, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
+        ({"samples_ns": [[None, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
+        ({"samples_ns": "many"}, "no list of values for each rank"),
+        ({"samples_ns": None}, "neither samples_ns nor slowest_rank_samples_ns"),
+        ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "no positive whole number"),
+        ({"windows": {"elapsed_ns": [[1], [1]]}}, "lacks steps_per_window"),
+        ({"windows": 7}, "lacks steps_per_window"),
+        ({"status": "fine"}, "'fine' is not one of"),
+        ({"elapsed_ns": "long"}, "elapsed_ns: 'long' is not of type"),
+        ({"surprise": 1}, "'surprise' was unexpected"),
+        ({"elapsed_ns": 10**30}, "is greater than the maximum"),
+        ({"sampling": {"num_iterations": 3}}, "'elapsed_ns' is a required property"),
+    ],
+)
+def test_a_record_that_breaks_the_contract_is_left_out_and_says_why(tmp_path, changes, says):
+    write_launch(tmp_path, [record(**changes)])
+    row, problems = row_of(tmp_path)
+    assert row["status"] == "not_measured"
+    assert says in row["cause"]
+    (mistake,) = problems["invalid"]
+    assert says in mistake["problem"]
+    assert (mistake["line"], mistake["cell"]) == (2, CELL["id"])
+
+
+def test_an_invalid_record_does_not_hide_an_earlier_valid_one(tmp_path):
+    write_launch(tmp_path, [record(), record(samples_ns=[])])
+    row, problems = row_of(tmp_path)
+    assert (row["status"], row["line"]) == ("ok", 2)
+    assert len(problems["invalid"]) == 1
+
+
+def test_a_torn_line_is_told_and_the_rest_is_read(tmp_path):
+    write_laptop(tmp_path / "laptop")
+    campaign = json.loads(next((tmp_path / "laptop").glob("campaign.*.json")).read_text())
+    table, problems = collect(campaign, tmp_path / "laptop" / "launches")
+    (torn,) = problems["corrupt"]
+    assert "is torn or corrupt" in torn
+    counts = table["status"].value_counts().to_dict()
+    assert counts == {"ok": 47, "skipped": 9, "failed": 1, "timeout": 1, "out_of_memory": 1, "not_measured": 1}
+
+
+def test_a_file_of_rubbish_is_a_problem_and_no_crash(tmp_path):
+    (tmp_path / "launches").mkdir()
+    (tmp_path / "launches" / "a.jsonl").write_bytes(b'\xff\xfe\n[1, 2]\n{"kind": 7}\n{"kind": "record"}\n\n')
+    (tmp_path / "launches" / "b.jsonl").write_bytes(b"")
+    header = {"kind": "launch", "repeat": "one"}
+    (tmp_path / "launches" / "c.jsonl").write_text(json.dumps(header) + "\n" + json.dumps(record()) + "\n")
+    table, problems = collect(CAMPAIGN, tmp_path / "launches")
+    assert set(table["status"]) == {"not_measured"}
+    assert {problem.partition(":")[0] for problem in problems["corrupt"]} >= {"a.jsonl"}
+    assert len(problems["corrupt"]) + len(problems["invalid"]) >= 5
+
+
+def test_an_unknown_key_of_the_environment_is_told_and_costs_no_record(tmp_path):
+    write_launch(tmp_path, [record()])
+    path = next((tmp_path / "launches").iterdir())
+    path.write_text(path.read_text().replace('"python":', '"weather": "fine", "python":', 1))
+    row, problems = row_of(tmp_path)
+    assert row["status"] == "ok"
+    assert len(problems["invalid"]) == 1
+
+
+def test_the_table_survives_its_file(tmp_path):
+    write_laptop(tmp_path / "laptop")
+    campaign = json.loads(next((tmp_path / "laptop").glob("campaign.*.json")).read_text())
+    campaign["cells"][0]["command"] = 'a "quoted", NA\nthing'
+    table, _ = collect(campaign, tmp_path / "laptop" / "launches")
+    write_csv(table, tmp_path / "m.csv")
+    again = read_csv(tmp_path / "m.csv", MEASUREMENTS)
+    assert to_csv(again) == to_csv(table)
+    assert list(again.dtypes.astype(str)) == list(table.dtypes.astype(str))
+    assert "25.0" not in set(to_csv(again).split(","))
+
+
+def test_the_word_na_stays_a_word(tmp_path):
+    write_launch(tmp_path, [make_failure(CELL, 0, "failed", "init", "NA", T0)])
+    row, _ = row_of(tmp_path)
+    table, _ = collect(CAMPAIGN, tmp_path / "launches")
+    write_csv(table, tmp_path / "m.csv")
+    assert row["cause"] == "NA"
+    assert "NA" in set(read_csv(tmp_path / "m.csv", MEASUREMENTS)["cause"].dropna())
+
+
+def test_the_order_of_files_and_keys_does_not_change_a_byte(tmp_path):
+    campaign = make_campaign([CELL, OTHER], repeats=2)
+    write_results(tmp_path / "a", campaign, LAPTOP)
+    tables = [
+        to_csv(collect(c, tmp_path / "a" / "launches")[0]) for c in (campaign, campaign | {"cells": [OTHER, CELL]})
+    ]
+    assert tables[0] == tables[1]
+
+
+def test_tearing_twice_is_one_problem_more(tmp_path):
+    folder = write_laptop(tmp_path / "laptop")
+    tear_last_line(folder)
+    campaign = json.loads(next(folder.glob("campaign.*.json")).read_text())
+    assert len(collect(campaign, folder / "launches")[1]["corrupt"]) == 1
+
+
+def test_a_cause_is_one_line_that_can_be_written():
+    assert (
+        one_line("a\n\tb \x00\x1b[31m \ud800")
+        == "a b \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31m \N{REPLACEMENT CHARACTER}"
+    )
+    assert len(one_line("x" * 5000)) == 1000
+
+
+def test_an_unknown_kind_is_told():
+    assert violation({"kind": "weather"}) == "unknown kind 'weather'"
+
+
+def test_the_schema_is_a_valid_schema_and_accepts_each_kind():
+    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    lines = [
+        make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
+        {"kind": "start", "cell": "a", "time_utc": T0},
+        {name: value for name, value in record().items() if name not in ARRAYS},
+        {"kind": "complete", "time_utc": T0, "elapsed_ns": 1},
+        {"kind": "stopped", "signal": "SIGINT", "time_utc": T0},
+    ]
+    assert [violation(line) for line in lines] == [None] * 5
+    assert [jsonschema.Draft202012Validator(schema).is_valid(line) for line in lines] == [True] * 5
+
+
+def test_memory_is_that_of_the_largest_rank():
+    memory = {
+        "parameter_bytes": 5,
+        "gradient_bytes": None,
+        "peak_rss_bytes": [1, 3],
+        "peak_allocated_bytes": [None, None],
+    }
+    row, _ = measured(record(memory=memory), CELL["spec"])
+    assert (row["peak_rss_bytes"], row["peak_allocated_bytes"], row["parameter_bytes"]) == (3, None, 5)

@@ -1,0 +1,52 @@
+"""Real launch files, good and broken, through collect and analyse.
+
+tests/golden/launches holds a launch of one rank, one of two, and a third that was damaged: a negative sample, a record cut
+in half, no last line. After a wanted change of the tables: REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_collect_golden.py
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from regatta.collect import collect, read_campaign
+from regatta.collectives import collectives_table
+from regatta.failures_table import failures_table
+from regatta.records import violation
+from regatta.scaling import scaling_table
+from regatta.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """Return file name -> text, as the command lines would write it."""
+    campaign = read_campaign(GOLDEN / "campaign.json")
+    measurements, problems = collect(campaign, GOLDEN / "launches")
+    path = tmp_path_factory.mktemp("golden") / "measurements.csv"
+    write_csv(measurements, path)
+    measurements = read_csv(path, MEASUREMENTS)
+    return {
+        "measurements.csv": path.read_text(encoding="utf-8"),
+        "problems.json": json.dumps(problems, indent=1) + "\n",
+        "scaling.csv": to_csv(scaling_table(campaign, measurements)),
+        "collectives.csv": to_csv(collectives_table(campaign, measurements)),
+        "failures.csv": to_csv(failures_table(measurements)),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["measurements.csv", "problems.json", "scaling.csv", "collectives.csv", "failures.csv"]
+)
+def test_real_launch_files_give_the_golden_tables(outputs, name):
+    if os.environ.get("REGATTA_WRITE_GOLDEN"):
+        (GOLDEN / name).write_text(outputs[name], encoding="utf-8")
+    assert outputs[name] == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["n01g01-326556ed4dba-l000-a00", "n01g02-c89750b42640-l000-a00"])
+def test_what_the_ranks_write_is_what_the_schema_says(name):
+    lines = (GOLDEN / "launches" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [violation(json.loads(line)) for line in lines] == [None] * len(lines)

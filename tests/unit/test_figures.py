@@ -1,0 +1,205 @@
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import CLUSTER, cluster_campaign, collective_cell, make_campaign, make_report, train_cell, write_results
+
+from regatta.collective_figures import collective_figures
+from regatta.figures import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    MAX_SERIES,
+    Axis,
+    Panel,
+    Point,
+    Series,
+    draw,
+    log_ticks,
+    size_ticks,
+    spread,
+)
+from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
+from regatta.scaling import steps_by_cell
+from regatta.tables import COLLECTIVES, MEASUREMENTS, SCALING, read_csv
+from regatta.training_figures import bucket_figures, scaling_figures
+
+
+def series(num_points=3, label="ddp"):
+    return Series(label, tuple(Point(2.0**i, (1.0 + i, 1.1 + i), 1.05 + i) for i in range(num_points)))
+
+
+def tables_of(folder):
+    """Return the tables of a results folder whose report was made."""
+    measurements = read_csv(folder / "measurements.csv", MEASUREMENTS)
+    ok = measurements[measurements["status"] == "ok"]
+    medians = {cell: group["p50_s"].tolist() for cell, group in ok.groupby("cell")}
+    scaling = read_csv(folder / "tables" / "scaling.csv", SCALING)
+    return scaling, steps_by_cell(measurements), read_csv(folder / "tables" / "collectives.csv", COLLECTIVES), medians
+
+
+def results(tmp_path, cells, **fields):
+    folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda", **fields), CLUSTER)
+    make_report(folder)
+    return tables_of(folder)
+
+
+def test_the_same_panel_gives_the_same_bytes():
+    panel = Panel(
+        Axis("GPUs", is_log=True), Axis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
+    )
+    assert draw(panel) == draw(panel)
+    assert b"<dc:date>" not in draw(panel)
+
+
+def test_very_many_points_become_a_bitmap():
+    many = Series("many", (Point(1.0, tuple(range(1, 2002)), 1000.0), Point(2.0, (5.0,), 5.0)))
+    axes = (Axis("x"), Axis("y"))
+    assert b"data:image/png;base64" in draw(Panel(*axes, (many,)))
+    assert b"data:image/png;base64" not in draw(Panel(*axes, (series(),)))
+
+
+@pytest.mark.parametrize("is_log", [True, False])
+def test_one_point_alone_can_be_drawn(is_log):
+    one = Series("one", (Point(1.0, (5.0,), 5.0),))
+    assert b"<svg" in draw(Panel(Axis("x", is_log=is_log), Axis("y", is_log=is_log), (one,)))
+
+
+def contrast_with_white(colour):
+    """Relative luminance and contrast ratio as WCAG 2.2 defines them."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+
+def test_series_differ_in_colour_marker_and_dash_and_stand_out_from_white():
+    for looks in (COLOURS, MARKERS, DASHES):
+        assert len(set(looks)) == len(looks) == MAX_SERIES
+    assert min(map(contrast_with_white, COLOURS)) >= 3
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=7))
+def test_labels_never_cover_each_other(places):
+    moved = sorted(spread(places, [13.0] * len(places), 0.0, 100.0))
+    assert all(b - a >= 13 - 1e-6 for a, b in pairwise(moved))
+
+
+def test_labels_that_have_room_stay_where_they_are():
+    assert spread([10.0, 50.0, 90.0], [13.0] * 3, 0.0, 100.0) == [10.0, 50.0, 90.0]
+
+
+@given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
+def test_a_log_axis_has_a_few_ticks_inside_it(low, factor):
+    ticks = log_ticks(low, low * factor, "{:g}".format)
+    assert len(ticks) <= 7
+    assert all(low <= place <= low * factor for place, _ in ticks)
+
+
+def test_measured_places_are_thinned_and_the_last_is_kept():
+    assert size_ticks([1, 2, 4, 8], str, most=6) == ((1, "1"), (2, "2"), (4, "4"), (8, "8"))
+    assert size_ticks(list(range(11)), str, most=4) == ((1, "1"), (4, "4"), (7, "7"), (10, "10"))
+
+
+def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
+    cells = [train_cell("resnet50", 1, 1, "none"), *(train_cell("resnet50", 1, g) for g in (1, 2, 4))]
+    scaling, steps, _, _ = results(tmp_path, cells)
+    figures = scaling_figures(scaling, steps, "cuda")
+    assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
+    assert re.search(r"keeps \d\d\.\d % \[.*\] of the throughput per GPU of the baseline none, 1×1 \(", figures[1].alt)
+    assert "wrapper 0." in figures[1].alt
+    assert len(figures[0].table.rows) == 4
+    assert figures[0].csv.startswith("cell,model,")
+
+
+def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
+    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
+    (figure,) = scaling_figures(scaling, steps, "cuda")
+    assert "no baseline was measured" in figure.caption
+
+
+def test_cells_without_a_record_are_counted_in_the_caption(tmp_path):
+    cells = [train_cell("resnet50", 1, 1, "none"), train_cell("resnet50", 1, 2), train_cell("resnet50", 1, 4)]
+    faults = {(cells[2]["id"], repeat): ("failed", "init", "no") for repeat in range(3)}
+    folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults)
+    make_report(folder)
+    scaling, steps, _, _ = tables_of(folder)
+    assert "Not drawn: 1 cell of 3 without a valid record." in scaling_figures(scaling, steps, "cuda")[0].caption
+
+
+def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
+    cells = [train_cell("resnet50", *s) for s in ((1, 1), (1, 4), (2, 2))]
+    scaling, steps, _, _ = results(tmp_path, cells)
+    (figure,) = scaling_figures(scaling, steps, "cuda")
+    assert [row[0] for row in figure.table.rows] == ["ddp, 1×1", "ddp, 1×4", "ddp, 2×2"]
+
+
+def test_no_panel_holds_more_than_six_series(tmp_path):
+    buckets = [train_cell("resnet50", 1, g, "ddp", b) for g in (1, 2) for b in range(1, 9)]
+    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
+    figures = [f for f in scaling_figures(scaling, steps, "cuda") if f.id.startswith("throughput")]
+    assert [f.title for f in figures] == ["Throughput: resnet50 (1 of 2)", "Throughput: resnet50 (2 of 2)"]
+    assert sum(len(f.table.rows) for f in figures) == 17
+
+
+def test_stacks_become_panels_when_they_do_not_fit_into_one(tmp_path):
+    folder = write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
+    make_report(folder)
+    scaling, steps, _, _ = tables_of(folder)
+    titles = {figure.title for figure in scaling_figures(scaling, steps, "cuda")}
+    assert "Efficiency: resnet50, bound" in titles
+    assert "Efficiency: resnet50, contained" in titles
+
+
+def test_one_bucket_size_makes_no_figure(tmp_path):
+    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
+    assert bucket_figures(scaling, steps) == []
+
+
+def test_bucket_sizes_are_compared_within_their_shape(tmp_path):
+    cells = [train_cell("resnet50", 1, g, "ddp", b) for g in (2, 4) for b in (1, 25)]
+    scaling, steps, _, _ = results(tmp_path, cells)
+    (figure,) = bucket_figures(scaling, steps)
+    above = {row[0]: row[-1] for row in figure.table.rows}
+    assert sorted(above) == ["ddp 1 MiB, 1×2", "ddp 1 MiB, 1×4", "ddp 25 MiB, 1×2", "ddp 25 MiB, 1×4"]
+    assert sum(value == "0.0" for value in above.values()) >= 2
+
+
+def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
+    _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
+    (figure,) = collective_figures(collectives, medians)
+    assert figure.id == "latency-1"
+    assert {row[-1] for row in figure.table.rows} == {"–"}
+
+
+def test_each_operation_has_bandwidth_and_latency(tmp_path):
+    cells = [
+        collective_cell(4096 * 4**i, 1, 2, operation) for i in range(3) for operation in ("all_reduce", "all_gather")
+    ]
+    _, _, collectives, medians = results(tmp_path, cells)
+    ids = [figure.id for figure in collective_figures(collectives, medians)]
+    assert ids == ["bandwidth-1", "latency-1", "bandwidth-2", "latency-2"]
+
+
+def test_an_empty_table_makes_no_figure(tmp_path):
+    scaling, steps, collectives, medians = results(tmp_path, [])
+    assert scaling_figures(scaling, steps, "cuda") == bucket_figures(scaling, steps) == []
+    assert collective_figures(collectives, medians) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.95, "0.950"), (0.9996, "1.00"), (1234.5, "1,230"), (12.345, "12.3"), (0.0001234, "0.000123"), (0, "0"), (None, "n/a"),
+     (99.96, "100"), (999.6, "1,000"), (-0.0517, "-0.0517"), (float("nan"), "n/a"), (1392, "1,390")],
+)  # fmt: skip
+def test_three_significant_figures(value, text):
+    assert three(value) == text
+
+
+def test_sizes_durations_and_ticks_have_their_units():
+    assert [size(n) for n in (12, 4096, 1536, 3 * 2**20, 2**30)] == ["12 B", "4 KiB", "1.50 KiB", "3 MiB", "1 GiB"]
+    assert [duration(s) for s in (1.5e-6, 0.0123, 2.0, None)] == ["1.50 µs", "12.3 ms", "2.00 s", "n/a"]
+    assert [duration_tick(s) for s in (1e-5, 0.002, 1.0)] == ["10 µs", "2 ms", "1 s"]
+    assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
+    assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")

@@ -1,0 +1,282 @@
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    collective_cell,
+    laptop_campaign,
+    make_campaign,
+    make_report,
+    train_cell,
+    write_laptop,
+    write_results,
+)
+
+from regatta.tables import CELL, COLLECTIVES, MEASURED, SCALING
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+VOID = {"meta", "link", "img", "br", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, and whether every tag that was opened is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def visible(text):
+    """Return a page without its embedded files."""
+    return re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,", text)
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
+    return make_report(write_laptop(tmp_path_factory.mktemp("r") / "laptop")).read_text(encoding="utf-8")
+
+
+def report_of(tmp_path, campaign, machine=LAPTOP, faults=None):
+    return make_report(write_results(tmp_path / "r", campaign, machine, faults)).read_text(encoding="utf-8")
+
+
+def test_the_report_needs_nothing_but_itself(laptop):
+    page = Page(laptop)
+    assert page.all("script") == []
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "action"):
+            target = attributes.get(name, "#")
+            is_inside = target.startswith(("#", "data:")) or not re.match(r"[a-z]+:|//", target)
+            assert is_inside, (tag, target)
+            assert tag == "a" or target.startswith(("#", "data:")), (tag, target)
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
+    assert not re.search(r"@import|url\(", laptop)
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path):
+    first = make_report(write_laptop(tmp_path / "a")).read_bytes()
+    assert make_report(write_laptop(tmp_path / "b")).read_bytes() == first
+
+
+def test_every_figure_has_text_numbers_and_a_download(laptop):
+    page = Page(laptop)
+    figures = laptop.split("<figure ")[1:]
+    assert len(figures) >= 6
+    for figure in figures:
+        assert 'alt="' in figure
+        assert re.search(r'alt="[^"]*\d', figure), "the message has no number"
+        for part in ("<figcaption>", "<details>", "<caption>", '<th scope="col">', '<th scope="row">', "download="):
+            assert part in figure
+    assert len({image["alt"] for image in page.all("img")}) == len(page.all("img")) == len(figures)
+
+
+def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
+    page = Page(laptop)
+    assert len(page.all("h1")) == 1
+    assert page.all("html") == [{"lang": "en"}]
+    assert len(page.all("main")) == len(page.all("header")) == len(page.all("footer")) == len(page.all("nav")) == 1
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    anchors = {a["href"][1:] for a in page.all("a") if a["href"].startswith("#")}
+    assert anchors <= set(ids)
+
+
+def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
+    titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
+    assert titles == [
+        "Findings", "Failures", "Scaling", "Step time by bucket size", "Communication", "Warnings", "Methods", "Provenance",
+    ]  # fmt: skip
+
+
+def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
+    text = visible(laptop)
+    assert "<strong>51</strong> planned" in text
+    for number, status in (
+        (47, "✓ ok"),
+        (1, "× failed"),
+        (1, "× timeout"),
+        (1, "× out of memory"),
+        (1, "○ not measured"),
+    ):
+        assert f"<strong>{number}</strong> {status}" in text
+    campaign = laptop_campaign()
+    for cell in [*campaign["cells"], *campaign["skipped"]]:
+        assert cell["id"] in text
+    assert "no record after 60 s; rank 1 waits in all_reduce" in text
+    assert "a collective needs at least 2 ranks; this shape has 1" in text
+    assert "4 of 51 planned measurements have no valid result." in text
+
+
+def test_what_a_failure_says_is_shown_and_never_run(laptop):
+    assert "<script>" not in laptop
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in laptop
+
+
+def test_hostile_words_stay_words(tmp_path):
+    evil = '"><img src=x onerror=alert(1)>{{ 7*7 }}'
+    cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2)]
+    for cell in cells:
+        cell["command"] = evil
+    fields = {"name": evil, "description": evil, "text": evil, "source": evil}
+    campaign = make_campaign(cells, [train_cell("resnet18", 1, 2, "none") | {"reason": evil}], **fields)
+    campaign["cluster"]["name"] = evil
+    page = report_of(tmp_path, campaign, faults={(cells[1]["id"], 0): ("failed", "init", evil)})
+    assert "onerror=alert(1)>" not in page
+    assert "<img src=x" not in page
+    assert "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
+    Page(page)
+
+
+def test_a_cpu_campaign_says_what_a_gpu_is(laptop, tmp_path):
+    words = "wherever a setting says GPU, it is one process"
+    assert words in laptop
+    cuda = make_campaign([train_cell("resnet50", 1, 1, "none", device="cuda")], device="cuda")
+    assert words not in report_of(tmp_path, cuda, CLUSTER)
+
+
+def test_a_campaign_without_a_failure_says_so(tmp_path):
+    campaign = make_campaign([train_cell("resnet18", 1, 1, "none")])
+    assert "All 3 planned measurements produced valid records." in report_of(tmp_path, campaign)
+
+
+def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
+    campaign = laptop_campaign()
+    slots = [(cell["id"], repeat) for cell in campaign["cells"] for repeat in range(3)]
+    page = report_of(tmp_path, campaign, faults=dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported")))
+    assert "<figure" not in page
+    assert "51 of 51 planned measurements have no valid result." in page
+    assert "× failed</span> in launch: 51 measurements" in page
+    assert "No training step was measured." in page
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [],
+        [collective_cell(4096, 1, 2)],
+        [collective_cell(4096, 1, 1)],
+        [train_cell("resnet18", 1, 2)],
+        [train_cell("resnet18", 1, 1, "none")],
+        [train_cell("resnet18", 1, 1, "ddp", 1), train_cell("resnet18", 1, 1, "ddp", 25)],
+    ],
+)
+def test_a_small_campaign_still_has_a_report(tmp_path, cells):
+    page = report_of(tmp_path, make_campaign(cells))
+    assert ("<figure" in page) == bool(cells)
+    Page(page)
+
+
+def test_a_store_that_is_empty_still_has_a_report(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    for path in (folder / "launches").iterdir():
+        path.unlink()
+    page = make_report(folder).read_text(encoding="utf-8")
+    assert "<strong>51</strong> ○ not measured" in page
+
+
+def test_warnings_tell_what_was_found_and_what_to_do(laptop):
+    text = re.sub(r"\s+", " ", visible(laptop))
+    assert "The store has 1 torn or corrupt line." in text
+    assert "2 of 17 cells have fewer valid launches than the 3 asked for." in text
+    assert "3 launches per cell: the report shows points and their range, not confidence intervals." in text
+    assert text.count("What to do:") >= 4
+
+
+def edit_headers(folder, edit):
+    for index, path in enumerate(sorted((folder / "launches").iterdir())):
+        first, _, rest = path.read_text().partition("\n")
+        header = json.loads(first)
+        edit(index, header)
+        path.write_text(json.dumps(header) + "\n" + rest)
+
+
+def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+
+    def edit(index, header):
+        header["environment"]["torch"] = f"2.{index % 2}"
+        header["git"]["is_dirty"] = index == 0
+        header["environment"]["threads_per_rank"] = 2
+
+    edit_headers(folder, edit)
+    text = visible(make_report(folder).read_text(encoding="utf-8"))
+    assert "torch of stack host: 2.0, 2.1" in text
+    assert "1 of 6 launches ran from a working tree with uncommitted changes." in text
+    assert "More threads than cores: on node000 2 ranks of 2 threads shared 2 cores." in text
+    assert "3f2a1c0d9e8b (dirty)" in text
+
+
+def test_a_launch_without_an_environment_costs_nothing(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    edit_headers(folder, lambda index, header: header.update(environment=None, git=None))
+    assert "Command lines of the 6 launches" in make_report(folder).read_text(encoding="utf-8")
+
+
+def test_an_environment_that_breaks_its_schema_is_told_and_costs_no_number(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    edit_headers(folder, lambda index, header: header["environment"].update(hosts="many"))
+    text = visible(make_report(folder).read_text(encoding="utf-8"))
+    assert "<strong>51</strong> ✓ ok" in text
+    assert "6 lines against its schema" in text
+
+
+def test_each_measurement_names_its_launch_file_line_and_command(laptop):
+    assert re.search(
+        r'<a href="launches/n01g02-[0-9a-f]+-l000-a00\.jsonl">n01g02-[0-9a-f]+-l000-a00\.jsonl</a> line \d+', laptop
+    )
+    cell = laptop_campaign()["cells"][0]
+    assert cell["command"].replace("'", "&#39;").replace('"', "&#34;") in laptop
+
+
+def test_the_campaign_file_is_there_verbatim(laptop):
+    assert "schema: 1" in laptop
+    assert "baseline: {strategy: none" in laptop
+
+
+def test_constants_of_the_methods_are_those_of_the_code(laptop, monkeypatch, tmp_path):
+    assert "Above 0.9 excellent, above 0.8 good, else poor" in laptop
+    assert "p75 11, p90 29, p95 59, p99 299 samples" in laptop
+    monkeypatch.setattr("regatta.methods.EXCELLENT", 0.7)
+    assert "Above 0.7 excellent" in report_of(tmp_path, make_campaign([]))
+
+
+def test_every_number_is_defined_in_the_documentation():
+    text = (SCRIPTS.parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    columns = {*MEASURED, *SCALING, *COLLECTIVES} - {*CELL, "cell"}
+    assert sorted(column for column in columns if f"`{column}`" not in text) == []
+
+
+def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
+    folder = write_laptop(tmp_path / "a folder")
+    campaign = next(folder.glob("campaign.*.json"))
+    out = folder / "out"
+    steps = [
+        ["collect.py", "--launches", folder / "launches", "--out", out / "measurements.csv"],
+        ["analyse.py", "--measurements", out / "measurements.csv", "--out-dir", out / "tables"],
+        ["report.py", "--measurements", out / "measurements.csv", "--tables", out / "tables",
+         "--launches", folder / "launches", "--out", out / "report.html"],
+    ]  # fmt: skip
+    for script, *arguments in steps:
+        subprocess.run([sys.executable, SCRIPTS / script, "--campaign", campaign, *arguments], check=True)
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    tables = ["tables/collectives.csv", "tables/failures.csv", "tables/scaling.csv"]
+    assert found == ["measurements.csv", "problems.json", "report.html", *tables]

@@ -1,0 +1,62 @@
+"""`make campaign` checks the campaign, ends with the path of the report, and hands a signal on to Snakemake."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import run_campaign
+
+CAMPAIGN = Path(run_campaign.__file__).parents[2] / "config" / "config.yaml"  # its name is laptop
+SNAKEMAKE_THAT_WAITS = """import pathlib, signal, sys, time
+def stop(number, _):
+    pathlib.Path("received").write_text(str(number))
+    sys.exit(7)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def run(folder: Path, snakemake: str, *arguments: object) -> subprocess.Popen:
+    """Start the script in a folder, with a module in the place of Snakemake."""
+    (folder / "snakemake.py").write_text(snakemake)
+    command = [sys.executable, run_campaign.__file__, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+
+
+def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path):
+    report = tmp_path / "results" / "laptop" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    process = run(tmp_path, "import sys\nprint(*sys.argv[1:])\nsys.exit(3)\n", CAMPAIGN, "--profile", "x")
+    assert process.communicate()[0] == "--profile x\nReport: results/laptop/report.html\n"
+    assert process.returncode == 3
+
+
+def test_without_a_report_no_path_is_printed(tmp_path):
+    process = run(tmp_path, "", CAMPAIGN)
+    assert process.communicate()[0] == ""
+    assert process.returncode == 0
+
+
+def test_a_campaign_with_a_mistake_is_told_before_snakemake_starts(tmp_path):
+    (tmp_path / "mine.yaml").write_text("schema: 1\nname: [\n")
+    process = run(tmp_path, "print('started')\n", "mine.yaml")
+    output, errors = process.communicate()
+    assert process.returncode == 1
+    assert output == ""
+    assert "mine.yaml" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_signal_reaches_snakemake_and_its_status_is_kept(tmp_path):
+    process = run(tmp_path, SNAKEMAKE_THAT_WAITS, CAMPAIGN)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 7
+    assert (tmp_path / "received").read_text() == str(int(signal.SIGTERM))

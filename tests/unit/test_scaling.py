@@ -1,0 +1,135 @@
+import pytest
+from synthetic import make_campaign, train_cell
+
+from regatta.collect import cell_row
+from regatta.scaling import grade, scaling_table
+from regatta.tables import MEASUREMENTS, make_table
+
+BATCH = 32
+# Images per second and GPU, by shape. "none" is one GPU without DDP. Published p50 values of two ResNets, 2 nodes x 4 GPUs.
+RESNETS = {
+    "resnet50": {"none": 1392, (1, 1): 1322, (1, 4): 1255, (2, 4): 1233},
+    "resnet101": {"none": 790, (1, 1): 727, (1, 4): 703, (2, 4): 706},
+}
+
+
+def cell_of(model, place, **more):
+    if place == "none":
+        return train_cell(model, 1, 1, "none", batch_size=BATCH, **more)
+    return train_cell(model, *place, "ddp", batch_size=BATCH, **more)
+
+
+def measure(cells_and_rates, repeats=1):
+    """Return measurements in which each launch of a cell has this rate per GPU; None is a failed cell."""
+    rows = []
+    for cell, rates in cells_and_rates:
+        for repeat, rate in enumerate(rates if isinstance(rates, list) else [rates] * repeats):
+            row = cell_row(cell) | {"repeat": repeat, "status": "failed" if rate is None else "ok"}
+            batch = cell["spec"]["parameters"]["batch_size"]
+            rows.append(row | {"window_step_s": None if rate is None else batch / rate})
+    return make_table(rows, MEASUREMENTS)
+
+
+def analyse(cells_and_rates, repeats=1, **fields):
+    campaign = make_campaign([cell for cell, _ in cells_and_rates], repeats=repeats, **fields)
+    table = scaling_table(campaign, measure(cells_and_rates, repeats))
+    return table.set_index("cell").astype(object)
+
+
+def resnet(model, without=()):
+    return [(cell_of(model, place), rate) for place, rate in RESNETS[model].items() if place not in without]
+
+
+@pytest.mark.parametrize(
+    ("model", "against_none", "parts"),
+    [("resnet50", 0.886, (0.950, 0.949, 0.982)), ("resnet101", 0.894, (0.920, 0.967, 1.004))],
+)
+def test_published_rates_give_the_known_efficiency_and_its_parts(model, against_none, parts):
+    row = analyse(resnet(model)).loc[cell_of(model, (2, 4))["id"]]
+    assert row["efficiency_ratio"] == pytest.approx(against_none, abs=5e-4)
+    found = (row["wrapper_ratio"], row["intra_node_ratio"], row["inter_node_ratio"])
+    assert found == pytest.approx(parts, abs=5e-4)
+    assert found[0] * found[1] * found[2] == pytest.approx(row["efficiency_ratio"])
+    assert row["throughput_samples_per_s"] == pytest.approx(8 * RESNETS[model][2, 4])
+
+
+@pytest.mark.parametrize(("model", "against_ddp"), [("resnet50", 0.933), ("resnet101", 0.971)])
+def test_another_baseline_gives_another_efficiency(model, against_ddp):
+    baseline = {"strategy": "ddp", "nodes": 1, "gpus_per_node": 1}
+    row = analyse(resnet(model), baseline=baseline).loc[cell_of(model, (2, 4))["id"]]
+    assert row["efficiency_ratio"] == pytest.approx(against_ddp, abs=5e-4)
+    assert row["baseline"] == cell_of(model, (1, 1))["id"]
+    assert row["baseline_samples_per_s"] == pytest.approx(RESNETS[model][1, 1])
+
+
+def test_a_baseline_of_several_gpus_counts_per_gpu():
+    baseline = {"strategy": "ddp", "nodes": 1, "gpus_per_node": 4}
+    row = analyse(resnet("resnet50"), baseline=baseline).loc[cell_of("resnet50", (2, 4))["id"]]
+    assert row["efficiency_ratio"] == pytest.approx(1233 / 1255)
+    assert row["baseline_samples_per_s"] == pytest.approx(4 * 1255)
+
+
+def test_what_needs_a_cell_that_was_not_planned_is_unknown():
+    row = analyse(resnet("resnet50", without=[(1, 1)])).loc[cell_of("resnet50", (2, 4))["id"]]
+    assert row["wrapper_ratio"] is None or row.isna()["wrapper_ratio"]
+    assert row.isna()["intra_node_ratio"]
+    assert row["inter_node_ratio"] == pytest.approx(0.982, abs=5e-4)
+    assert row["efficiency_ratio"] == pytest.approx(0.886, abs=5e-4)
+
+
+def test_without_its_baseline_a_cell_has_a_rate_and_no_efficiency():
+    table = analyse([(cell_of("resnet50", "none"), None), (cell_of("resnet50", (1, 4)), 1255)])
+    row = table.loc[cell_of("resnet50", (1, 4))["id"]]
+    assert row["throughput_samples_per_s"] == pytest.approx(5020)
+    assert row["baseline"] == cell_of("resnet50", "none")["id"]
+    assert row.isna()[["efficiency_ratio", "grade", "baseline_samples_per_s", "wrapper_ratio"]].all()
+
+
+def test_a_part_that_a_shape_does_not_have_is_empty():
+    table = analyse(resnet("resnet50"))
+    one = table.loc[cell_of("resnet50", (1, 1))["id"]]
+    assert one["wrapper_ratio"] == pytest.approx(0.950, abs=5e-4)
+    assert one.isna()[["intra_node_ratio", "inter_node_ratio"]].all()
+    none = table.loc[cell_of("resnet50", "none")["id"]]
+    assert none["efficiency_ratio"] == 1.0
+    assert none.isna()[["wrapper_ratio", "grade", "efficiency_low_ratio"]].all()
+
+
+def test_partners_have_the_same_bucket_stack_and_batch():
+    buckets = [
+        (train_cell("resnet50", 1, g, "ddp", b, batch_size=BATCH), 1000 + g + b) for g in (1, 4) for b in (1, 25)
+    ]
+    other_stack = [(cell_of("resnet50", "none", stack="other"), 5000)]
+    table = analyse([(cell_of("resnet50", "none"), 1392), *buckets, *other_stack])
+    row = table.loc[train_cell("resnet50", 1, 4, "ddp", 1, batch_size=BATCH)["id"]]
+    assert row["intra_node_ratio"] == pytest.approx(1005 / 1002)
+    assert row["wrapper_ratio"] == pytest.approx(1002 / 1392)
+
+
+def test_the_median_is_taken_of_times_and_not_of_rates():
+    table = analyse([(cell_of("resnet50", (1, 1)), [100.0, 400.0])], repeats=2)
+    # Median time (32/100 + 32/400) / 2 = 0.2 s gives 160 a second; the mean of the rates would be 250.
+    assert table["throughput_samples_per_s"].iloc[0] == pytest.approx(160)
+    assert (table["throughput_low_samples_per_s"].iloc[0], table["throughput_high_samples_per_s"].iloc[0]) == (100, 400)
+    assert table["interval"].iloc[0] == "range"
+
+
+def test_efficiency_spread_is_the_range_of_all_pairs_below_six_launches():
+    table = analyse(
+        [(cell_of("resnet50", "none"), [100.0, 200.0]), (cell_of("resnet50", (1, 4)), [80.0, 120.0])], repeats=2
+    )
+    row = table.loc[cell_of("resnet50", (1, 4))["id"]]
+    assert (row["efficiency_low_ratio"], row["efficiency_high_ratio"]) == pytest.approx((0.4, 1.2))
+
+
+def test_a_campaign_without_training_has_an_empty_table():
+    table = scaling_table(make_campaign([]), measure([]))
+    assert table.empty
+    assert "efficiency_ratio" in table
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"), [(0.95, "excellent"), (0.9, "good"), (0.85, "good"), (0.8, "poor"), (0.1, "poor")]
+)
+def test_grades_begin_above_their_limits(ratio, word):
+    assert grade(ratio) == word
