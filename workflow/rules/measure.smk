@@ -9,8 +9,7 @@ rule measure:
         manifest=f"{RESULTS}/batches/{{batch}}/manifest.json",
     wildcard_constraints:
         batch=BATCH_PATTERN,
-    resources:
-        machine=1,  # profiles/local has one: batches would disturb each other
+    threads: 10_000  # all that there are: Snakemake cuts this down, and no other batch disturbs this one
     params:
         folder=f"{RESULTS}/batches/{{batch}}",
     message:

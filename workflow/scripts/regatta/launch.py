@@ -9,6 +9,15 @@ import sys
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1]
+# snakemake/shell.py of 9.27.1 sets these to the job's threads.
+THREADS = (
+    "OMP_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 
 
@@ -23,10 +32,19 @@ def launch_argv(stack: dict, gpus_per_node: int, request: Path) -> list[str]:
 def launch_environment(stack: dict) -> dict[str, str]:
     """Return the environment of the ranks: this process's, with the stack's variables over it.
 
-    PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's.
+    PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's. So are the
+    *_NUM_THREADS that Snakemake sets for each job: how many threads a rank has is between the stack and the ranks.
     """
-    own = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    return {**own, **stack["env"], "PYTHONUNBUFFERED": "1"}
+    own = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON") and key not in THREADS}
+    return {**own, **stack_variables(stack), "PYTHONUNBUFFERED": "1"}
+
+
+def stack_variables(stack: dict) -> dict[str, str]:
+    """Return a stack's variables. OMP_NUM_THREADS is given under the ranks' own name too: torchrun sets it to 1 by
+    itself, so a rank cannot tell whether it was meant."""
+    env = stack["env"]
+    fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
+    return {**fixed, **env}
 
 
 def command_by_hand(spec: dict) -> str:
@@ -34,7 +52,7 @@ def command_by_hand(spec: dict) -> str:
     stack = spec["stack"]
     program = f"workflow/scripts/bench/{spec['benchmark']}.py"
     python = [stack["python"], "-m", "torch.distributed.run"] if stack["python"] else ["torchrun"]
-    variables = ["env", *(f"{key}={value}" for key, value in stack["env"].items())] if stack["env"] else []
+    variables = ["env", *(f"{key}={value}" for key, value in stack_variables(stack).items())] if stack["env"] else []
     line = [*variables, *python, "--standalone", f"--nproc-per-node={spec['gpus_per_node']}", program]
     values = {"device": spec["device"], "backend": spec["backend"], **spec["parameters"], **spec["sampling"]}
     for name, value in values.items():

@@ -1,0 +1,121 @@
+"""Campaign files for the tests of the driver: one small campaign, changed in one place by each test."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regatta.benchmarks import load_benchmark
+from regatta.campaign import Campaign, load_campaign
+from regatta.errors import UserError
+from regatta.matrix import Cell, Matrix, expand
+from regatta.plan import Plan, make_plan
+
+# Line numbers in the tests count from here: `schema` is line 1.
+TEXT = """\
+schema: 1
+name: small
+cluster: tiny
+device: cpu
+backend: [gloo]
+stacks:
+  host: {kind: host}
+shapes:
+  - {nodes: [1], gpus_per_node: [1, 2]}
+repeats: 3
+benchmarks:
+  - benchmark: train_step
+    parameters:
+      model: [resnet18]
+      batch_size: [8]
+      strategy: [none, ddp]
+      bucket_cap_mb: [1, 25]
+  - benchmark: collective
+    parameters:
+      operation: [all_reduce]
+      message_bytes: [4KiB, 1MiB]
+"""
+CLUSTER = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
+
+
+def small(**changes) -> dict:
+    """Return the small campaign as data, with top-level keys changed.
+
+    Cells: on 1 rank none, ddp-1, ddp-25; on 2 ranks ddp-1, ddp-25, 4KiB, 1MiB: 7. Skipped: none on 2 ranks, both
+    collectives on 1 rank: 3.
+    """
+    return yaml.safe_load(TEXT) | changes
+
+
+def collectives(*sizes: int | str, **changes) -> dict:
+    """Return a campaign of collectives on 2 ranks: one cell for each size and stack."""
+    entry = {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": list(sizes)}}
+    return small(shapes=[{"nodes": [1], "gpus_per_node": [2]}], benchmarks=[entry]) | changes
+
+
+def write(folder: Path, data: dict | str, cluster: dict | None = None) -> Path:
+    """Write a campaign, and clusters/tiny.yaml beside it; return the campaign's path."""
+    (folder / "clusters").mkdir(parents=True, exist_ok=True)
+    (folder / "clusters" / "tiny.yaml").write_text(
+        yaml.safe_dump(CLUSTER | (cluster or {}), sort_keys=False), encoding="utf-8"
+    )
+    path = folder / "campaign.yaml"
+    text = data if isinstance(data, str) else yaml.safe_dump(data, sort_keys=False)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(folder: Path, data: dict | str, cluster: dict | None = None) -> Campaign:
+    return load_campaign(write(folder, data, cluster), folder / "clusters")
+
+
+def matrix(folder: Path, data: dict, cluster: dict | None = None) -> Matrix:
+    return expand(load(folder, data, cluster))
+
+
+def cells(folder: Path, data: dict) -> list[Cell]:
+    return matrix(folder, data).cells
+
+
+def plan(folder: Path, data: dict, **options) -> Plan:
+    """Plan a campaign against folder/results. The cluster is config/clusters/local.yaml, as make_plan looks there."""
+    return make_plan(write(folder, data | {"cluster": "local"}), folder / "results", **options)
+
+
+def message(folder: Path, text: str) -> str:
+    """Return what load_campaign says of a campaign that it refuses; paths are as in `campaign.yaml`."""
+    path = write(folder, text)
+    with pytest.raises(UserError) as caught:
+        load_campaign(path, folder / "clusters")
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def changed(old: str, new: str, text: str = TEXT) -> str:
+    """Return the small campaign's text with one part replaced."""
+    assert text.count(old) == 1, f"{old!r} must stand once in the text"
+    return text.replace(old, new)
+
+
+def pin_versions(monkeypatch: pytest.MonkeyPatch, version: int = 1) -> None:
+    """Make all benchmarks this version for the matrix, so that a golden id outlives a change of method."""
+    monkeypatch.setattr(
+        "regatta.matrix.load_benchmark", lambda name: dataclasses.replace(load_benchmark(name), version=version)
+    )
+
+
+def write_launch(results: Path, launch: str, repeat: int, records: list[dict], **header) -> Path:
+    """Write a launch file with these records, complete, as the ranks would. records: at least cell and status."""
+    first = {"kind": "launch", "schema": 1, "launch": launch, "repeat": repeat, "stack": "host"}
+    first |= {"time_utc": "2026-11-21T03:00:00Z", "environment": {"seconds_to_ready": 2.0}, **header}
+    seconds = sum((record.get("elapsed_ns") or 0) for record in records)
+    lines = [first]
+    for record in records:
+        lines.append({"kind": "start", "cell": record["cell"]})
+        lines.append({"kind": "record", "repeat": repeat, "cause": None, "elapsed_ns": None, **record})
+    lines.append({"kind": "complete", "elapsed_ns": seconds + 1_000_000_000})
+    path = results / "launches" / f"{launch}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path

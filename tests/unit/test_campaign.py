@@ -1,0 +1,397 @@
+"""The campaign file: each mistake gives its exact message, and what is not a mistake arrives untouched."""
+
+import shlex
+
+import pytest
+import yaml
+from campaign_files import CLUSTER, TEXT, changed, collectives, load, message, small, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regatta import campaign
+from regatta.campaign import load_campaign
+from regatta.errors import UserError
+from regatta.launch import command_by_hand
+from regatta.matrix import expand
+from regatta.validation import load_schema
+
+TOP_KEYS = (
+    "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
+    " benchmarks, exclude, baseline"
+)
+PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
+FIELDS = "gpus_per_node, gradient_as_bucket_view, image_size"
+
+# What is replaced in the small campaign, by what, and all that is said.
+MISTAKES = {
+    "an unknown key": (
+        "repeats: 3",
+        "repeats: 3\nrepeat: 4",
+        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Keys that may stand here: " + TOP_KEYS + ".",
+    ),
+    "an unknown parameter": (
+        "batch_size: [8]",
+        "batch_size: [8]\n      bucket_cap: [25]",
+        "campaign.yaml:16: unknown key 'bucket_cap' in benchmarks[0].parameters. Did you mean 'bucket_cap_mb'?"
+        " Keys that may stand here: model, image_size, batch_size, dtype, strategy, bucket_cap_mb,"
+        " gradient_as_bucket_view.",
+    ),
+    "a key that is like no other": (
+        "repeats: 3",
+        "repeats: 3\nxyzzy: 4",
+        "campaign.yaml:11: unknown key 'xyzzy'. Keys that may stand here: " + TOP_KEYS + ".",
+    ),
+    "a missing key": (
+        "repeats: 3\n",
+        "",
+        "campaign.yaml:1: the file lacks repeats. Add `repeats:` (Launches per cell).",
+    ),
+    "two missing keys": (
+        "shapes:\n  - {nodes: [1], gpus_per_node: [1, 2]}\nrepeats: 3\n",
+        "",
+        "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (List of sizes); `repeats:` (Launches per cell).",
+    ),
+    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is not known here. Choose from: 1."),
+    "a version in quotes": (
+        "schema: 1",
+        "schema: '1'",
+        "campaign.yaml:1: schema = '1' is not known here. Take the quotes off. Choose from: 1.",
+    ),
+    "a wrong type": (
+        "repeats: 3",
+        "repeats: three",
+        "campaign.yaml:10: repeats = 'three' is not a whole number (Launches per cell).",
+    ),
+    "a number in quotes": (
+        "repeats: 3",
+        "repeats: '3'",
+        "campaign.yaml:10: repeats = '3' is not a whole number (Launches per cell)."
+        " YAML reads it as a text; write 3, without quotes.",
+    ),
+    "a number out of range": (
+        "repeats: 3",
+        "repeats: 0",
+        "campaign.yaml:10: repeats = 0 is out of range: it must be at least 1 (Launches per cell).",
+    ),
+    "a value that is no list": (
+        "batch_size: [8]",
+        "batch_size: 8",
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = 8 is not a list, as in [a, b]"
+        " (Images per rank and step). Write [8].",
+    ),
+    "a truth value that is no list": (
+        "batch_size: [8]",
+        "batch_size: [8]\n      gradient_as_bucket_view: yes",
+        "campaign.yaml:16: benchmarks[0].parameters.gradient_as_bucket_view = true is not a list, as in [a, b]"
+        " (Whether gradients are views of the buckets, which saves one copy). Write [true].",
+    ),
+    "an axis without values": (
+        "batch_size: [8]",
+        "batch_size: []",
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Images per rank and step)."
+        " Give at least one value, or take the key out.",
+    ),
+    "no stack": (
+        "stacks:\n  host: {kind: host}",
+        "stacks: {}",
+        "campaign.yaml:6: stacks = {} is empty (Named ways in which the software reaches a rank)."
+        " Give at least one entry.",
+    ),
+    "a value twice": (
+        "batch_size: [8]",
+        "batch_size: [8, 16, 8]",
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [8, 16, 8] holds 8 twice. Keep one of the two.",
+    ),
+    "a value twice in two spellings": (
+        "bucket_cap_mb: [1, 25]",
+        "bucket_cap_mb: [25, 25.0]",
+        "campaign.yaml:17: benchmarks[0].parameters.bucket_cap_mb = [25, 25] holds 25 twice. Keep one of the two.",
+    ),
+    "a key twice": (
+        "repeats: 3",
+        "repeats: 3\nrepeats: 5",
+        "campaign.yaml:11: repeats is given twice (first in line 10). Keep one of the two.",
+    ),
+    "a model that torchvision does not have": (
+        "[resnet18]",
+        "[resnet18, resnet-50]",
+        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is not known here."
+        " Did you mean 'resnet50'? Choose from: 80 names, see config/README.md.",
+    ),
+    "a model that is a shell command": (
+        "[resnet18]",
+        "[x; rm -rf ~]",
+        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is not known here."
+        " Choose from: 80 names, see config/README.md.",
+    ),
+    "an unknown benchmark": (
+        "benchmark: train_step",
+        "benchmark: trainstep",
+        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known. Did you mean 'train_step'?"
+        " Choose from: collective, train_step.",
+    ),
+    "a benchmark that is a path": (
+        "benchmark: train_step",
+        "benchmark: ../../etc/passwd",
+        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known."
+        " Choose from: collective, train_step.",
+    ),
+    "a size in a unit that is none": (
+        "[4KiB, 1MiB]",
+        "[4KiB, 1 Mib]",
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' does not have the right form"
+        " (A whole number of bytes, or a text such as 64KiB or 1MB).",
+    ),
+    "a size with a line break": (
+        "[4KiB, 1MiB]",
+        '["4KiB\\n"]',
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' does not have the right form"
+        " (A whole number of bytes, or a text such as 64KiB or 1MB).",
+    ),
+    "a shape with more nodes than the cluster": (
+        "nodes: [1]",
+        "nodes: [1, 2]",
+        "campaign.yaml:9: shapes[0].nodes[1] = 2, but cluster 'tiny' has 1 nodes. Lower it, or correct num_nodes in"
+        " clusters/tiny.yaml.",
+    ),
+    "a cluster that has no file": (
+        "cluster: tiny",
+        "cluster: tyny",
+        "campaign.yaml:3: cluster = 'tyny', but there is no clusters/tyny.yaml. Did you mean 'tiny'?"
+        " Write that file, or choose from: tiny.",
+    ),
+    "a cluster that is a path": (
+        "cluster: tiny",
+        "cluster: ../clusters/tiny",
+        "campaign.yaml:3: cluster = '../clusters/tiny' does not have the right form"
+        " (Name of a file in config/clusters/, without .yaml).",
+    ),
+    "an unknown field in exclude": (
+        "repeats: 3",
+        "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
+        "campaign.yaml:12: unknown field 'world_siz' in exclude[0].when. Did you mean 'world_size'? Fields that may stand"
+        f" here: backend, batch_size, benchmark, bucket_cap_mb, dtype, {FIELDS}, message_bytes, model, nodes, operation,"
+        " stack, strategy, world_size.",
+    ),
+    "an exclude rule without a reason": (
+        "repeats: 3",
+        "repeats: 3\nexclude:\n  - {when: {nodes: 1}}",
+        "campaign.yaml:12: exclude[0] lacks reason. Add `reason:` (Why these cells are left out).",
+    ),
+    "an unknown field in baseline": (
+        "repeats: 3",
+        "repeats: 3\nbaseline: {strategi: none}",
+        "campaign.yaml:11: unknown field 'strategi' in baseline. Did you mean 'strategy'? Fields that may stand here:"
+        f" batch_size, bucket_cap_mb, dtype, {FIELDS}, model, nodes, strategy.",
+    ),
+    "least above most": (
+        "repeats: 3",
+        "repeats: 3\nsampling:\n  min_seconds: 2.5\n  max_seconds: 1",
+        "campaign.yaml:12: sampling.min_seconds = 2.5 is more than sampling.max_seconds = 1 (line 13)."
+        " Lower the first or raise the second.",
+    ),
+    "least above the default of most": (
+        "repeats: 3",
+        "repeats: 3\nsampling: {min_seconds: 20}",
+        "campaign.yaml:11: sampling.min_seconds = 20 is more than sampling.max_seconds = 10 (the default)."
+        " Lower the first or raise the second.",
+    ),
+    "most below the default of least": (
+        "repeats: 3",
+        "repeats: 3\nsampling:\n  target_precision: 0.1\n  max_samples: 5",
+        "campaign.yaml:13: sampling.min_samples = 10 is more than sampling.max_samples = 5 (line 13)."
+        " Lower the first or raise the second.",
+    ),
+    "a number that YAML reads as a text": (
+        "repeats: 3",
+        "repeats: 3\nsampling: {target_precision: 1e-3}",
+        f"campaign.yaml:11: sampling.target_precision = '1e-3' is not a number ({PRECISION})."
+        " YAML reads it as a text; write 0.001, without quotes.",
+    ),
+    "a small number, whose remedy must not be a text again": (
+        "repeats: 3",
+        "repeats: 3\nsampling: {target_precision: 1e-7}",
+        f"campaign.yaml:11: sampling.target_precision = '1e-7' is not a number ({PRECISION})."
+        " YAML reads it as a text; write 0.0000001, without quotes.",
+    ),
+    "nan as a text": (
+        "repeats: 3",
+        "repeats: 3\nsampling: {target_precision: nan}",
+        f"campaign.yaml:11: sampling.target_precision = 'nan' is not a number ({PRECISION}).",
+    ),
+    "not a number": (
+        "repeats: 3",
+        "repeats: 3\nsampling: {target_precision: .nan}",
+        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is no finite number."
+        " Write a number, or a text in quotes.",
+    ),
+    "a name that is a path": (
+        "name: small",
+        "name: ../small",
+        "campaign.yaml:2: name = '../small' does not have the right form (Name of the campaign and of its folder under"
+        " results/. Letters, digits, dot, dash and underscore, at most 64, the first a letter or digit).",
+    ),
+    "a name with a line break": (
+        "name: small",
+        'name: "small\\n"',
+        "campaign.yaml:2: name = 'small\\n' does not have the right form (Name of the campaign and of its folder under"
+        " results/. Letters, digits, dot, dash and underscore, at most 64, the first a letter or digit).",
+    ),
+    "a stack's name with a dash": (
+        "host: {kind: host}",
+        "ho-st: {kind: host}",
+        "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
+        " (Letters, digits and underscore, the first a letter or digit).",
+    ),
+    "a variable's name with an equals sign": (
+        "{kind: host}",
+        "{kind: host, env: {A=B: 1}}",
+        "campaign.yaml:7: the name 'A=B' in stacks.host.env does not have the right form"
+        " (Letters, digits and underscore, the first no digit).",
+    ),
+    "a variable that YAML reads as a truth value": (
+        "{kind: host}",
+        "{kind: host, env: {NCCL_NET: off}}",
+        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (A text or a number, taken as it is"
+        " written; yes, no, on, off, true and false need quotes).",
+    ),
+    "a variable that no process can be given": (
+        "{kind: host}",
+        '{kind: host, env: {A: "x\\0y"}}',
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (A text or a number, taken as it is"
+        " written; yes, no, on, off, true and false need quotes).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), MISTAKES.values(), ids=list(MISTAKES))
+def test_each_mistake_is_said_with_file_line_value_and_remedy(tmp_path, old, new, expected):
+    assert message(tmp_path, changed(old, new)) == expected
+
+
+def test_all_mistakes_are_said_together_in_the_order_of_the_file(tmp_path):
+    text = changed("name: small", "name: small\nnam: small")  # line 3
+    text = changed("cluster: tiny", "cluster: tyny", text)  # 4
+    text = changed("repeats: 3", "repeats: 0\nsampling: {min_seconds: 20}", text)  # 11, 12
+    text = changed("batch_size: [8]", "batch_size: [0]", text)  # 17
+    text = changed("[4KiB, 1MiB]", "[]\nbaseline: {node: 1}", text)  # 23, 24
+    lines = message(tmp_path, text).splitlines()
+    assert [line.split(" ")[0] for line in lines] == [f"campaign.yaml:{n}:" for n in (3, 4, 11, 12, 17, 23, 24)]
+
+
+def test_a_broken_list_of_benchmarks_does_not_hide_other_mistakes(tmp_path):
+    text = TEXT[: TEXT.index("benchmarks:")] + "benchmarks: train_step\nbaseline: {node: 1}\n"
+    lines = message(tmp_path, changed("nodes: [1]", "nodes: [2]", text)).splitlines()
+    assert [line.split(" ")[0] for line in lines] == [f"campaign.yaml:{n}:" for n in (9, 11, 12)]
+
+
+def test_more_than_ten_mistakes_are_counted(tmp_path):
+    keys = "".join(f"unknown{i}: 1\n" for i in range(12))
+    lines = message(tmp_path, TEXT + keys).splitlines()
+    assert len(lines) == 11
+    assert lines[-1] == "... and 2 more."
+
+
+def test_a_mistake_in_the_cluster_file_is_said_with_that_file(tmp_path):
+    path = write(tmp_path, TEXT, cluster={"num_nodes": 0})
+    with pytest.raises(UserError) as caught:
+        load_campaign(path, tmp_path / "clusters")
+    assert str(caught.value) == (
+        f"{tmp_path}/clusters/tiny.yaml:4: num_nodes = 0 is out of range: it must be at least 1"
+        " (Nodes that a campaign may use)."
+    )
+
+
+def test_a_cluster_file_must_bear_its_own_name(tmp_path):
+    path = write(tmp_path, TEXT, cluster={"name": "other"})
+    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', as the file is called\."):
+        load_campaign(path, tmp_path / "clusters")
+
+
+@pytest.mark.parametrize("cluster", [{"gpus_per_node": "four"}, {"gpus_per_node": -1}])
+def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster):
+    path = write(tmp_path, TEXT, cluster=cluster)
+    with pytest.raises(UserError, match=r"does not have the right form \(GPUs of a node, or detect to count"):
+        load_campaign(path, tmp_path / "clusters")
+
+
+def test_gpus_are_held_against_the_cluster_only_where_the_campaign_uses_them(tmp_path):
+    gpus = {"shapes": [{"nodes": [1], "gpus_per_node": [8]}]}
+    assert load(tmp_path, small(**gpus), {"gpus_per_node": 4}).data["device"] == "cpu"
+    path = write(tmp_path, small(**gpus, device="cuda", backend=["nccl"]), {"gpus_per_node": 4})
+    with pytest.raises(UserError, match=r"gpus_per_node\[0\] = 8, but cluster 'tiny' has 4 GPUs per node\. Lower it"):
+        load_campaign(path, tmp_path / "clusters")
+
+
+def test_detected_gpus_are_those_of_the_driver_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "gpus"
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (folder / name).mkdir(parents=True)
+    monkeypatch.setattr(campaign, "GPU_FOLDER", folder)
+    assert load(tmp_path, small(), {"gpus_per_node": "detect"}).cluster["gpus_per_node"] == 2
+    monkeypatch.setattr(campaign, "GPU_FOLDER", tmp_path / "none")
+    assert load(tmp_path, small(), {"gpus_per_node": "detect"}).cluster["gpus_per_node"] == 0
+
+
+def test_defaults_are_filled_in_at_every_level(tmp_path):
+    data = load(tmp_path, small(sampling={"min_seconds": 0.5}, limits={"cell_seconds": 9})).data
+    assert data["sampling"] == {
+        "min_seconds": 0.5,
+        "target_precision": 0.01,
+        "max_seconds": 10.0,
+        "min_samples": 10,
+        "max_samples": 100000,
+        "max_warmup_seconds": 5.0,
+    }
+    assert data["limits"] == {"cell_seconds": 9, "launch_start_seconds": 300, "max_batch_minutes": 60}
+    assert data["stacks"] == {"host": {"kind": "host", "python": None, "env": {}}}
+    assert data["baseline"] == {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+    assert (data["seed"], data["isolation"], data["exclude"], data["description"]) == (1, "launch", [], "")
+
+
+def test_a_campaign_never_changes_the_schema_s_defaults(tmp_path):
+    load_schema.cache_clear()
+    before = yaml.safe_dump(load_schema("campaign"))
+    load(tmp_path, small(sampling={"min_seconds": 0.5}, stacks={"a": {"kind": "host", "env": {"X": 1}}}))
+    load(tmp_path, small())
+    assert yaml.safe_dump(load_schema("campaign")) == before
+
+
+def test_variables_arrive_as_they_are_written(tmp_path):
+    text = changed("{kind: host}", "{kind: host, env: {A: 1.10, B: 010, C: 1_000, D: 0x1F, E: 2.0, F: ' x '}}")
+    env = load(tmp_path, text).data["stacks"]["host"]["env"]
+    assert env == {"A": "1.10", "B": "010", "C": "1_000", "D": "0x1F", "E": "2.0", "F": " x "}
+
+
+@given(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30))
+def test_no_variable_is_changed_or_read_by_a_shell(tmp_path_factory, value):
+    hostile = f"'\"$(touch x) `y`; #\n{value}"
+    data = small(stacks={"host": {"kind": "host", "env": {"HOSTILE": hostile}}})
+    cell = expand(load(tmp_path_factory.getbasetemp(), data)).cells[0]
+    assert cell.spec["stack"]["env"] == {"HOSTILE": hostile}
+    words = shlex.split(command_by_hand(cell.spec))
+    assert words[:3] == ["env", f"HOSTILE={hostile}", "torchrun"]
+
+
+def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
+    rule = {"when": {"message_bytes": ["1MiB", 4096]}, "reason": "known"}
+    loaded = load(tmp_path, collectives("4KiB", "1MiB", exclude=[rule]))
+    assert loaded.data["exclude"][0]["when"] == {"message_bytes": [1048576, 4096]}
+
+
+def test_the_shipped_campaign_and_clusters_are_valid():
+    from regatta.campaign import CLUSTERS
+    from regatta.validation import schema_mistakes
+    from regatta.yaml_file import read_yaml
+
+    loaded = load_campaign(CLUSTERS.parent / "config.yaml")
+    assert loaded.name == "laptop"
+    for path in sorted(CLUSTERS.glob("*.yaml")):
+        file = read_yaml(path)
+        assert schema_mistakes(file, file.data, load_schema("cluster")) == []
+    for path in sorted((CLUSTERS.parent / "campaigns").glob("*.yaml")):
+        assert load_campaign(path).name == path.stem
+
+
+def test_the_tests_own_cluster_is_valid(tmp_path):
+    assert load(tmp_path, small()).cluster == CLUSTER

@@ -1,0 +1,192 @@
+"""Why a launch ended. The logs in tests/golden/torchrun_*.log are torchrun 2.12's own, shortened, of two ranks:
+
+raised            rank 1 raises, so that rank 0's barrier fails
+killed            rank 1 gets SIGKILL, so that rank 0's all_reduce fails
+import_error      both ranks lack a module
+no_program        the program is not there
+store_unwritable  rank 0 cannot write the launch file and exits with 74
+"""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from regatta import causes
+from regatta.causes import (
+    Cause,
+    find_cause,
+    last_line,
+    one_line,
+    rank_exit_codes,
+    read_log_tail,
+    read_rank_errors,
+    signal_name,
+    store_write_error,
+)
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+RAISED = {
+    "rank": 1,
+    "host": "n1",
+    "status": "failed",
+    "phase": "measure",
+    "cause": "RuntimeError: bucket 3 of 7 is empty",
+}
+CLOSED = {
+    "rank": 0,
+    "host": "n1",
+    "status": "failed",
+    "phase": "measure",
+    "cause": "RuntimeError: Connection closed by peer",
+}
+
+
+def golden(name: str) -> str:
+    return (GOLDEN / f"torchrun_{name}.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("raised", {0: -15, 1: 1}),
+        ("killed", {0: -15, 1: -9}),
+        ("import_error", {0: 1, 1: 1}),
+        ("no_program", {0: 2, 1: 2}),
+        ("store_unwritable", {0: 74, 1: -15}),
+    ],
+)
+def test_exit_codes_are_read_from_torchrun_s_summary(name, codes):
+    assert rank_exit_codes(golden(name)) == codes
+
+
+def test_a_log_without_a_summary_has_no_exit_codes():
+    assert rank_exit_codes("rank : 0\nexitcode : 1\n") == {}
+
+
+def test_the_earliest_error_of_a_rank_is_the_cause():
+    cause = find_cause([RAISED, CLOSED], golden("raised"), 1, 0)
+    assert cause == Cause("failed", "measure", "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty")
+
+
+def test_status_and_phase_are_those_of_the_error():
+    error = RAISED | {"status": "out_of_memory", "phase": "setup"}
+    cause = find_cause([error], golden("raised"), 1, 0)
+    assert (cause.status, cause.phase) == ("out_of_memory", "setup")
+
+
+def test_a_killed_rank_comes_before_the_connection_errors_that_it_causes():
+    assert find_cause([CLOSED], golden("killed"), 1, 0) == Cause("failed", "measure", "rank 1 was killed by SIGKILL")
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory():
+    cause = find_cause([CLOSED], golden("killed"), 1, 1)
+    assert cause == Cause("out_of_memory", "measure", "rank 1 was killed by the kernel: out of memory")
+
+
+def test_another_signal_is_no_lack_of_memory_although_the_kernel_killed_something():
+    log = golden("killed").replace("-9 ", "-11 ")
+    assert find_cause([], log, 1, 1) == Cause("failed", "measure", "rank 1 was killed by SIGSEGV")
+
+
+def test_ranks_that_torchrun_itself_stopped_are_not_the_cause():
+    cause = find_cause([], golden("raised"), 1, 5)
+    assert "killed" not in cause.text
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("raised", "[rank1]: RuntimeError: bucket 3 of 7 is empty"),
+        ("import_error", "ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "no_program",
+            "/opt/env/bin/python3: can't open file '/opt/regatta/nofile.py': [Errno 2] No such file or directory",
+        ),
+    ],
+)
+def test_without_error_files_the_cause_is_the_ranks_last_word_not_torchrun_s(name, end):
+    cause = find_cause([], golden(name), 1, 0)
+    assert cause == Cause("failed", "launch", f"the launch ended with exit code 1; its log ends: {end}")
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("", "(empty)"),
+        ("\n====\n----\n", "(empty)"),
+        ("one\ntwo\n===\n", "two"),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory\nsome later words\n",
+            "torch.cuda.OutOfMemoryError: CUDA out of memory",
+        ),
+        ("ValueError: a\nKeyboardInterrupt\n", "KeyboardInterrupt"),
+    ],
+)
+def test_the_last_line_is_one_that_says_something(log, line):
+    assert last_line(log) == line
+
+
+def test_a_launcher_that_a_signal_ended_is_said():
+    assert find_cause([], "", -signal.SIGKILL, 0).text == "the launch ended with signal SIGKILL; its log ends: (empty)"
+
+
+def test_what_rank_0_says_of_the_store_is_found():
+    assert store_write_error(golden("store_unwritable")) == (
+        "cannot write the launch file /data/results/laptop/launches/x.jsonl: [Errno 28] No space left on device."
+        " Free space or raise the quota, then run again."
+    )
+
+
+def test_another_end_is_no_matter_of_the_store():
+    words = "regatta: cannot write the launch file x\n"  # as a text in the log of a launch that ended otherwise
+    assert [store_write_error(words + golden(name)) for name in ("raised", "killed", "import_error")] == [None] * 3
+
+
+def test_the_exit_code_alone_is_enough_to_blame_the_store():
+    log = golden("store_unwritable").split("\n", 1)[1]
+    assert store_write_error(log) == "rank 0 cannot write the launch file."
+
+
+def test_error_files_are_read_earliest_first_and_torn_ones_left_out(tmp_path):
+    for rank, time_ns in ((0, 30), (1, 10), (2, 20)):
+        (tmp_path / f"rank-{rank}.json").write_text(json.dumps({"rank": rank, "time_ns": time_ns}))
+    (tmp_path / "rank-3.json").write_text('{"rank": 3, "ti')
+    (tmp_path / ".rank-4.json.77").write_text('{"rank": 4, "time_ns": 1}')
+    assert [error["rank"] for error in read_rank_errors(tmp_path)] == [1, 2, 0]
+    assert read_rank_errors(tmp_path / "none") == []
+
+
+def test_only_the_end_of_a_long_log_is_read(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_bytes(b"first\n" + b"\xff" * 100_000 + b"\nlast\n")
+    tail = read_log_tail(log)
+    assert tail.endswith("\nlast\n")
+    assert "first" not in tail
+    assert len(tail) == causes.LOG_TAIL_BYTES
+    assert read_log_tail(tmp_path / "none") == ""
+
+
+def test_a_cause_is_one_line_of_at_most_300_characters():
+    assert one_line(" a\n\tb  c ") == "a b c"
+    assert one_line("x" * 300) == "x" * 300
+    assert one_line("x" * 301) == "x" * 297 + "..."
+
+
+def test_an_unknown_signal_has_a_number():
+    assert (signal_name(9), signal_name(200)) == ("SIGKILL", "signal 200")
+
+
+def test_the_kernel_s_count_of_kills_is_a_number_or_0(monkeypatch):
+    texts = {"/proc/vmstat": "other_oom_kill 9\noom_kill 7\n"}
+    monkeypatch.setattr(causes.Path, "read_text", lambda self, encoding: texts[str(self)])
+    assert causes.kernel_oom_kills() == 7
+    texts["/proc/vmstat"] = "nr_free_pages 1\n"
+    assert causes.kernel_oom_kills() == 0
+
+    def refuse(self, encoding):
+        raise PermissionError
+
+    monkeypatch.setattr(causes.Path, "read_text", refuse)
+    assert causes.kernel_oom_kills() == 0

@@ -1,0 +1,360 @@
+"""The plan: which cells will run and why, in as few words as a person needs, and at what price."""
+
+import json
+import shutil
+
+import pytest
+from campaign_files import collectives, plan, small, write_launch
+
+from regatta.errors import UserError
+from regatta.plan import plan_json, totals, write_frozen, write_plan
+from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text, table
+
+NANO = 1_000_000_000
+
+
+@pytest.fixture
+def play(tmp_path):
+    """A function that plans a campaign, freezes it, and plays its launches. Returns the plan that was played."""
+
+    def play(data: dict, statuses: dict | None = None, *, is_retry: bool = False, finish: bool = True):
+        """statuses: (message_bytes, repeat) -> status, ok by default, None for no record."""
+        made = plan(tmp_path, data, is_retry=is_retry)
+        write_frozen(made)
+        for batch in made.batches:
+            names = []
+            for index, launch in enumerate(batch.launches):
+                records = []
+                for cell in launch.cells:
+                    size = cell.spec["parameters"].get("message_bytes")
+                    status = (statuses or {}).get((size, launch.repeat), "ok")
+                    if status:
+                        cause = None if status == "ok" else f"cause of {status}"
+                        records.append({"cell": cell.id, "status": status, "cause": cause, "elapsed_ns": 4 * NANO})
+                names.append(f"{batch.id}-l{index:03d}-a00")
+                hour = len(list((made.results / "launches").glob("*")))
+                write_launch(made.results, names[-1], launch.repeat, records, time_utc=f"2026-11-21T{hour:02d}:00:00Z")
+            if finish:
+                write_manifest(made.results, batch.id, names)
+        return made
+
+    return play
+
+
+def write_manifest(results, batch, names):
+    from regatta.history import summarise
+    from regatta.store import read_launch_file, write_json
+
+    entries = [summarise(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
+    write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})
+
+
+def reasons(made) -> dict[int, tuple[str, str, tuple[int, ...]]]:
+    """Return status, reason and repeats left of each cell, by its message size."""
+    return {p.cell.spec["parameters"]["message_bytes"]: (p.status, p.reason, p.repeats) for p in made.cells}
+
+
+def todo(made) -> list[int]:
+    return [size for size, (status, _, _) in reasons(made).items() if status == "todo"]
+
+
+def test_a_cell_never_measured_is_new(tmp_path):
+    made = plan(tmp_path, collectives(4, 8))
+    assert reasons(made) == {4: ("todo", "new", (0, 1, 2)), 8: ("todo", "new", (0, 1, 2))}
+
+
+def test_after_a_run_nothing_is_left(tmp_path, play):
+    play(collectives(4, 8))
+    made = plan(tmp_path, collectives(4, 8))
+    assert reasons(made) == {4: ("done", "3 ok", ()), 8: ("done", "3 ok", ())}
+    assert made.batches == []
+    assert "to run: nothing" in plan_text(made)
+
+
+def test_another_axis_value_plans_the_new_cells_only_and_reverting_plans_none(tmp_path, play):
+    play(collectives(4, 8))
+    edited = plan(tmp_path, collectives(4, 16, 8))
+    assert todo(edited) == [16]
+    assert {
+        cell.spec["parameters"]["message_bytes"] for b in edited.batches for la in b.launches for cell in la.cells
+    } == {16}
+    write_frozen(edited)
+    assert plan(tmp_path, collectives(4, 8)).batches == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"sampling": {"max_seconds": 2}}, "changed: sampling.max_seconds 10 -> 2"),
+        ({"stacks": {"host": {"kind": "host", "python": "/p"}}}, 'changed: stack.python null -> "/p"'),
+        ({"stacks": {"host": {"kind": "host", "env": {"A": 1}}}}, 'changed: stack.env {} -> {"A":"1"}'),
+        ({"stacks": {"other": {"kind": "host"}}}, 'changed: stack.name "host" -> "other"'),
+        ({"shapes": [{"nodes": [1], "gpus_per_node": [3]}]}, "changed: gpus_per_node 2 -> 3"),
+    ],
+)
+def test_a_change_is_named_with_its_field_and_both_values(tmp_path, play, change, reason):
+    play(collectives(4))
+    assert reasons(plan(tmp_path, collectives(4, **change))) == {4: ("todo", reason, (0, 1, 2))}
+
+
+def test_a_changed_value_of_a_variable_is_named(tmp_path, play):
+    stacks = [{"host": {"kind": "host", "env": {"A": "x", "B": "y"}}}, {"host": {"kind": "host", "env": {"A": "x"}}}]
+    play(collectives(4, stacks=stacks[0]))
+    assert reasons(plan(tmp_path, collectives(4, stacks=stacks[1])))[4][1] == (
+        'changed: stack.env {"A":"x","B":"y"} -> {"A":"x"}'
+    )
+
+
+def test_an_axis_value_that_replaces_another_is_a_change(tmp_path, play):
+    play(collectives(4, 8))
+    assert reasons(plan(tmp_path, collectives(4, 16)))[16][1] == "changed: parameters.message_bytes 8 -> 16"
+
+
+def test_two_changes_at_once_make_a_cell_new(tmp_path, play):
+    play(collectives(4))
+    made = plan(tmp_path, collectives(8, sampling={"max_seconds": 2}))
+    assert reasons(made)[8][1] == "new"
+
+
+def test_a_cell_that_comes_back_is_done_not_changed(tmp_path, play):
+    play(collectives(4))
+    play(collectives(8))
+    assert reasons(plan(tmp_path, collectives(4))) == {4: ("done", "3 ok", ())}
+
+
+def test_missing_launches_are_counted(tmp_path, play):
+    play(collectives(4, 8), {(8, 1): None})
+    made = plan(tmp_path, collectives(4, 8))
+    assert reasons(made) == {4: ("done", "3 ok", ()), 8: ("todo", "1 of 3 launches missing", (1,))}
+
+
+def test_more_repeats_plan_only_what_they_add_and_fewer_plan_nothing(tmp_path, play):
+    play(collectives(4))
+    assert reasons(plan(tmp_path, collectives(4, repeats=5))) == {4: ("todo", "2 of 5 launches missing", (3, 4))}
+    assert reasons(plan(tmp_path, collectives(4, repeats=2))) == {4: ("done", "2 ok", ())}
+
+
+def test_an_interrupted_batch_goes_on_with_what_it_lacks(tmp_path, play):
+    play(collectives(4, 8), {(4, 2): None, (8, 2): None}, finish=False)
+    assert reasons(plan(tmp_path, collectives(4, 8))) == dict.fromkeys(
+        (4, 8), ("todo", "1 of 3 launches missing", (2,))
+    )
+
+
+@pytest.mark.parametrize("status", ["failed", "timeout", "out_of_memory", "placement"])
+def test_what_failed_is_done_until_it_is_asked_for(tmp_path, play, status):
+    play(collectives(4, 8), {(8, 0): status, (8, 2): status})
+    why = f"{status}: cause of {status}"
+    assert reasons(plan(tmp_path, collectives(4, 8))) == {
+        4: ("done", "3 ok", ()),
+        8: ("done", f"1 ok, 2 not ({why}); --forcerun measure tries those again", ()),
+    }
+    retry = plan(tmp_path, collectives(4, 8), is_retry=True)
+    assert reasons(retry) == {4: ("done", "3 ok", ()), 8: ("todo", f"asked for: failed before ({why})", (0, 2))}
+    assert [launch.repeat for batch in retry.batches for launch in batch.launches] == [0, 2]
+
+
+def test_a_retry_measures_the_missing_too(tmp_path, play):
+    play(collectives(4), {(4, 0): "failed", (4, 1): None})
+    assert reasons(plan(tmp_path, collectives(4), is_retry=True))[4][2] == (0, 1)
+
+
+def test_a_retry_with_nothing_bad_plans_nothing(tmp_path, play):
+    play(collectives(4))
+    assert plan(tmp_path, collectives(4), is_retry=True).batches == []
+
+
+def test_what_a_retry_measured_counts(tmp_path, play):
+    play(collectives(4), {(4, 1): "failed"})
+    play(collectives(4), is_retry=True)
+    assert reasons(plan(tmp_path, collectives(4))) == {4: ("done", "3 ok", ())}
+    assert plan(tmp_path, collectives(4), is_retry=True).batches == []
+
+
+@pytest.mark.parametrize("status", ["node_failure", "skipped"])
+def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_reason_is_given(tmp_path, play, status):
+    play(collectives(4, 8), {(4, 0): status, (4, 1): status, (4, 2): status, (8, 0): status})
+    assert reasons(plan(tmp_path, collectives(4, 8))) == {
+        4: ("todo", f"failed before ({status}: cause of {status})", (0, 1, 2)),
+        8: ("todo", "1 of 3 launches missing", (0,)),
+    }
+
+
+def test_a_launch_file_taken_away_by_hand_is_planned_again_in_a_new_generation(tmp_path, play):
+    [batch] = play(collectives(4)).batches
+    (tmp_path / "results" / "small" / "launches" / f"{batch.id}-l001-a00.jsonl").unlink()
+    made = plan(tmp_path, collectives(4))
+    assert reasons(made) == {4: ("todo", "1 of 3 launches missing", (1,))}
+    shutil.rmtree(tmp_path / "results" / "small" / "launches")
+    made = plan(tmp_path, collectives(4))
+    assert reasons(made) == {4: ("todo", "new", (0, 1, 2))}
+    assert [b.content["generation"] for b in made.batches] == [2]
+    assert made.batches[0].id != batch.id
+
+
+def test_a_corrupt_manifest_is_noted_and_costs_nothing(tmp_path, play):
+    [batch] = play(collectives(4)).batches
+    (tmp_path / "results" / "small" / "batches" / batch.id / "manifest.json").write_text('{"launches": [')
+    made = plan(tmp_path, collectives(4))
+    assert reasons(made) == {4: ("done", "3 ok", ())}
+    [note] = plan_json(made)["notes"]
+    assert note.endswith("; its launch files are read instead")
+    assert f"note: {note}" in plan_text(made)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cells": 3}', '{"cells": [{}]}', "\x00"])
+def test_a_corrupt_frozen_campaign_only_costs_the_word_changed(tmp_path, content):
+    (tmp_path / "results" / "small").mkdir(parents=True)
+    (tmp_path / "results" / "small" / "campaign.0123456789ab.json").write_text(content)
+    assert reasons(plan(tmp_path, collectives(4))) == {4: ("todo", "new", (0, 1, 2))}
+
+
+def test_skipped_cells_keep_their_reasons(tmp_path):
+    made = plan(tmp_path, small(exclude=[{"when": {"nodes": 9}, "reason": "none"}]))
+    assert totals(made)["skipped"] == 3
+    text = plan_text(made)
+    assert text.count("a collective needs at least 2 ranks; this shape has 1") == 2
+    assert text.count("strategy none runs on 1 rank; this shape has 2") == 1
+    assert "exclude[0] takes no cell out" in text
+
+
+def test_a_price_without_history_is_from_the_limits(tmp_path):
+    # A launch: 10 s to start, 2 cells of 5 s warm-up and 1.3 x 10 s: 46 s; three make 138 s on 2 processes.
+    # At most: 300 s to start and 300 s for each cell, three times.
+    sums = totals(plan(tmp_path, collectives(4, 8)))
+    assert sums == {
+        "todo": 2,
+        "done": 0,
+        "skipped": 0,
+        "batches": 1,
+        "launches": 3,
+        "measurements": 6,
+        "minutes": 2.3,
+        "at_most_minutes": 45.0,
+        "gpu_hours": 0.0767,
+        "estimate_from": "limits",
+    }
+
+
+def test_a_price_with_history_is_its_median(tmp_path, play):
+    # The launches played: cells of 4 s, 1 s beside them, and 2 s until ready. Two launches of 2 cells are left: 22 s.
+    play(collectives(4, 8))
+    made = plan(tmp_path, collectives(4, 8, repeats=5))
+    sums = totals(made)
+    assert (sums["launches"], sums["minutes"], sums["estimate_from"]) == (2, 0.37, "history")
+    assert "about 0.4 minutes, 0.01 process hours (from the store's history;" in plan_text(made)
+
+
+def test_a_price_of_old_and_new_cells_says_so(tmp_path, play):
+    play(collectives(4))
+    made = plan(tmp_path, collectives(4, 8, repeats=5))
+    sums = totals(made)
+    assert sums["estimate_from"] == "history and limits"
+    # repeats 0, 1, 2 measure cell 8 alone: 3 s + 18 s each; repeats 3 and 4 both: 25 s each. 113 s.
+    assert sums["minutes"] == 1.88
+    assert {c["id"].split("-")[2]: c["estimate_from"] for c in plan_json(made)["cells"]} == {
+        "4": "history",
+        "8": "limits",
+    }
+
+
+def test_an_unknown_cell_never_costs_more_than_its_limit(tmp_path):
+    made = plan(tmp_path, collectives(4, limits={"cell_seconds": 2}, repeats=1))
+    assert totals(made)["minutes"] == 0.2  # 10 s + 2 s
+
+
+def test_gpu_hours_are_called_by_what_is_used(tmp_path):
+    assert "process hours" in plan_text(plan(tmp_path, collectives(4)))
+    made = plan(
+        tmp_path, collectives(4, device="cuda", backend=["nccl"], exclude=[{"when": {"nodes": 1}, "reason": "x"}])
+    )
+    assert "process hours" not in plan_text(made)
+
+
+def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):
+    made = plan(tmp_path, collectives(*[4 * i for i in range(1, 101)]))
+    write_plan(made, plan_text(made))
+    lines = (made.results / "plan.txt").read_text().splitlines()
+    assert sum(line.startswith("todo ") for line in lines) == 100
+    shown = plan_text(made, SHOWN_ON_TERMINAL).splitlines()
+    assert sum(line.startswith("todo ") for line in shown) == 60
+    assert "... and 40 more in plan.txt" in shown
+
+
+def test_what_is_to_do_is_listed_first(tmp_path, play):
+    play(collectives(4, 8))
+    text = plan_text(plan(tmp_path, collectives(4, 16, 8)))
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith(("todo", "done"))]
+    assert rows == ["todo", "done", "done"]
+
+
+def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
+    made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": "/my env/python"}}))
+    assert "'/my env/python' -m torch.distributed.run --standalone --nnodes=1 --nproc-per-node=2" in plan_text(made)
+    assert not (tmp_path / "results").exists()
+
+
+def test_freezing_writes_each_batch_and_one_campaign(tmp_path):
+    first = plan(tmp_path, collectives(4))
+    write_frozen(first)
+    made = plan(tmp_path, collectives(4, 8))
+    write_frozen(made)
+    results = tmp_path / "results" / "small"
+    assert [path.name for path in results.glob("campaign.*")] == [made.frozen_campaign.name]
+    frozen = json.loads(made.frozen_campaign.read_text())
+    assert [cell["id"] for cell in frozen["cells"]] == [p.cell.id for p in made.cells]
+    assert frozen["text"] == (tmp_path / "campaign.yaml").read_text()
+    written = {path.parent.name: json.loads(path.read_text()) for path in results.glob("batches/*/batch.json")}
+    assert set(written) == {first.batches[0].id, made.batches[0].id}
+    assert written[made.batches[0].id] == made.batches[0].content
+
+
+def test_the_frozen_campaign_is_named_by_its_content_not_by_what_was_measured(tmp_path, play):
+    before = play(collectives(4)).frozen_campaign
+    assert plan(tmp_path, collectives(4)).frozen_campaign == before
+    assert plan(tmp_path, collectives(4, description="Other")).frozen_campaign != before
+
+
+def test_results_are_the_same_wherever_they_lie(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    here, there = plan(tmp_path / "here", collectives(4)), plan(tmp_path / "there", collectives(4))
+    assert [b.id for b in here.batches] == [b.id for b in there.batches]
+    assert here.frozen_campaign.name == there.frozen_campaign.name
+
+
+def test_a_campaign_inherits_nothing_from_the_default_campaign(tmp_path):
+    made = plan(tmp_path, collectives(4, name="mine"))
+    data = made.campaign.data
+    assert data["description"] == ""
+    assert data["sampling"]["max_seconds"] == 10.0  # the default campaign has 1.5
+    assert data["limits"]["cell_seconds"] == 300  # the default campaign has 60
+    assert [entry["benchmark"] for entry in data["benchmarks"]] == ["collective"]
+    assert made.results == tmp_path / "results" / "mine"
+
+
+def test_a_campaign_without_a_cell_is_planned_as_nothing(tmp_path):
+    made = plan(tmp_path, collectives(4, shapes=[{"nodes": [1], "gpus_per_node": [1]}]))
+    assert (made.cells, made.batches, totals(made)["skipped"]) == ([], [], 1)
+    assert "to run: nothing" in plan_text(made)
+
+
+def test_a_campaign_that_cannot_be_used_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match="repeats = 0 is out of range"):
+        plan(tmp_path, collectives(4, repeats=0))
+    assert not (tmp_path / "results").exists()
+
+
+def test_ten_thousand_cells_are_planned(tmp_path):
+    shapes = [{"nodes": [1], "gpus_per_node": list(range(2, 10))}]
+    made = plan(tmp_path, collectives(*[4 * i for i in range(1, 1251)], shapes=shapes, repeats=5))
+    sums = totals(made)
+    assert (sums["todo"], sums["measurements"]) == (10_000, 50_000)
+    assert len({p.cell.id for p in made.cells}) == 10_000
+    assert sum(len(la.cells) for batch in made.batches for la in batch.launches) == 50_000
+    write_plan(made, plan_text(made))
+    assert (made.results / "plan.txt").read_text().count("\ntodo ") == 10_000
+
+
+def test_a_table_is_aligned_with_numbers_to_the_right():
+    assert table(["cell", "n"], [["a", 5], ["longer", 10]]) == "cell     n\na        5\nlonger  10"

@@ -1,0 +1,56 @@
+"""The line that says how far a batch is."""
+
+import io
+
+import pytest
+
+from regatta.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress(stream, now):
+    return Progress("n01g02-abc", 6, 20, stream, clock=lambda: now[0])
+
+
+def test_the_line_counts_measurements_and_says_the_time_left():
+    now = [50.0]
+    line = progress(io.StringIO(), now)
+    assert line.line(1, None) == "n01g02-abc  launch 1/6  0/20 measured  ? left  starting"
+    for status in ("ok", "timeout", "ok", "ok"):
+        line.recorded(status)
+    now[0] = 90.0  # 40 s for 4: 10 s each, 16 left
+    assert line.line(2, "cell") == "n01g02-abc  launch 2/6  4/20 measured (3 ok, 1 timeout)  2m40s left  cell"
+
+
+def test_more_than_planned_leaves_no_time():
+    now = [0.0]
+    line = Progress("b", 1, 1, io.StringIO(), clock=lambda: now[0])
+    line.recorded("ok")
+    line.recorded("ok")
+    now[0] = 10.0
+    assert line.time_left() == "0m00s left"
+
+
+def test_nothing_is_written_where_there_is_no_terminal():
+    stream = io.StringIO()
+    line = progress(stream, [0.0])
+    line.show(1, "cell")
+    line.close()
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("columns", [20, 200])
+def test_a_terminal_gets_one_line_that_fits_and_is_wiped_at_the_end(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    line = progress(stream, [0.0])
+    line.show(1, "cell")
+    begin, full = "\r\x1b[K", line.line(1, "cell")
+    assert stream.getvalue() == begin + full[: columns - 1]
+    line.close()
+    assert stream.getvalue().endswith(begin)
+    assert "\n" not in stream.getvalue()

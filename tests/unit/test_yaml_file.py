@@ -1,0 +1,179 @@
+"""Reading YAML: every file that cannot be used is refused with file, line, value and what to do."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regatta.errors import UserError
+from regatta.yaml_file import place, read_yaml
+
+
+def refusal(folder, content: str | bytes) -> str:
+    path = folder / "c.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def read(folder, content: str):
+    path = folder / "c.yaml"
+    path.write_text(content, encoding="utf-8")
+    return read_yaml(path)
+
+
+def test_every_key_and_item_has_its_line(tmp_path):
+    file = read(tmp_path, "a: 1\nb:\n  - x\n  - y: 2\n")
+    assert file.data == {"a": 1, "b": ["x", {"y": 2}]}
+    assert file.lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "y"): 4}
+    assert file.at(("b", 1, "y", "not there")) == f"{tmp_path}/c.yaml:4"
+
+
+def test_a_place_is_written_as_people_write_it():
+    assert place(("benchmarks", 0, "parameters", "model", 1)) == "benchmarks[0].parameters.model[1]"
+
+
+def test_a_whole_float_is_a_whole_number(tmp_path):
+    data = read(tmp_path, "a: 25.0\nb: 0.5\nc: 1.0e+3\n").data
+    assert data == {"a": 25, "b": 0.5, "c": 1000}
+    assert [type(value) for value in data.values()] == [int, float, int]
+
+
+def test_texts_keep_what_yaml_would_change(tmp_path):
+    file = read(tmp_path, 'a: 1.10\nb: 010\nc: "yes"\n')
+    assert [file.texts[(key,)] for key in "abc"] == ["1.10", "010", "yes"]
+
+
+def test_keys_are_texts_even_where_yaml_has_a_type_for_them(tmp_path):
+    assert read(tmp_path, "1: a\nno: b\nnull: c\n").data == {"1": "a", "no": "b", "null": "c"}
+
+
+def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
+    text = "base: &base {kind: host, python: a}\nx: &x\n  <<: *base\n  python: b\ny: *x\n"
+    data = read(tmp_path, text).data
+    assert data["x"] == data["y"] == {"kind": "host", "python": "b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "c.yaml:3: a is given twice (first in line 1). Keep one of the two."),
+        ("s:\n  - {x: 1, x: 2}\n", "c.yaml:2: s[0].x is given twice (first in line 2). Keep one of the two."),
+        (
+            "a: 1\nb: .nan\n",
+            "c.yaml:2: b = '.nan' cannot be used: nan is no finite number. Write a number, or a text in quotes.",
+        ),
+        (
+            "a: [1, -.inf]\n",
+            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is no finite number. Write a number, or a text in quotes.",
+        ),
+        (
+            "a: 2026-01-31\n",
+            "c.yaml:1: a = '2026-01-31' cannot be used: it is a date. Write a number, or a text in quotes.",
+        ),
+        (
+            "a: 2026-13-45\n",
+            "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or a text in quotes.",
+        ),
+        (
+            "a: !!binary aGk=\n",
+            "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or a text in quotes.",
+        ),
+        (
+            'a: 1\nb: "\\ud800"\n',
+            "c.yaml:2: b = '\\ud800' cannot be used: it holds half of a character (a surrogate)."
+            " Write a number, or a text in quotes.",
+        ),
+        ("a: 1\nb: &b [1, *b]\n", "c.yaml:2: b[1] is an alias (*name) of what it stands in. Write the value out."),
+        ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be one word."),
+        (
+            "a: 1\n\tb: 2\n",
+            "c.yaml:2: not valid YAML at `b: 2`: while scanning for the next token found character '\\t' that cannot start"
+            " any token. Mend this line or the one above it (indentation, a missing colon, bracket or quote;"
+            " tabs are not allowed).",
+        ),
+        (
+            "a: [1, 2\nb: 3\n",
+            "c.yaml:2: not valid YAML at `b: 3`: while parsing a flow sequence expected ',' or ']', but got ':'."
+            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+        ),
+        (
+            "a: 1\n---\nb: 2\n",
+            "c.yaml:2: not valid YAML at `---`: expected a single document in the stream but found another document."
+            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+        ),
+        (
+            "a: *nowhere\n",
+            "c.yaml:1: not valid YAML at `a: *nowhere`: found undefined alias 'nowhere'."
+            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+        ),
+        ("", "c.yaml:1: holds nothing at the top level, but must hold keys and values, such as `name: laptop`."),
+        (
+            "# only\n",
+            "c.yaml:1: holds nothing at the top level, but must hold keys and values, such as `name: laptop`.",
+        ),
+        ("\n- a\n", "c.yaml:2: holds a list at the top level, but must hold keys and values, such as `name: laptop`."),
+        ("hello", "c.yaml:1: holds one value at the top level, but must hold keys and values, such as `name: laptop`."),
+        ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Take it out."),
+        (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is no UTF-8 text. Give a YAML file, saved as UTF-8."),
+        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Take it out."),
+        ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Write them flatter."),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_line_value_and_remedy(tmp_path, content, expected):
+    assert refusal(tmp_path, content) == expected
+
+
+def test_all_values_that_cannot_be_used_are_named_together_in_file_order(tmp_path):
+    lines = refusal(tmp_path, "a: .nan\nb: 1\nb: 2\nc: 2026-01-31\n").splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["c.yaml:1:", "c.yaml:3:", "c.yaml:4:"]
+
+
+def test_a_long_value_is_shortened_in_the_message(tmp_path):
+    message = refusal(tmp_path, "a: " + 5000 * "9")
+    assert message.startswith(f"c.yaml:1: a = '{77 * '9'}...' cannot be used: ")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError) as caught:
+        read_yaml(tmp_path / "none.yaml")
+    assert str(caught.value) == f"{tmp_path}/none.yaml: there is no such file. Check the path."
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(UserError) as caught:
+        read_yaml(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory. Give a text file that you may read."
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_permission_is_refused(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("a: 1\n")
+    path.chmod(0)
+    with pytest.raises(UserError, match="cannot be read: Permission denied"):
+        read_yaml(path)
+
+
+def assert_read_or_refused(path):
+    try:
+        outcome = read_yaml(path).data
+    except UserError as error:
+        outcome = error
+    assert isinstance(outcome, dict) or str(outcome).startswith(f"{path}:")
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_whatever_raise_anything_but_a_user_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(content)
+    assert_read_or_refused(path)
+
+
+@given(st.text(alphabet="ab:- \n\t[]{}&*<!?'\"#,|>0.1e_~", max_size=40))
+def test_no_text_near_yaml_raises_anything_but_a_user_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "near.yaml"
+    path.write_text(content, encoding="utf-8")
+    assert_read_or_refused(path)
