@@ -395,3 +395,11 @@ def test_the_shipped_campaign_and_clusters_are_valid():
 
 def test_the_tests_own_cluster_is_valid(tmp_path):
     assert load(tmp_path, small()).cluster == CLUSTER
+
+
+def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):
+    path = write(tmp_path, small(baseline={"strategy": "nonee", "nodes": 0}))
+    with pytest.raises(UserError) as caught:
+        load_campaign(path, tmp_path / "clusters")
+    assert "baseline.strategy = 'nonee' is not known here. Did you mean 'none'?" in str(caught.value)
+    assert "baseline.nodes = 0 is out of range: it must be at least 1" in str(caught.value)

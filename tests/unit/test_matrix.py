@@ -314,3 +314,8 @@ def test_all_axes_are_crossed(tmp_path):
     points = {(c.spec["gpus_per_node"], c.spec["stack"]["name"], c.spec["parameters"]["message_bytes"]) for c in found}
     assert points == set(itertools.product([2, 3, 4], ["a", "b"], [4096, 8192]))
     assert len(found) == 12
+
+
+def test_a_baseline_that_no_cell_is_is_noted(tmp_path):
+    found = matrix(tmp_path, small(baseline={"strategy": "none", "nodes": 1, "gpus_per_node": 2}))
+    assert any("no cell is the baseline, so efficiency will be n/a" in note for note in found.notes)

@@ -32,6 +32,7 @@ SAMPLING_OPTIONS = (
     ("max_samples", int, 100_000, "never take more"),
     ("max_warmup_seconds", float, 5.0, "end warm-up after this"),
 )
+MAY_BE_ZERO = ("min_seconds", "max_warmup_seconds")
 
 
 def main(name: str, benchmark: ModuleType) -> None:
@@ -92,8 +93,9 @@ def parse(benchmark: ModuleType, is_talking: bool) -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.backend = arguments.backend or ("nccl" if arguments.device == "cuda" else "gloo")
     for key, *_ in SAMPLING_OPTIONS:
-        if getattr(arguments, key) <= 0:
-            parser.error(f"{option(key)} = {getattr(arguments, key)}: a number above 0 is needed")
+        value = getattr(arguments, key)
+        if value < 0 or (value == 0 and key not in MAY_BE_ZERO):
+            parser.error(f"{option(key)} = {value}: a number above 0 is needed")
     return arguments
 
 

@@ -40,7 +40,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
     except UserError as error:
         mistakes.append(Mistake(("cluster",), str(error)))
     mistakes += _shape_mistakes(file, sound, cluster, clusters) if cluster else []
-    raise_mistakes(file, mistakes + _rule_mistakes(file, sound) + _sampling_mistakes(file, sound))
+    mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
+    raise_mistakes(file, mistakes)
     return Campaign(file, _complete(file, sound, schema), cluster)
 
 
@@ -136,6 +137,18 @@ def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
         for where, fields, known in rules
         for key in fields
         if key not in known
+    ]
+
+
+def _baseline_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
+    """Values that no cell can have: efficiency against them would be n/a without a word."""
+    allowed = {name: rule["items"] for name, rule in load_benchmark("train_step").parameters.items()}
+    allowed |= dict.fromkeys(("nodes", "gpus_per_node"), {"type": "integer", "minimum": 1})
+    return [
+        mistake
+        for key, value in data["baseline"].items()
+        if key in allowed
+        for mistake in schema_mistakes(file, value, allowed[key], ("baseline", key))
     ]
 
 

@@ -77,6 +77,10 @@ def expand(campaign: Campaign) -> Matrix:
     matrix.notes = [
         f"{campaign.file.at(('exclude', i))}: exclude[{i}] takes no cell out" for i, n in enumerate(uses) if n == 0
     ]
+    trained = [cell.spec for cell in matrix.cells if cell.spec["benchmark"] == "train_step"]
+    if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
+        where = campaign.file.at(("baseline",))
+        matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
     return matrix
 
 
@@ -144,10 +148,14 @@ def _cell_id(benchmark: Benchmark, spec: dict) -> str:
 
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
     for index, rule in enumerate(rules):
-        if all(_matches(field_value(spec, name), wanted) for name, wanted in rule["when"].items()):
+        if _has_fields(spec, rule["when"]):
             uses[index] += 1
             return f"excluded: {' '.join(rule['reason'].split())}"
     return None
+
+
+def _has_fields(spec: dict, fields: dict) -> bool:
+    return all(_matches(field_value(spec, name), wanted) for name, wanted in fields.items())
 
 
 def _matches(value: object, wanted: object) -> bool:
