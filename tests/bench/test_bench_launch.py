@@ -265,22 +265,24 @@ def test_ranks_find_each_other_under_srun(write_request, launch_lines, free_port
 def test_hung_rank_shows_its_stacks_on_sigusr1(write_request, launch_lines, free_port, tmp_path):
     pytest.importorskip("torch")
     ranks = start_as_srun_does(write_request([fault_cell("hang")]), free_port)
+    os.set_blocking(ranks[1].stderr.fileno(), False)
+    said = ""
     try:
         deadline = time.monotonic() + 60
         store = tmp_path / "launch.jsonl"
         while time.monotonic() < deadline and not (store.exists() and '"start"' in store.read_text()):
             time.sleep(0.1)
-        time.sleep(1.0)  # the start line comes before the process group and the first iteration
-        ranks[1].send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
+        while time.monotonic() < deadline and "in iterate" not in said:
+            ranks[1].send_signal(signal.SIGUSR1)  # again and again: the start line comes before the first iteration
+            time.sleep(0.2)
+            said += ranks[1].stderr.read() or ""
         assert ranks[1].poll() is None
     finally:
         for rank in ranks:
             rank.kill()
-    stderr = ranks[1].communicate(timeout=30)[1]
-    ranks[0].communicate(timeout=30)
-    assert "fault_launch.py" in stderr
-    assert "in iterate" in stderr
+            rank.wait()
+    assert "fault_launch.py" in said
+    assert "in iterate" in said
 
 
 def test_missing_rank_is_named(write_request, launch_lines, free_port):

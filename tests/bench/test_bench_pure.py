@@ -22,6 +22,9 @@ class OutOfMemoryError(RuntimeError):
     [
         (OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out_of_memory"),
         (MemoryError(), "out_of_memory"),
+        (RuntimeError("CUDA error: out of memory"), "out_of_memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out_of_memory"),
+        (RuntimeError("NCCL error: Cuda failure 2 'out of memory'"), "out_of_memory"),
         (
             RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
             "out_of_memory",

@@ -105,6 +105,17 @@ def pin_versions(monkeypatch: pytest.MonkeyPatch, version: int = 1) -> None:
     )
 
 
+def whole_record(repeat: int, record: dict) -> dict:
+    """Return a record that an analysis takes, with these fields: one sample on one rank where it is ok, else nothing."""
+    is_ok = record["status"] == "ok"
+    spec = {"benchmark": "collective", "version": 1, "cluster": "tiny", "device": "cpu", "backend": "gloo", "nodes": 1}
+    spec |= {"gpus_per_node": 1, "stack": {"name": "host", "kind": "host"}, "parameters": {}, "sampling": {}}
+    base = {"kind": "record", "spec": spec, "repeat": repeat, "command": "torchrun", "writer": "rank", "phase": None}
+    base |= {"cause": None, "time_utc": "2026-11-21T03:00:00Z", "elapsed_ns": None, "setup_ns": None}
+    base |= dict.fromkeys(("warmup", "sampling", "checks", "values", "memory", "windows", "rank_quantiles_ns"))
+    return base | {"samples_ns": [[1000]] if is_ok else None, "slowest_rank_samples_ns": None, **record}
+
+
 def write_launch(results: Path, launch: str, repeat: int, records: list[dict], **header) -> Path:
     """Write a launch file with these records, complete, as the ranks would. records: at least cell and status."""
     first = {"kind": "launch", "schema": 1, "launch": launch, "repeat": repeat, "stack": "host"}
@@ -113,7 +124,7 @@ def write_launch(results: Path, launch: str, repeat: int, records: list[dict], *
     lines = [first]
     for record in records:
         lines.append({"kind": "start", "cell": record["cell"]})
-        lines.append({"kind": "record", "repeat": repeat, "cause": None, "elapsed_ns": None, **record})
+        lines.append(whole_record(repeat, record))
     lines.append({"kind": "complete", "elapsed_ns": seconds + 1_000_000_000})
     path = results / "launches" / f"{launch}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -77,17 +77,17 @@ def test_status_and_phase_are_those_of_the_error():
 
 
 def test_a_killed_rank_comes_before_the_connection_errors_that_it_causes():
-    assert find_cause([CLOSED], golden("killed"), 1, 0) == Cause("failed", "measure", "rank 1 was killed by SIGKILL")
+    assert find_cause([CLOSED], golden("killed"), 1, 0) == Cause("failed", None, "rank 1 was killed by SIGKILL")
 
 
 def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory():
     cause = find_cause([CLOSED], golden("killed"), 1, 1)
-    assert cause == Cause("out_of_memory", "measure", "rank 1 was killed by the kernel: out of memory")
+    assert cause == Cause("out_of_memory", None, "rank 1 was killed by the kernel: out of memory")
 
 
 def test_another_signal_is_no_lack_of_memory_although_the_kernel_killed_something():
     log = golden("killed").replace("-9 ", "-11 ")
-    assert find_cause([], log, 1, 1) == Cause("failed", "measure", "rank 1 was killed by SIGSEGV")
+    assert find_cause([], log, 1, 1) == Cause("failed", None, "rank 1 was killed by SIGSEGV")
 
 
 def test_ranks_that_torchrun_itself_stopped_are_not_the_cause():
@@ -190,3 +190,9 @@ def test_the_kernel_s_count_of_kills_is_a_number_or_0(monkeypatch):
 
     monkeypatch.setattr(causes.Path, "read_text", refuse)
     assert causes.kernel_oom_kills() == 0
+
+
+def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause():
+    log = golden("killed").replace("-9 ", "-6 ")
+    assert find_cause([RAISED], log, 1, 0).text == "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
+    assert find_cause([], log, 1, 0).text == "rank 1 was killed by SIGABRT"

@@ -130,3 +130,14 @@ def test_the_cost_of_a_cell_is_the_median_of_its_records(tmp_path):
     for repeat, seconds in enumerate([2.0, 9.0, 3.0]):
         write_launch(tmp_path, f"x-l00{repeat}-a00", repeat, [ok("a", seconds), {"cell": "b", "status": "failed"}])
     assert read_history(tmp_path).cell_seconds() == {"a": 3.0}
+
+
+def test_a_record_that_the_analysis_would_refuse_is_invalid_and_says_why(tmp_path):
+    spoiled = ok("a") | {"samples_ns": [[1000], [1000, 2000]]}
+    unknown = ok("b") | {"surprise": 1}
+    write_launch(tmp_path, "x-l000-a00", 0, [spoiled, unknown, ok("c")])
+    slots = read_history(tmp_path).slots
+    assert slots["a", 0].status == "invalid"
+    assert slots["a", 0].cause == "samples_ns: the ranks have different numbers of values"
+    assert slots["b", 0].status == "invalid"
+    assert slots["c", 0].status == "ok"

@@ -133,3 +133,11 @@ def test_a_campaign_without_training_has_an_empty_table():
 )
 def test_grades_begin_above_their_limits(ratio, word):
     assert grade(ratio) == word
+
+
+def test_the_spread_of_an_efficiency_is_a_bootstrap_only_where_both_cells_have_six_launches():
+    from regatta.statistics import ratio_over_launches
+
+    six, three = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2]
+    assert ratio_over_launches(six, six).kind == "bootstrap"
+    assert ratio_over_launches(three, six).kind == ratio_over_launches(six, three).kind == "range"

@@ -2,7 +2,8 @@
 """Stands in for `python -m torch.distributed.run … run_launch.py --request FILE` in tests: a stack's `python` may name it.
 
 It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON, tells which cells go wrong and how:
-{"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check"}; FAKE_LAUNCH, what the launch
+{"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check" |
+"forgotten"}; FAKE_LAUNCH, what the launch
 itself does: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS, how long a cell takes.
 """
 
@@ -141,6 +142,8 @@ def main():
         fault = next((what for part, what in faults.items() if part in cell["id"]), None)
         if fault == "check":
             append(request, record_line(request, cell, "failed", "check", "loss_is_finite is false"))
+        elif fault == "forgotten":
+            append(request, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
         elif fault:
             go_wrong(request, cell, fault)
         else:

@@ -10,6 +10,8 @@ import campaigns
 import pytest
 from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots
 
+from regatta.locks import hold
+
 NUM_RECORDS = 14  # (3 cells on 1x1 + 4 on 1x2) x 2 repeats
 
 
@@ -41,8 +43,8 @@ def test_every_cell_is_measured_once_in_each_repeat(tmp_path):
     [
         ("raise", "failed", "measure", "rank 0 on fake: ValueError: the fake cell raised"),
         ("oom", "out_of_memory", "measure", "rank 0 on fake: RuntimeError: can't allocate memory"),
-        ("killed", "failed", "measure", "rank 0 was killed by SIGKILL"),
-        ("torn", "failed", "measure", "rank 0 was killed by SIGKILL"),
+        ("killed", "failed", None, "rank 0 was killed by SIGKILL"),
+        ("torn", "failed", None, "rank 0 was killed by SIGKILL"),
         ("check", "failed", "check", "loss_is_finite is false"),
     ],
 )
@@ -55,11 +57,11 @@ def test_a_cell_that_fails_is_recorded_with_its_cause_and_the_rest_is_measured(t
 
 
 def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
-    campaign = fake_campaign({"ddp-25-n01g01": "hang"}, limits={"cell_seconds": 0.5, "launch_start_seconds": 30})
+    campaign = fake_campaign({"ddp-25-n01g01": "hang"}, limits={"cell_seconds": 3, "launch_start_seconds": 30})
     results = measure_all(tmp_path, campaign)
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "timeout"}
-    assert causes == {"no record within 0.5 s (cell_seconds); the log holds the ranks' stacks"}
+    assert causes == {"no record within 3 s (cell_seconds); the log holds the ranks' stacks"}
     assert campaigns.processes_naming(str(tmp_path)) == []
 
 
@@ -163,14 +165,29 @@ def test_kill_9_of_the_supervisor_ends_the_ranks_and_loses_nothing(tmp_path):
 
 
 def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path):
-    batch = frozen_batches(tmp_path, fake_campaign(env={"FAKE_CELL_SECONDS": "0.5"}))[0]
-    line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
-    first = subprocess.Popen(line, cwd=tmp_path)
-    wait_until(lambda: record_lines(tmp_path / "results" / "small"))
-    second = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    batch = frozen_batches(tmp_path, fake_campaign())[0]
+    with hold(batch / "lock", "taken"):  # as the first supervisor does
+        second = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
     assert second.returncode == 1
     assert "another supervisor is measuring this batch" in second.stderr
-    assert first.wait() == 0
+
+
+def test_batches_of_two_campaigns_in_one_folder_take_turns_on_the_machine(tmp_path):
+    batch = frozen_batches(tmp_path, fake_campaign())[0]
+    line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
+    with hold(tmp_path / "results" / ".machine.lock", "taken"):  # as the other campaign's supervisor does
+        process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert process.stderr.readline().startswith(f"{batch.name}: waiting: another batch is being measured")
+        assert record_lines(tmp_path / "results" / "small") == []
+    assert process.wait(timeout=60) == 0
+    assert len(record_lines(tmp_path / "results" / "small")) == 6
+
+
+def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_path):
+    results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "forgotten"}))
+    assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
+    causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
+    assert causes == {"the launch ended well, but without a record of this cell"}
 
 
 def test_without_a_terminal_only_the_result_is_printed(tmp_path):

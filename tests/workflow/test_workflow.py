@@ -12,6 +12,8 @@ import campaigns
 import pytest
 from campaigns import fake_campaign, record_lines, script, slots, snakemake, snakemake_line, write_campaign
 
+from regatta.locks import hold
+
 NUM_RECORDS = 14
 SLOW = {"FAKE_CELL_SECONDS": "0.3"}
 
@@ -100,15 +102,16 @@ def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
     path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, env={}))
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
+    before = slots(results)
     assert dry_run(tmp_path, path) == 0
     assert dry_run(tmp_path, path, "--forcerun", "measure") == 1
     run(tmp_path, path, "--forcerun", "measure")
-    retried = record_lines(results)[NUM_RECORDS:]
-    assert len(record_lines(results)) == NUM_RECORDS + 2
-    assert all("65536" in r["cell"] for r in record_lines(results) if r["status"] != "ok")
-    assert retried is not None
+    after = slots(results)
+    assert sorted(set(after)) == sorted(set(before))
+    assert {slot for slot in after if after.count(slot) == 2} == {slot for slot in before if "65536" in slot[0]}
+    assert "Nothing to be done" in run(tmp_path, path).stderr
     run(tmp_path, path, "--forcerun", "measure")
-    assert len(record_lines(results)) == NUM_RECORDS + 4
+    assert len(slots(results)) == NUM_RECORDS + 4
 
 
 @pytest.mark.parametrize("flags", [[], ["--replace-workflow-config"]])
@@ -169,7 +172,7 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
-    assert missing.stderr == "none.yaml: there is no such file.\n"
+    assert missing.stderr == "none.yaml: there is no such file. Check the path.\n"
 
 
 def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
@@ -207,14 +210,45 @@ def test_stopping_snakemake_stops_the_ranks_keeps_the_store_and_reports_what_the
     assert "not_measured" not in (results / "measurements.csv").read_text()
 
 
-def test_a_second_snakemake_on_one_campaign_is_told_so(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
-    first = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: record_lines(tmp_path / "results" / "small"))
-    second = snakemake(tmp_path, path)
-    assert second.returncode == 1
-    assert "another Snakemake is running this campaign" in second.stdout + second.stderr
-    assert first.wait() == 0
+def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    with hold(tmp_path / "results" / "small" / ".lock", "taken"):  # as a Snakemake that runs does
+        second = snakemake(tmp_path, path)
+        assert second.returncode == 1
+        assert "another Snakemake is running this campaign" in second.stdout + second.stderr
+        assert snakemake(tmp_path, path, "plan").returncode == 0
+    run(tmp_path, path)
+
+
+def test_a_record_that_cannot_be_analysed_is_measured_again(finished, tmp_path):
+    path, results = finished
+    victim = sorted((results / "launches").glob("n01g02-*.jsonl"))[0]
+    text = victim.read_text().splitlines()
+    spoiled = json.loads(text[2])
+    spoiled["samples_ns"][0] = spoiled["samples_ns"][0][:-1]
+    text[2] = json.dumps(spoiled)
+    victim.write_text("\n".join(text) + "\n")
+    for manifest in results.glob("batches/*/manifest.json"):
+        manifest.unlink()
+    assert dry_run(tmp_path, path) == 1
+    run(tmp_path, path)
+    assert (results / "measurements.csv").read_text().count(",ok,") == NUM_RECORDS
+
+
+def test_kill_9_during_a_retry_loses_nothing_and_the_next_run_reports_it(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign({"all_reduce": "raise"}, env=SLOW))
+    run(tmp_path, path)
+    results = tmp_path / "results" / "small"
+    line = snakemake_line(path, "--forcerun", "measure")
+    process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(record_lines(results)) > NUM_RECORDS)
+    process.kill()
+    process.wait()
+    wait_until(lambda: campaigns.processes_naming(str(results)) == [])
+    run(tmp_path, path)
+    superseded = json.loads((results / "problems.json").read_text())["superseded"]
+    assert len(superseded) == len(record_lines(results)) - NUM_RECORDS
+    assert "Nothing to be done" in run(tmp_path, path).stderr
 
 
 def test_editing_the_campaign_while_it_runs_changes_nothing_for_what_is_frozen(tmp_path):

@@ -11,6 +11,7 @@ rule collect:
     input:
         campaign=FROZEN,
         manifests=MANIFESTS,
+        launches=UNLISTED,
         code=sources("collect.py"),
     output:
         measurements=f"{RESULTS}/measurements.csv",

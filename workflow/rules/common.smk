@@ -84,4 +84,6 @@ MANIFESTS = sorted(
 )
 # A finished batch is a file like any other: only what is left to do can be made. Jobs on a cluster make what they are told.
 BATCH_PATTERN = ("|".join(map(re.escape, BATCHES)) or "none") if workflow.is_main_process else ".+"
+UNLISTED = [str(path) for path in PLAN.history.unlisted]  # of batches that were stopped: what they measured counts
+RETRY_FLAG = "--retry" if IS_RETRY else ""  # not a param: a run without it must not make anything again
 PYTHON = sys.executable

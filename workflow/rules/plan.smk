@@ -8,12 +8,10 @@ localrules:
 
 rule plan:
     """Show the plan and write plan.json and plan.txt. It has no output that Snakemake knows, so that it always runs."""
-    params:
-        retry="--retry" if IS_RETRY else [],
     message:
         "Plan {CAMPAIGN}"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/plan.py --campaign {CAMPAIGN:q} --results results {params.retry}"
+        "{PYTHON:q} {SCRIPTS:q}/plan.py --campaign {CAMPAIGN:q} --results results {RETRY_FLAG}"
 
 
 rule freeze:
@@ -21,9 +19,7 @@ rule freeze:
     output:
         campaign=FROZEN,
         batches=[f"{RESULTS}/batches/{batch}/batch.json" for batch in BATCHES],
-    params:
-        retry="--retry" if IS_RETRY else [],
     message:
         "Freeze {CAMPAIGN} and its batches"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/freeze.py --campaign {CAMPAIGN:q} --results results {params.retry}"
+        "{PYTHON:q} {SCRIPTS:q}/freeze.py --campaign {CAMPAIGN:q} --results results {RETRY_FLAG}"

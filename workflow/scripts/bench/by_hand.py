@@ -39,7 +39,7 @@ def main(name: str, benchmark: ModuleType) -> None:
     """Parse the command line, measure one cell and print it on rank 0. Exit codes: 2 bad arguments, 1 failed check."""
     rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
     arguments = parse(benchmark, is_talking=rank == 0)
-    store = peers.connect_store(rank, world_size, START_TIMEOUT_SECONDS, name="by-hand")
+    store = peers.connect_store(rank, world_size, 2 * START_TIMEOUT_SECONDS, name="by-hand")
     place, device = placement.take_place(rank, local_rank, arguments.device)
     places = placement.exchange(place, world_size, store, START_TIMEOUT_SECONDS)
     if rank == 0:

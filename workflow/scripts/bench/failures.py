@@ -14,8 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # What torch's CPU allocator and gloo say when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
-# "DefaultCPUAllocator").
-OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "cannot allocate memory", "cuda out of memory")
+# "DefaultCPUAllocator"), and CUDA, cuBLAS and NCCL when the device is full.
+OUT_OF_MEMORY_PHRASES = (
+    "can't allocate memory",
+    "not enough memory",
+    "cannot allocate memory",
+    "out of memory",
+    "_alloc_failed",
+)
 
 MAX_CAUSE_CHARACTERS = 500
 

@@ -117,7 +117,7 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
         rank=ranks.rank,
         world_size=ranks.world_size,
         timeout=PEER_TIMEOUT,
-        device_id=ranks.device if ranks.device.type == "cuda" else None,
+        device_id=ranks.device if backend == "nccl" else None,
     )
 
 

@@ -9,6 +9,7 @@ from regatta.statistics import MIN_LAUNCHES_BOOTSTRAP
 
 SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
+NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 
 
@@ -27,6 +28,7 @@ def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], pr
         _oversubscribed(headers),
         _uneven_threads(campaign, headers),
         _mixed_versions(headers),
+        _mixed_machines(headers),
         _dirty(headers),
         _corrupt(problems),
         _fewer_launches(campaign, measurements),
@@ -94,6 +96,44 @@ def _mixed_versions(headers: list[dict]) -> Advice | None:
     return Advice(
         f"Launches of one stack ran with different versions ({'; '.join(mixed)}).",
         "Differences between their cells may be differences between versions. Measure again with one of them, under a new name.",
+    )
+
+
+def _machine(environment: dict) -> dict[str, str]:
+    """Return what of a launch's machine and settings can move its numbers, each as one text."""
+    hosts = environment["hosts"]
+    variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
+    facts = {
+        "hosts": sorted(host["host"] for host in hosts),
+        "cpu": sorted({str(host.get("cpu_model")) for host in hosts}),
+        "cores": sorted(str(host.get("num_cores")) for host in hosts),
+        "gpus": sorted(str(gpu.get("name")) for gpu in environment.get("gpus") or []),
+        "threads per rank": [str(environment.get("threads_per_rank"))],
+        "settings": [f"{k}={v}" for k, v in sorted((environment.get("settings") or {}).items())],
+        "variables": [f"{k}={v}" for k, v in sorted(variables.items())],
+    }
+    return {name: " ".join(values) for name, values in facts.items()}
+
+
+def _mixed_machines(headers: list[dict]) -> Advice | None:
+    """Launches of one stack and shape are pooled: they must have run on one machine, set up alike."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for header in headers:
+        if header.get("environment"):
+            key = (header["stack"], shape(header["nodes"], header["gpus_per_node"]))
+            groups.setdefault(key, []).append(_machine(header["environment"]))
+    mixed = []
+    for (stack, size), machines in sorted(groups.items()):
+        for name in machines[0]:
+            values = sorted({machine[name] for machine in machines})
+            if len(values) > 1:
+                mixed.append(f"{name} of stack {stack}, {size}: {' | '.join(value or 'none' for value in values)}")
+    if not mixed:
+        return None
+    return Advice(
+        f"Launches that are pooled ran on different machines or settings ({'; '.join(mixed)}).",
+        "Their spread is then between machines too. Give each machine a cluster file and a campaign of its own, and set in the"
+        " stack's env what the ranks depend on.",
     )
 
 

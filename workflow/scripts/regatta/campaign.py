@@ -143,7 +143,7 @@ def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
 def _baseline_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     """Values that no cell can have: efficiency against them would be n/a without a word."""
     allowed = {name: rule["items"] for name, rule in load_benchmark("train_step").parameters.items()}
-    allowed |= dict.fromkeys(("nodes", "gpus_per_node"), {"type": "integer", "minimum": 1})
+    allowed |= {key: {"type": "integer", "minimum": 1} for key in ("nodes", "gpus_per_node")}
     return [
         mistake
         for key, value in data["baseline"].items()

@@ -55,11 +55,13 @@ def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int)
     """
     codes = rank_exit_codes(log)
     killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
-    if killed:
+    # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
+    is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
+    if killed and not is_consequence:
         rank, number = min(killed.items())
         if number == signal.SIGKILL and num_oom_kills:
-            return Cause("out_of_memory", "measure", f"rank {rank} was killed by the kernel: out of memory")
-        return Cause("failed", "measure", f"rank {rank} was killed by {signal_name(number)}")
+            return Cause("out_of_memory", None, f"rank {rank} was killed by the kernel: out of memory")
+        return Cause("failed", None, f"rank {rank} was killed by {signal_name(number)}")
     if errors:
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")

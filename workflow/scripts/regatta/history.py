@@ -23,11 +23,15 @@ class Slot:
 
 @dataclass
 class History:
-    """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells."""
+    """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells.
+
+    unlisted: launch files that stand in no manifest, of batches that were stopped.
+    """
 
     slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
     launch_overheads_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unlisted: list[Path] = field(default_factory=list)
 
     def cell_seconds(self) -> dict[str, float]:
         """Return for each cell the median seconds of its records, as far as they have any."""
@@ -43,16 +47,7 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     header = launch_file.header
     if header is None:
         return None
-    records = [
-        {
-            "cell": line["cell"],
-            "status": line["status"],
-            "cause": line.get("cause"),
-            "elapsed_s": None if line.get("elapsed_ns") is None else line["elapsed_ns"] / 1e9,
-        }
-        for _, line in launch_file.lines
-        if line["kind"] == "record" and "cell" in line and "status" in line
-    ]
+    records = [_summary(line) for _, line in launch_file.lines if line["kind"] == "record"]
     complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
     overhead = None
     if complete and complete[0].get("elapsed_ns") is not None:
@@ -66,6 +61,20 @@ def summarise(launch_file: LaunchFile) -> dict | None:
         "time_utc": header["time_utc"],
         "overhead_s": overhead,
         "records": records,
+    }
+
+
+def _summary(record: dict) -> dict:
+    """Return a record without its samples. One that the analysis would refuse is `invalid`, so that it is measured again."""
+    from regatta.records import problem_of  # numpy and pandas, which a plan of finished batches does without
+
+    problem = problem_of(record)
+    elapsed_ns = None if problem else record["elapsed_ns"]
+    return {
+        "cell": record["cell"],
+        "status": "invalid" if problem else record["status"],
+        "cause": problem or record["cause"],
+        "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
     }
 
 
@@ -94,8 +103,9 @@ def read_history(results: Path) -> History:
             continue
         entries += [entry for entry in found if entry["launch"] in present]
         listed |= {entry["launch"] for entry in found}
-    for name in sorted(present - listed):
-        launch_file = read_launch_file(launches / f"{name}.jsonl")
+    history.unlisted = [launches / f"{name}.jsonl" for name in sorted(present - listed)]
+    for path in history.unlisted:
+        launch_file = read_launch_file(path)
         history.problems += launch_file.problems
         entry = summarise(launch_file)
         if entry is not None:

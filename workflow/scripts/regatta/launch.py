@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1]
+NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
 THREADS = (
     "OMP_NUM_THREADS",
@@ -32,10 +33,11 @@ def launch_argv(stack: dict, gpus_per_node: int, request: Path) -> list[str]:
 def launch_environment(stack: dict) -> dict[str, str]:
     """Return the environment of the ranks: this process's, with the stack's variables over it.
 
-    PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's. So are the
+    PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's; REGATTA_* too:
+    they change the number, so they must come from the stack, which a cell's id knows. So are the
     *_NUM_THREADS that Snakemake sets for each job: how many threads a rank has is between the stack and the ranks.
     """
-    own = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON") and key not in THREADS}
+    own = {key: value for key, value in os.environ.items() if not key.startswith(NOT_INHERITED) and key not in THREADS}
     return {**own, **stack_variables(stack), "PYTHONUNBUFFERED": "1"}
 
 

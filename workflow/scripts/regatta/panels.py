@@ -147,12 +147,15 @@ def launches(row) -> str:
     return f"{row.num_launches}/{row.num_planned}"
 
 
-def how_to_read(rows: pd.DataFrame, drawn: str) -> str:
-    """Return the sentences on points, lines, n and gaps. drawn: the column that is unknown where nothing is drawn."""
+def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> str:
+    """Return the sentences on points, lines, n and gaps.
+
+    drawn: the column that is unknown where nothing is drawn. interval: the column that says what the spread is.
+    """
     is_drawn = rows[drawn].notna()
     nums = sorted(set(rows.loc[is_drawn, "num_launches"]))
     num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
-    kinds = set(rows.loc[is_drawn, "interval"])
+    kinds = set(rows.loc[is_drawn, interval])
     spread = {"range": "the range over launches", "bootstrap": "the 95 % bootstrap interval over launches"}
     told = " or ".join(text for kind, text in spread.items() if kind in kinds)
     text = f"Each point is one launch ({num} per cell), the line joins the medians"

@@ -16,7 +16,7 @@ from regatta.store import write_json, write_text
 
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
 WINDOWS_FACTOR = 1.3  # a train_step cell adds at most 30 % for its pipelined windows
-RETRIED = ("node_failure", "skipped")  # records of these say nothing about the cell; it is measured again
+RETRIED = ("node_failure", "skipped", "invalid")  # records of these say nothing about the cell; it is measured again
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,10 @@ def _price(campaign: Campaign, history: History) -> Price:
 
 
 def _at_most_minutes(plan: Plan) -> float:
-    """Return the minutes if every cell and every start took until its deadline."""
+    """Return the minutes if every cell and every start took until its deadline: each cell that does ends its launch,
+    so that the rest starts anew."""
     start = plan.campaign.data["limits"]["launch_start_seconds"]
-    deadlines = Price(lambda cell: cell.limit_seconds, start)
+    deadlines = Price(lambda cell: cell.limit_seconds + start, start)
     return sum(deadlines.seconds(batch.launches) for batch in plan.batches) / 60
 
 

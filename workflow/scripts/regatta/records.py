@@ -45,6 +45,14 @@ def violation(line: dict) -> str | None:
     return one_line(f"{'.'.join(map(str, error.absolute_path)) or 'line'}: {error.message}", 300)
 
 
+def problem_of(record: dict) -> str | None:
+    """Return why a record cannot be analysed, or None: it breaks the schema, or its samples are unreadable."""
+    try:
+        return violation(record) or measured(record, record["spec"])[1]
+    except (KeyError, TypeError) as error:
+        return one_line(f"its spec does not say the shape ({error!r})")
+
+
 def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     """Return the measured columns of a valid record, and what makes its samples unreadable (or None).
 

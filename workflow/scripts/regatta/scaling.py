@@ -75,7 +75,7 @@ def _rates(cell: dict, campaign: dict, specs: dict, steps: dict[str, list[float]
     if baseline is not None:
         row |= _efficiency(spec, specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
     if baseline == cell["id"]:  # 1 by definition, so it has neither spread nor grade
-        row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "grade": None}
+        row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
     return row | _parts(spec, specs, steps)
 
 
@@ -89,6 +89,7 @@ def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_ste
         "efficiency_ratio": ratio.median,
         "efficiency_low_ratio": ratio.low,
         "efficiency_high_ratio": ratio.high,
+        "efficiency_interval": ratio.kind,
         "grade": None if ratio.median is None else grade(ratio.median),
     }
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from regatta.causes import (
 from regatta.driver_lines import launch_line, record_line, stopped_line
 from regatta.errors import NO_SPACE, UserError
 from regatta.history import summarise
-from regatta.launch import launch_argv, launch_environment
+from regatta.launch import launch_environment
+from regatta.launch_request import launch_request
 from regatta.locks import hold
 from regatta.progress import Progress
 from regatta.store import append_line, read_launch_file, write_json
@@ -57,6 +59,7 @@ class Run:
     progress: Progress | None = None
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
+    is_waiting: bool = False
 
     @property
     def id(self) -> str:
@@ -96,7 +99,7 @@ def supervise(folder: Path, git: dict) -> dict[str, int]:
     """
     run = Run(folder, json.loads((folder / "batch.json").read_text(encoding="utf-8")), git)
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
-    with hold(folder / "lock", taken), _noting_signals(run):
+    with hold(folder / "lock", taken), _noting_signals(run), _machine(run):
         left = [len(run.remaining(index)) for index in range(len(run.batch["launches"]))]
         run.progress = Progress(run.id, len(left), sum(left))
         try:
@@ -127,9 +130,9 @@ def _run_planned_launch(run: Run, index: int) -> None:
         launch = run.next_launch(index)
         request = _write_request(run, index, launch, remaining)
         watch, cause, elapsed_ns = _run_launch(run, index, launch, request)
-        if cause is None:
-            continue
         num_fruitless = 0 if watch.recorded or watch.current else num_fruitless + 1
+        if cause is None:
+            cause = Cause("failed", "launch", "the launch ended well, but without a record of this cell")
         if watch.current is not None:
             blamed = [watch.current]
         elif num_fruitless >= MAX_FRUITLESS_LAUNCHES:
@@ -187,30 +190,29 @@ def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch) -> bo
             return False
         if watch.clock() > watch.deadline():
             return True
-        reason, code = _stop_reason(run)
-        if reason:
+        try:
+            _raise_if_stopped(run)
+        except Stopped as stop:
             processes.stop(process)
             watch.update()
             if watch.has_header and not watch.is_complete:
-                append_line(watch.path, stopped_line(reason))
-            raise Stopped(reason, code)
+                append_line(watch.path, stopped_line(str(stop)))
+            raise
         time.sleep(POLL_SECONDS)
 
 
-def _stop_reason(run: Run) -> tuple[str | None, int]:
+def _raise_if_stopped(run: Run) -> None:
+    """Raise Stopped if a signal has come, or if the process that started this one is gone."""
     if run.stop_signal is not None:
-        return signal_name(run.stop_signal), 128 + run.stop_signal
+        raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal)
     if os.getppid() != run.parent:
-        return "the process that started it died", 1
-    return None, 0
+        raise Stopped("the process that started it died", 1)
 
 
 def _late(watch: Watch) -> Cause:
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        return Cause(
-            "timeout", "measure", f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks"
-        )
+        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
     limit = watch.start_seconds
     return Cause(
         "timeout",
@@ -226,32 +228,10 @@ def _count(run: Run, line: dict) -> None:
 
 def _write_request(run: Run, index: int, launch: str, cells: list[str]) -> dict:
     """Write what the ranks are asked to do, and return it."""
-    planned = run.batch["launches"][index]
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    run.launch_file(launch).parent.mkdir(parents=True, exist_ok=True)
-    error_dir = (run.folder / "errors" / launch).resolve()
-    error_dir.mkdir(parents=True, exist_ok=True)
-    stack = run.batch["stacks"][planned["stack"]]
-    request = {
-        "schema": 1,
-        "campaign": run.batch["campaign"],
-        "batch": run.id,
-        "launch": launch,
-        "repeat": planned["repeat"],
-        "stack": planned["stack"],
-        "nodes": run.batch["nodes"],
-        "gpus_per_node": run.batch["gpus_per_node"],
-        "device": run.batch["device"],
-        "start_timeout_seconds": run.batch["launch_start_seconds"],
-        "store_file": str(run.launch_file(launch).resolve()),
-        "error_dir": str(error_dir),
-        "argv": launch_argv(stack, run.batch["gpus_per_node"], path),
-        "git": run.git,
-        "cells": [
-            {"id": cell, "spec": run.batch["cells"][cell]["spec"], "command": run.batch["cells"][cell]["command"]}
-            for cell in cells
-        ],
-    }
+    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git)
+    Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
+    Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
     write_json(path, request)
     return request
 
@@ -265,6 +245,28 @@ def _write_manifest(run: Run) -> dict[str, int]:
             counts[record["status"]] = counts.get(record["status"], 0) + 1
     write_json(run.folder / "manifest.json", {"schema": 1, "batch": run.id, "counts": counts, "launches": entries})
     return counts
+
+
+@contextlib.contextmanager
+def _machine(run: Run) -> Iterator[None]:
+    """Have this machine to ourselves, where there is no scheduler to see to it: campaigns of one folder take turns."""
+    if run.batch["cluster"]["scheduler"] != "none":
+        yield
+        return
+    lock = None
+    while lock is None:
+        try:
+            lock = hold(run.results.parent / ".machine.lock", "")
+        except UserError:
+            if not run.is_waiting:
+                print(
+                    f"{run.id}: waiting: another batch is being measured on this machine", file=sys.stderr, flush=True
+                )
+            run.is_waiting = True
+            _raise_if_stopped(run)
+            time.sleep(POLL_SECONDS)
+    with lock:
+        yield
 
 
 @contextlib.contextmanager

@@ -87,6 +87,7 @@ SCALING = {
     "efficiency_ratio": REAL,
     "efficiency_low_ratio": REAL,
     "efficiency_high_ratio": REAL,
+    "efficiency_interval": TEXT,
     "grade": TEXT,
     "wrapper_ratio": REAL,
     "intra_node_ratio": REAL,

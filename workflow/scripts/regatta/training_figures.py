@@ -120,7 +120,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     caption = (
         f"Throughput per {rank(device)} as a share of {base}. Linear axis from 0; points above 100 % stay"
         f" visible, they often mean a slow baseline. Wrapper × intra-node × inter-node is the efficiency against one {rank(device)}"
-        f" without DDP. {how_to_read(shown, 'efficiency_ratio')}"
+        f" without DDP. {how_to_read(shown, 'efficiency_ratio', 'efficiency_interval')}"
     )
     return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows, 1 - best.efficiency_ratio)
 

@@ -1,0 +1,34 @@
+"""What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request)."""
+
+from pathlib import Path
+
+from regatta.launch import launch_argv
+
+SCHEMA = 1
+
+
+def launch_request(batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict) -> dict:
+    """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
+
+    path: where the request will lie, `batches/<batch>/launches/<launch>.json`; the launch bears its name. Paths are absolute.
+    """
+    planned = batch["launches"][index]
+    launch, folder = path.stem, path.parent.parent
+    return {
+        "schema": SCHEMA,
+        "campaign": batch["campaign"],
+        "batch": folder.name,
+        "launch": launch,
+        "repeat": planned["repeat"],
+        "stack": planned["stack"],
+        "nodes": batch["nodes"],
+        "gpus_per_node": batch["gpus_per_node"],
+        "device": batch["device"],
+        # Half, so that ranks that miss one of them can say so before the whole launch is late.
+        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
+        "store_file": str(store_file),
+        "error_dir": str(folder / "errors" / launch),
+        "argv": launch_argv(batch["stacks"][planned["stack"]], batch["gpus_per_node"], path),
+        "git": git,
+        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
+    }
