@@ -21,13 +21,21 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        # The manifests too: a report that is newer than all else does not mean that everything has been measured.
-        f"{RESULTS}/report.html",
+        # All files, not the report alone: one that is there says nothing of what it is made of.
+        FROZEN,
         MANIFESTS,
+        f"{RESULTS}/measurements.csv",
+        f"{RESULTS}/problems.json",
+        expand(f"{RESULTS}/tables/{{table}}.csv", table=["scaling", "collectives", "failures"]),
+        f"{RESULTS}/report.html",
 
 
 onstart:
     prepare_to_run()
+
+
+onsuccess:
+    print_outcome()
 
 
 onerror:

@@ -48,7 +48,7 @@ def test_command_of_a_cell_gives_the_same_parameters_and_sampling(torchrun, tmp_
     assert record["status"] == "ok"
     for key in ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling"):
         assert json.dumps(record["spec"][key]) == json.dumps(spec[key]), key
-    assert record["command"].startswith("torchrun --nproc-per-node=2 ")
+    assert record["command"].startswith("torchrun --standalone --nproc-per-node=2 ")
     assert shlex.split(record["command"])[2].endswith("train_step.py")
 
 

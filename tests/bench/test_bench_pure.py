@@ -1,5 +1,6 @@
 """Failures, launch file, threads, table: what needs no torch."""
 
+import argparse
 import errno
 import json
 import os
@@ -162,3 +163,11 @@ def test_table_shows_a_percentile_only_where_the_sample_carries_it():
 def test_unmeasured_record_is_null_and_not_zero():
     record = records.build_record({"id": "a", "spec": {}, "command": "x"}, 0, "placement", "placement", "why", {})
     assert all(record[name] is None for name in records.MEASURED_FIELDS)
+
+
+def test_sizes_by_hand_are_written_as_in_a_campaign():
+    collective = pytest.importorskip("collective")
+    assert [collective.byte_count(text) for text in ("65536", "64KiB", "64 KiB", "1MB")] == [65536, 65536, 65536, 10**6]
+    for text in ("", "4kb", "-4", "1.5MiB"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            collective.byte_count(text)

@@ -151,7 +151,7 @@ MISTAKES = {
     "a shape with more nodes than the cluster": (
         "nodes: [1]",
         "nodes: [1, 2]",
-        "campaign.yaml:9: shapes[0].nodes[1] = 2, but cluster 'tiny' has 1 nodes. Lower it, or correct num_nodes in"
+        "campaign.yaml:9: shapes[0].nodes[1] = 2, but num_nodes of cluster 'tiny' is 1. Lower it, or correct num_nodes in"
         " clusters/tiny.yaml.",
     ),
     "a cluster that has no file": (
@@ -241,7 +241,7 @@ MISTAKES = {
         "host: {kind: host}",
         "ho-st: {kind: host}",
         "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
-        " (Letters, digits and underscore, the first a letter or digit).",
+        " (Letters, digits and underscore, at most 64, the first a letter or digit).",
     ),
     "a variable's name with an equals sign": (
         "{kind: host}",
@@ -319,7 +319,7 @@ def test_gpus_are_held_against_the_cluster_only_where_the_campaign_uses_them(tmp
     gpus = {"shapes": [{"nodes": [1], "gpus_per_node": [8]}]}
     assert load(tmp_path, small(**gpus), {"gpus_per_node": 4}).data["device"] == "cpu"
     path = write(tmp_path, small(**gpus, device="cuda", backend=["nccl"]), {"gpus_per_node": 4})
-    with pytest.raises(UserError, match=r"gpus_per_node\[0\] = 8, but cluster 'tiny' has 4 GPUs per node\. Lower it"):
+    with pytest.raises(UserError, match=r"gpus_per_node\[0\] = 8, but gpus_per_node of cluster 'tiny' is 4\. Lower it"):
         load_campaign(path, tmp_path / "clusters")
 
 

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CLUSTER, cluster_campaign, collective_cell, make_campaign, make_report, train_cell, write_results
 
+from regatta.collect import cell_row
 from regatta.collective_figures import collective_figures
+from regatta.collectives import collectives_table
 from regatta.figures import (
     COLOURS,
     DASHES,
@@ -22,8 +24,8 @@ from regatta.figures import (
     spread,
 )
 from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
-from regatta.scaling import steps_by_cell
-from regatta.tables import COLLECTIVES, MEASUREMENTS, SCALING, read_csv
+from regatta.scaling import scaling_table, steps_by_cell
+from regatta.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
 from regatta.training_figures import bucket_figures, scaling_figures
 
 
@@ -203,3 +205,55 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert [duration_tick(s) for s in (1e-5, 0.002, 1.0)] == ["10 µs", "2 ms", "1 s"]
     assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
+
+
+def drawn_panels(monkeypatch):
+    """Return the list that every panel drawn from now on is put into."""
+    drawn = []
+    monkeypatch.setattr("regatta.panels.draw", lambda panel: drawn.append(panel) or b"<svg/>")
+    return drawn
+
+
+def scaling_of(cells_and_seconds):
+    """Return scaling.csv and the seconds per step of each launch, for cells and their launches."""
+    repeats = max(len(seconds) for _, seconds in cells_and_seconds)
+    rows = [
+        cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": s}
+        for cell, seconds in cells_and_seconds
+        for repeat, s in enumerate(seconds)
+    ]
+    campaign = make_campaign([cell for cell, _ in cells_and_seconds], repeats=repeats)
+    measurements = make_table(rows, MEASUREMENTS)
+    return scaling_table(campaign, measurements), steps_by_cell(measurements)
+
+
+def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
+    drawn = drawn_panels(monkeypatch)
+    rates = {(1, "none"): (6.99, 129), (1, "ddp"): (20, 40), (2, "ddp"): (5, 50)}
+    cells = [(train_cell("resnet18", 1, g, s), [g * 8 / rate for rate in pair]) for (g, s), pair in rates.items()]
+    figures = scaling_figures(*scaling_of(cells), "cpu")
+    by_label = [{s.label: [p.reported for p in s.points] for s in panel.series} for panel in drawn]
+    assert three(by_label[0]["none"][0]) == "13.3"
+    shown = {row[0]: row[3] for row in figures[0].table.rows}
+    assert [shown["none, 1×1"], shown["ddp, 1×2"]] == ["13.3", three(by_label[0]["ddp"][1])]
+    shown = {row[0]: row[2] for row in figures[1].table.rows}
+    assert shown["ddp, 1×2"] == percent(by_label[1]["ddp"][1] / 100)
+
+
+def test_the_line_of_bus_bandwidth_goes_through_that_of_the_median_time(monkeypatch):
+    drawn = drawn_panels(monkeypatch)
+    cell = collective_cell(10**6, 1, 2)
+    rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
+    table = collectives_table(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
+    collective_figures(table, {cell["id"]: [0.001, 0.003]})
+    assert [panel.series[0].points[0].reported for panel in drawn] == pytest.approx([0.5, 0.002])
+
+
+def test_a_baseline_with_fewer_launches_is_told():
+    cells = [
+        (train_cell("resnet18", 1, 1, "none"), [0.1]),
+        (train_cell("resnet18", 1, 2), [0.11, 0.111, 0.112]),
+    ]
+    assert "n = 3 against 1" in scaling_figures(*scaling_of(cells), "cpu")[1].alt
+    cells[0][1].extend([0.1, 0.1])
+    assert "n = 3;" in scaling_figures(*scaling_of(cells), "cpu")[1].alt

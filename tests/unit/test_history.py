@@ -36,6 +36,7 @@ def test_a_launch_is_summarised_without_its_samples(tmp_path):
         "repeat": 1,
         "stack": "host",
         "time_utc": "2026-11-21T03:00:00Z",
+        "size_bytes": path.stat().st_size,
         "overhead_s": 3.0,  # 1 s of the launch outside its cells, and 2 s until its ranks were ready
         "records": [
             {"cell": "a", "status": "ok", "cause": None, "elapsed_s": 2.0},
@@ -77,7 +78,7 @@ def test_launch_files_without_a_manifest_are_read(tmp_path):
 def test_a_finished_batch_is_read_from_its_manifest_alone(tmp_path):
     path = write_launch(tmp_path, "x-l000-a00", 0, [ok("a")])
     write_manifest(tmp_path, "x", ["x-l000-a00"])
-    path.write_bytes(b"\xff junk that nobody reads")
+    path.write_bytes(b"\xff" * path.stat().st_size)  # of the same size, so nobody looks inside
     history = read_history(tmp_path)
     assert history.slots == {("a", 0): Slot("ok", None, "x-l000-a00", 2.0)}
     assert history.problems == []
@@ -141,3 +142,13 @@ def test_a_record_that_the_analysis_would_refuse_is_invalid_and_says_why(tmp_pat
     assert slots["a", 0].cause == "samples_ns: the ranks have different numbers of values"
     assert slots["b", 0].status == "invalid"
     assert slots["c", 0].status == "ok"
+
+
+def test_a_launch_file_whose_size_changed_is_read_again(tmp_path):
+    path = write_launch(tmp_path, "x-l000-a00", 0, [ok("a"), ok("b")])
+    write_manifest(tmp_path, "x", ["x-l000-a00"])
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3]))
+    history = read_history(tmp_path)
+    assert set(history.slots) == {("a", 0)}
+    assert history.unlisted == [path]

@@ -12,23 +12,38 @@ class Terminal(io.StringIO):
         return True
 
 
-def progress(stream, now):
-    return Progress("n01g02-abc", 6, 20, stream, clock=lambda: now[0])
+def progress(stream, now, total=20):
+    return Progress("1x2", 6, total, 3.0, stream, clock=lambda: now[0])
 
 
 def test_the_line_counts_measurements_and_says_the_time_left():
     now = [50.0]
     line = progress(io.StringIO(), now)
-    assert line.line(1, None) == "n01g02-abc  launch 1/6  0/20 measured  ? left  starting"
+    assert line.line(1, None) == "1x2: 0/20 measured, 1m00s left, launch 1/6: starting"  # 20 of 3 s expected
+    now[0] = 90.0
     for status in ("ok", "timeout", "ok", "ok"):
         line.recorded(status)
-    now[0] = 90.0  # 40 s for 4: 10 s each, 16 left
-    assert line.line(2, "cell") == "n01g02-abc  launch 2/6  4/20 measured (3 ok, 1 timeout)  2m40s left  cell"
+    # 40 s for 4: 10 s each, 16 left
+    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timeout), 2m40s left, launch 2/6: cell"
+
+
+def test_the_time_left_never_rises_within_a_cell():
+    now = [0.0]
+    line = progress(io.StringIO(), now)
+    now[0] = 10.0
+    line.recorded("ok")
+    told = []
+    for _ in range(30):
+        now[0] += 10.0
+        told.append(line.time_left())
+    assert told[0] == "3m00s left"  # 19 of 10 s, less the 10 s since
+    assert told[-1] == "0m00s left"
+    assert told == sorted(told, reverse=True)
 
 
 def test_more_than_planned_leaves_no_time():
     now = [0.0]
-    line = Progress("b", 1, 1, io.StringIO(), clock=lambda: now[0])
+    line = progress(io.StringIO(), now, total=1)
     line.recorded("ok")
     line.recorded("ok")
     now[0] = 10.0

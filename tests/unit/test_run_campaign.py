@@ -32,7 +32,8 @@ def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path):
     report = tmp_path / "results" / "laptop" / "report.html"
     report.parent.mkdir(parents=True)
     report.touch()
-    process = run(tmp_path, "import sys\nprint(*sys.argv[1:])\nsys.exit(3)\n", CAMPAIGN, "--profile", "x")
+    write = "import os, sys\nprint(*sys.argv[1:])\nos.utime('results/laptop/report.html', (9, 9))\nsys.exit(3)\n"
+    process = run(tmp_path, write, CAMPAIGN, "--profile", "x")
     assert process.communicate()[0] == "--profile x\nReport: results/laptop/report.html\n"
     assert process.returncode == 3
 

@@ -10,8 +10,9 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from regatta.errors import UserError
+from regatta.errors import UserError, describe_os_error
 from regatta.locks import hold
+from regatta.outcome import outcome_text
 from regatta.plan import make_plan
 from regatta.sources import sources
 
@@ -34,6 +35,8 @@ def plan_campaign():
         return make_plan(campaign_file(), Path("results"), is_retry=IS_RETRY)
     except UserError as error:
         raise WorkflowError(str(error)) from None
+    except OSError as error:
+        raise WorkflowError(describe_os_error(error)) from None
 
 
 def prepare_to_run():
@@ -50,13 +53,28 @@ def prepare_to_run():
         raise WorkflowError(str(error)) from None
     if PLAN.campaign.cluster["scheduler"] == "none":
         # Snakemake answers SIGTERM by waiting for its jobs. On one machine the user wants them stopped.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, stop_once)
+        signal.signal(signal.SIGINT, stop_once)
+
+
+def print_outcome():
+    if set(workflow.dag_settings.targets) != {"plan"}:
+        print(outcome_text(PLAN.results), file=sys.stderr)
+
+
+def stop_once(number, frame):
+    """Stop as on Ctrl-C, but only once: Snakemake answers a second one with a traceback and no report."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("Stopping the ranks; what was measured is kept.", file=sys.stderr, flush=True)
+    raise KeyboardInterrupt
 
 
 def report_what_there_is():
     """After a failed or stopped run: the report of what has been measured so far."""
     done = subprocess.run([PYTHON, str(SCRIPTS / "rebuild_report.py"), RESULTS])
     if done.returncode == 0:
+        print_outcome()
         print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
 
 
@@ -67,7 +85,7 @@ def is_asked_to_retry(arguments):
             values = itertools.takewhile(lambda value: not value.startswith("-"), arguments[index + 1 :])
             if "measure" in values:
                 return True
-        if word == "--forcerun=measure":
+        if word in ("--forcerun=measure", "-Rmeasure"):
             return True
     return False
 

@@ -6,7 +6,8 @@ python workflow/scripts/plan.py --campaign config/config.yaml --results results
 import argparse
 from pathlib import Path
 
-from regatta.errors import run_script
+from regatta.errors import UserError, run_script
+from regatta.locks import hold
 from regatta.plan import make_plan, write_plan
 from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text
 
@@ -20,6 +21,10 @@ def main() -> None:
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_plan(plan, plan_text(plan))
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
+    try:
+        hold(plan.results / ".lock", "note: this campaign is being run right now").close()
+    except UserError as error:
+        print(error)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,10 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     report = Path("results") / checked_name(Path(sys.argv[1])) / "report.html"
+    before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(sys.argv[2:])
-    if report.is_file() and "plan" not in sys.argv[2:]:
+    is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
+    if is_new and "plan" not in sys.argv[2:]:
         print(f"Report: {report}", flush=True)
     sys.exit(status)
 

@@ -92,9 +92,11 @@ def parse(benchmark: ModuleType, is_talking: bool) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the record to this file, as one line of JSON")
     arguments = parser.parse_args()
     arguments.backend = arguments.backend or ("nccl" if arguments.device == "cuda" else "gloo")
+    if arguments.backend == "nccl" and arguments.device != "cuda":
+        parser.error("--backend nccl needs --device cuda")
     for key, *_ in SAMPLING_OPTIONS:
         value = getattr(arguments, key)
-        if value < 0 or (value == 0 and key not in MAY_BE_ZERO):
+        if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # not a number fails both
             parser.error(f"{option(key)} = {value}: a number above 0 is needed")
     return arguments
 
@@ -136,7 +138,7 @@ def own_command(world_size: int, num_hosts: int) -> str:
     program = shlex.join(sys.argv)
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return f"python {program}"
-    num_nodes = f"--nnodes={num_hosts} " if num_hosts > 1 else ""
+    num_nodes = f"--nnodes={num_hosts} " if num_hosts > 1 else "--standalone "
     return f"torchrun {num_nodes}--nproc-per-node={world_size // num_hosts} {program}"
 
 

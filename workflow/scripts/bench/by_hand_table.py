@@ -33,7 +33,7 @@ def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
         f"# {spec['benchmark']} version {spec['version']}: {settings}",
         f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
         f"{spec['backend']}, {threads}",
-        "# times are of the slowest rank, device idle at both ends of an iteration; not an independent repeat",
+        "# times are of the slowest rank, device idle at both ends of an iteration; one launch; run it again for an independent one",
     ]
 
 

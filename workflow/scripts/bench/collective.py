@@ -13,6 +13,8 @@ all-reduce of a process group, which makes connections, falls into set-up and wa
 Method and pitfalls: docs/benchmarks/collective.md.
 """
 
+import argparse
+import re
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +28,7 @@ VERSION = 1
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 OPERATIONS = ("all_reduce",)
+UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 # Values are 1 to 127: bfloat16 holds whole numbers exactly up to 256. A prime, so that the pattern does not fit the
 # chunks into which a message is cut, and a chunk in the wrong place is seen.
@@ -122,11 +125,23 @@ def is_exact(buffer: torch.Tensor) -> bool:
     return True
 
 
+def byte_count(text: str) -> int:
+    """Return a number of bytes from `65536`, `64KiB` or `1MB`. For argparse."""
+    found = re.fullmatch(r"(\d+) ?([A-Za-z]*)", text)
+    if not found or found[2] not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 65536 or 64KiB")
+    return int(found[1]) * UNITS[found[2]]
+
+
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     group.add_argument("--operation", choices=OPERATIONS, default="all_reduce", help="(default: %(default)s)")
     group.add_argument(
-        "--message-bytes", type=int, default=1 << 20, metavar="BYTES", help="on each rank (default: %(default)s)"
+        "--message-bytes",
+        type=byte_count,
+        default=1 << 20,
+        metavar="BYTES",
+        help="on each rank, a number or a size such as 64KiB (default: %(default)s)",
     )
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="element type (default: %(default)s)")
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.cell_words import varying_words, with_words
 from regatta.numbers import percent, plural, shape, three
 from regatta.statistics import MIN_LAUNCHES_BOOTSTRAP
 
@@ -22,7 +23,8 @@ class Advice:
 
 
 def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict) -> list[Advice]:
-    """Return those warnings of the list that apply, in a fixed order."""
+    """Return those warnings of the list that apply, in a fixed order. headers: of the launches behind the measurements."""
+    words = varying_words(campaign)
     ok = measurements[measurements["status"] == "ok"]
     candidates = [
         _oversubscribed(headers),
@@ -32,9 +34,9 @@ def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], pr
         _dirty(headers),
         _corrupt(problems),
         _fewer_launches(campaign, measurements),
-        disagreement(ok),
+        disagreement(ok, words),
         _imprecise(ok),
-        _slow_first(ok),
+        _slow_first(ok, words),
         _few_launches(campaign),
     ]
     return [warning for warning in candidates if warning is not None]
@@ -42,6 +44,16 @@ def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], pr
 
 def environments(headers: list[dict]) -> list[dict]:
     return [header["environment"] for header in headers if header.get("environment")]
+
+
+def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
+    """Return the threads of a rank for each (nodes, ranks per node) of a CPU campaign. On GPUs they decide nothing: empty."""
+    threads: dict[tuple[int, int], set[int]] = {}
+    for header in headers if campaign["device"] == "cpu" else ():
+        number = (header.get("environment") or {}).get("threads_per_rank")
+        if number is not None:
+            threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
+    return threads
 
 
 def _oversubscribed(headers: list[dict]) -> Advice | None:
@@ -63,14 +75,12 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
 
 def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
     """On CPUs a rank that shares its host with more ranks has fewer cores: the baseline is then a faster "GPU"."""
-    threads: dict[str, set[int]] = {}
-    for header in headers:
-        number = (header.get("environment") or {}).get("threads_per_rank")
-        if number is not None:
-            threads.setdefault(shape(header["nodes"], header["gpus_per_node"]), set()).add(number)
-    if campaign["device"] != "cpu" or len(set().union(*threads.values())) < 2:
+    threads = threads_by_shape(campaign, headers)
+    if len(set().union(*threads.values())) < 2:
         return None
-    told = ", ".join(f"{'/'.join(map(str, sorted(numbers)))} in {place}" for place, numbers in sorted(threads.items()))
+    told = ", ".join(
+        f"{'/'.join(map(str, sorted(nums)))} in {shape(*place)}" for place, nums in sorted(threads.items())
+    )
     return Advice(
         f"Ranks had different numbers of threads: {told}.",
         "The ranks of a host share its cores, so efficiency includes the loss of cores, not only the cost of communication. Read"
@@ -171,7 +181,7 @@ def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None
     )
 
 
-def disagreement(ok: pd.DataFrame) -> Advice | None:
+def disagreement(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     """How far launches of one cell lie apart: it decides which differences between cells can be believed."""
     value = ok["window_step_s"].fillna(ok["p50_s"])
     by_cell = value.groupby(ok["cell"])
@@ -181,7 +191,7 @@ def disagreement(ok: pd.DataFrame) -> Advice | None:
         return None
     return Advice(
         f"The launches of {plural(len(large), 'cell')} of {len(ratio)} differ by more than {100 * DISAGREEMENT_RATIO:g} % of their median;"
-        f" most, by {percent(float(large.max()))} %, those of {large.idxmax()}.",
+        f" most, by {percent(float(large.max()))} %, those of {with_words(large.idxmax(), words)}.",
         "Look for other work on the machine, clocks and placement; more launches (repeats) narrow the median, longer sampling does not.",
     )
 
@@ -200,14 +210,14 @@ def _imprecise(ok: pd.DataFrame) -> Advice | None:
     )
 
 
-def _slow_first(ok: pd.DataFrame) -> Advice | None:
+def _slow_first(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     ratio = (ok["first_iteration_s"] / ok["p50_s"]).dropna()
     slow = ratio[ratio > SLOW_FIRST_RATIO]
     if slow.empty:
         return None
     return Advice(
         f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')} of {len(ratio)}"
-        f" (at most {three(float(slow.max()))} times, {ok.loc[slow.idxmax(), 'cell']}).",
+        f" (at most {three(float(slow.max()))} times, {with_words(ok.loc[slow.idxmax(), 'cell'], words)}).",
         "It is warm-up and in none of the numbers. A job that restarts often pays it each time.",
     )
 

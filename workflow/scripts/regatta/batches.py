@@ -118,6 +118,11 @@ def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) ->
     return chosen
 
 
+def _expected_seconds(sampling: dict) -> float:
+    """Return about how long a measurement takes, for the time left that a run begins with."""
+    return sampling["max_warmup_seconds"] + sampling["max_seconds"]
+
+
 def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
     """Give launches their frozen content and id. What was finished under the same id before gets a new generation."""
     cells = {cell.id: cell for launch in launches for cell in launch.cells}
@@ -130,6 +135,7 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
         "device": campaign.data["device"],
         "cluster": campaign.cluster,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
+        "expected_seconds": _expected_seconds(campaign.data["sampling"]),
         "stacks": {cell.spec["stack"]["name"]: cell.spec["stack"] for cell in cells.values()},
         "cells": {
             cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}

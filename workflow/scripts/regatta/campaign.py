@@ -102,20 +102,20 @@ def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:
 
 def _shape_mistakes(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[Mistake]:
     """A shape that the cluster does not have. GPUs are counted only where the campaign uses them."""
-    limits = {"nodes": ("num_nodes", "nodes", cluster["num_nodes"])}
+    limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
-        limits["gpus_per_node"] = ("gpus_per_node", "GPUs per node", cluster["gpus_per_node"])
+        limits["gpus_per_node"] = "gpus_per_node"
     cluster_file = clusters / f"{cluster['name']}.yaml"
     return [
         Mistake(
             ("shapes", i, key, j),
-            f"{file.at(('shapes', i, key, j))}: shapes[{i}].{key}[{j}] = {value}, but cluster '{cluster['name']}' has"
-            f" {limit} {words}. Lower it, or correct {cluster_key} in {cluster_file}.",
+            f"{file.at(('shapes', i, key, j))}: shapes[{i}].{key}[{j}] = {value}, but {limit} of cluster"
+            f" '{cluster['name']}' is {cluster[limit]}. Lower it, or correct {limit} in {cluster_file}.",
         )
         for i, shape in enumerate(data.get("shapes", []))
-        for key, (cluster_key, words, limit) in limits.items()
+        for key, limit in limits.items()
         for j, value in enumerate(shape[key])
-        if value > limit
+        if value > cluster[limit]
     ]
 
 

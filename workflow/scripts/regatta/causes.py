@@ -92,7 +92,9 @@ def last_line(log: str) -> str:
     """
     ranks = re.split(r"^E\d{4} .* failed \(exitcode", log, maxsplit=1, flags=re.MULTILINE)[0]
     lines = [
-        line.strip() for line in ranks.splitlines() if re.search(r"\w", line) and not re.match(r"[WE]\d{4} ", line)
+        line.strip()
+        for line in ranks.splitlines()
+        if re.search(r"\w", line) and not re.match(r"[WE]\d{4} ", line) and "Setting OMP_NUM_THREADS" not in line
     ]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
     failed = {f"[rank{rank}]" for rank, code in rank_exit_codes(log).items() if code > 0}

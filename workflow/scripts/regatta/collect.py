@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.errors import UserError
 from regatta.records import measured, one_line, violation
 from regatta.store import LaunchFile, read_launch_file
 from regatta.tables import MEASUREMENTS, make_table
@@ -145,5 +146,10 @@ def _text(value: object) -> str | None:
 
 
 def read_campaign(path: Path) -> dict:
-    """Read a frozen campaign."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Read a frozen campaign. Raises UserError if it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(
+            f"{path}: is damaged. Delete it and run the campaign again; nothing measured is lost."
+        ) from None

@@ -1,9 +1,11 @@
 """The figures of collectives: bus bandwidth and latency over message size, with the same axes for every operation."""
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from regatta.figures import Axis, Panel, size_ticks
-from regatta.numbers import NOT_PLANNED, bracket, duration, duration_tick, is_unknown, size, three, times
+from regatta.numbers import UNKNOWN, bracket, duration, duration_tick, is_unknown, size, three, times
 from regatta.panels import (
     Figure,
     Table,
@@ -17,6 +19,9 @@ from regatta.panels import (
 )
 
 MICROSECONDS = 1e6
+
+
+WITHIN_HOST = "within one host: no network link is involved"
 
 
 def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]]) -> list[Figure]:
@@ -52,36 +57,41 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         "place",
         "message_bytes",
         lambda row: [row.busbw_gb_per_s * row.latency_s / t for t in medians.get(row.cell, [])],
+        lambda row: row.busbw_gb_per_s,
     )
     best = max(shown[shown["busbw_gb_per_s"].notna()].itertuples(), key=lambda row: row.busbw_gb_per_s)
-    low, high = (
-        times(best.busbw_gb_per_s, best.latency_s / t) if not is_unknown(t) else None
-        for t in (best.latency_high_s, best.latency_low_s)
-    )
-    spread = "" if is_unknown(low) else f" {bracket(low, high)}"
+    spread = _bandwidth_spread(best)
+    spread = "" if spread == UNKNOWN else f" {spread}"
     alt = f"{title}: bus bandwidth peaks at {three(best.busbw_gb_per_s)} GB/s{spread}"
-    alt += f", with {size(best.message_bytes)} on {_at(best)}, n = {best.num_launches}."
+    alt += f", with {size(best.message_bytes)} on {_at(best)}, n = {best.num_launches}{_host_words(shown, '; ')}."
     caption = (
         "Bus bandwidth over the message size per rank; logarithmic below, linear from 0 at the side, higher is better. It is algorithm"
-        f" bandwidth times a factor that makes it comparable with the peak of a link (see Methods). {how_to_read(shown, 'latency_s')}"
+        f" bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
+        f" {how_to_read(shown, 'latency_s')} Times stand under the latency figure."
     )
-    table = _table(f"Bandwidth of {title}", shown)
+    columns = ("message", "shape", "n", "algbw (GB/s)", "busbw (GB/s)", "spread of busbw")
+    table = _table(f"Bandwidth of {title}", columns, shown, _bandwidth_cells)
     return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), (alt, caption), table, shown)
 
 
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
-    series = make_series(rows, "place", "message_bytes", lambda row: medians.get(row.cell, []))
+    series = make_series(
+        rows, "place", "message_bytes", lambda row: medians.get(row.cell, []), lambda row: row.latency_s
+    )
     measured = rows[rows["latency_s"].notna()]
     least = min(measured.itertuples(), key=lambda row: row.latency_s)
     most = max(measured.itertuples(), key=lambda row: row.latency_s)
     alt = f"{title}: {duration(least.latency_s)} with {size(least.message_bytes)} on {_at(least)}"
-    if most.cell != least.cell:
-        alt += f", up to {duration(most.latency_s)} with {size(most.message_bytes)} on {_at(most)}"
+    if most.cell == least.cell:
+        alt += _host_words(rows, "; ")
+    else:
+        alt += f", up to {duration(most.latency_s)} with {size(most.message_bytes)} on {_at(most)}{_host_words(rows, '; ')}"
     caption = (
         "Time of one call, slowest rank, over the message size per rank; both axes logarithmic, lower is better."
         f" {how_to_read(rows, 'latency_s')}"
     )
-    table = _table(f"Time of {title}", rows)
+    columns = ("message", "shape", "n", "time (µs)", "spread (µs)")
+    table = _table(f"Time of {title}", columns, rows, _time_cells)
     return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), (f"{alt}.", caption), table, rows)
 
 
@@ -89,21 +99,30 @@ def _at(row) -> str:
     return row.place.replace("\n", ", ")
 
 
-def _table(caption: str, rows: pd.DataFrame) -> Table:
-    columns = ("message", "shape", "n", "time (µs)", "spread (µs)", "algbw (GB/s)", "busbw (GB/s)")
-    return Table(
-        caption,
-        columns,
-        tuple(
-            (
-                size(row.message_bytes),
-                _at(row),
-                launches(row),
-                three(times(row.latency_s, MICROSECONDS)),
-                bracket(times(row.latency_low_s, MICROSECONDS), times(row.latency_high_s, MICROSECONDS)),
-                three(row.algbw_gb_per_s),
-                three(row.busbw_gb_per_s) if row.world_size > 1 else NOT_PLANNED,
-            )
-            for row in rows.itertuples()
-        ),
-    )
+def _host_words(rows: pd.DataFrame, lead: str) -> str:
+    """Return, with its lead, that processes of one host talk through memory, where they do and no GPU is there."""
+    is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
+    return f"{lead}{WITHIN_HOST}" if is_within else ""
+
+
+def _bandwidth_spread(row) -> str:
+    """Return the spread of bus bandwidth: what the spread of the time makes of it."""
+    if is_unknown(row.busbw_gb_per_s) or is_unknown(row.latency_low_s) or is_unknown(row.latency_high_s):
+        return UNKNOWN
+    rates = [row.busbw_gb_per_s * row.latency_s / t for t in (row.latency_high_s, row.latency_low_s)]
+    return bracket(*rates)
+
+
+def _bandwidth_cells(row) -> tuple[str, ...]:
+    return three(row.algbw_gb_per_s), three(row.busbw_gb_per_s), _bandwidth_spread(row)
+
+
+def _time_cells(row) -> tuple[str, ...]:
+    low, high = (times(value, MICROSECONDS) for value in (row.latency_low_s, row.latency_high_s))
+    return three(times(row.latency_s, MICROSECONDS)), bracket(low, high)
+
+
+def _table(caption: str, columns: tuple[str, ...], rows: pd.DataFrame, cells: Callable) -> Table:
+    """Return a table of message, shape, n and what `cells` makes of a row."""
+    texts = tuple((size(row.message_bytes), _at(row), launches(row), *cells(row)) for row in rows.itertuples())
+    return Table(caption, columns, texts)

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from regatta.cell_words import natural
 from regatta.collect import cell_row
 from regatta.statistics import over_launches
 from regatta.tables import COLLECTIVES, make_table
@@ -29,7 +30,7 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     for cell in campaign["cells"]:
         if cell["spec"]["benchmark"] == "collective":
             rows.append(cell_row(cell) | _speed(cell_row(cell), campaign["repeats"], medians.get(cell["id"], [])))
-    rows.sort(key=lambda row: row["cell"])
+    rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, COLLECTIVES)
 
 

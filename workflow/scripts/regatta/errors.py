@@ -25,8 +25,14 @@ def run_script(main: Callable[[], None]) -> None:
     except UserError as error:
         sys.exit(str(error))
     except OSError as error:
-        if error.errno not in NO_SPACE:
+        if error.filename is None and error.errno not in NO_SPACE:
             raise
-        sys.exit(
-            f"{error.filename or 'the results folder'}: no space left on the disk. Free some and run the same line again."
-        )
+        sys.exit(describe_os_error(error))
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return what the operating system refused, where, and what to do, in one line."""
+    where = error.filename or "the results folder"
+    if error.errno in NO_SPACE:
+        return f"{where}: no space left on the disk. Free some and run the same line again."
+    return f"{where}: {error.strerror}. Check that the path is right and that this user may write there."

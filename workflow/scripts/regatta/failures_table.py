@@ -4,6 +4,7 @@ import re
 
 import pandas as pd
 
+from regatta.cell_words import natural
 from regatta.tables import FAILURES, make_table
 
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>; the log lies with its batch
@@ -13,7 +14,7 @@ def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each planned cell and repeat that is not ok, then one for each skipped cell."""
     rows = measurements[measurements["status"] != "ok"].astype(object)
     rows = rows.where(rows.notna(), None).to_dict("records")
-    rows.sort(key=lambda row: (row["status"] == "skipped", row["cell"], row["repeat"] or 0))
+    rows.sort(key=lambda row: (row["status"] == "skipped", natural(row["cell"]), row["repeat"] or 0))
     return make_table([row | {"log": log_path(row["launch"])} for row in rows], FAILURES)
 
 

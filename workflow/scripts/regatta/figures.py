@@ -1,6 +1,6 @@
 """Draw one panel: series of launches over an axis, as SVG bytes that are the same for the same data.
 
-Every launch is a point, the line joins the medians. Colours are those of Okabe and Ito (jfly.uni-koeln.de/color) that
+Every launch is a point, the line joins the reported values: they are those of the table. Colours are those of Okabe and Ito (jfly.uni-koeln.de/color) that
 keep 3:1 against white, the sixth their orange darkened until it does; marker and dash tell series apart without colour.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Affine2D
 
@@ -46,11 +47,14 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Point:
-    """One cell in a panel. values: one for each launch. is_on_line: False for a second shape of the same size."""
+    """One cell in a panel. values: one for each launch. reported: the table's number, which the line goes through.
+
+    is_on_line: False for a second shape of the same size.
+    """
 
     x: float
     values: tuple[float, ...]
-    median: float
+    reported: float
     is_on_line: bool = True
 
 
@@ -105,7 +109,7 @@ def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge:
     """dodge: how many points the dots stand aside, so that series at the same place do not hide each other."""
     colour, marker = COLOURS[index], MARKERS[index]
     aside = axes.transData + Affine2D().translate(dodge, 0)
-    line = [(p.x, p.median) for p in series.points if p.is_on_line]
+    line = [(p.x, p.reported) for p in series.points if p.is_on_line]
     axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
     for is_on_line in (True, False):
         dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
@@ -119,7 +123,7 @@ def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge:
 
 def _scale(axes: Axes, panel: Panel) -> None:
     """Set limits before anything is drawn, so that the labels at the line's ends know where they are."""
-    dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.median)]
+    dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
     dots += [dot for _, line in panel.guides for dot in line]
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
@@ -160,6 +164,8 @@ def log_ticks(low: float, high: float, show: Callable[[float], str]) -> tuple[tu
         places = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
         if len(places) <= 7:
             break
+    if not places:  # an axis so short that no round place lies on it
+        places = [math.sqrt(low * high)]
     places = places[:: math.ceil(len(places) / 7)]
     return tuple((place, show(place)) for place in places)
 
@@ -167,14 +173,17 @@ def log_ticks(low: float, high: float, show: Callable[[float], str]) -> tuple[tu
 def _label_ends(axes: Axes, panel: Panel) -> None:
     """Write each series' name at the right, level with its end and spread so that none covers another; guides too.
 
-    A thin line leads from the end to the name, unless the end is elsewhere: it would look like data.
+    A thin line leads from the end to the name. A series that ends before the others has its name beside its last point.
     """
     to_display, (_, bottom, right, top) = axes.transData, axes.bbox.extents
     gap, x_text = 13, right + 12
-    ends = []
+    ends, early = [], []
+    last = max(p.x for s in panel.series for p in s.points)
     for index, series in enumerate(panel.series):
-        x, y = to_display.transform(max((p.x, p.median) for p in series.points if p.is_on_line))
-        ends.append([y, x, y, index, series.label])
+        end = max((p.x, p.reported) for p in series.points if p.is_on_line)
+        x, y = to_display.transform(end)
+        (ends if end[0] == last else early).append([y, x, y, index, series.label])
+    _label_early(axes, early)
     for label, line in panel.guides:
         x, y = to_display.transform(line[-1])
         ends.append([y, x, y, None, label])
@@ -197,6 +206,22 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
                 zorder=4,
             )
         axes.annotate(label, (x_text + 6, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1)
+
+
+def _label_early(axes: Axes, ends: list[list]) -> None:
+    """Write the names of series that end inside the panel above their last points, on a white ground."""
+    _, bottom, _, top = axes.bbox.extents
+    for x in sorted({end[1] for end in ends}):
+        own = [end for end in ends if end[1] == x]
+        rows = [label.count("\n") + 1 for *_, label in own]
+        places = spread(
+            [end[0] + 7 + 6.5 * n for end, n in zip(own, rows, strict=True)], [13 * n for n in rows], bottom, top
+        )
+        for place, (*_, index, label) in zip(places, own, strict=True):
+            axes.annotate(
+                label, (x + 3, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1, zorder=5,
+                color=COLOURS[index], path_effects=[withStroke(linewidth=3, foreground="white")],
+            )  # fmt: skip
 
 
 def spread(places: list[float], sizes: list[float], low: float, high: float) -> list[float]:

@@ -10,6 +10,16 @@ from pathlib import Path
 
 from regatta.store import LaunchFile, read_launch_file
 
+NUMBER_OR_UNKNOWN = (int, float, type(None))
+ENTRY_TYPES = {
+    "launch": (str,),
+    "repeat": (int,),
+    "time_utc": (str,),
+    "size_bytes": (int,),
+    "overhead_s": NUMBER_OR_UNKNOWN,
+}
+RECORD_TYPES = {"cell": (str,), "status": (str,), "cause": (str, type(None)), "elapsed_s": NUMBER_OR_UNKNOWN}
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -50,18 +60,23 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     records = [_summary(line) for _, line in launch_file.lines if line["kind"] == "record"]
     complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
     overhead = None
-    if complete and complete[0].get("elapsed_ns") is not None:
+    if complete and isinstance(complete[0].get("elapsed_ns"), int):
         overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         # A launch's clock starts when Python and torch are up; what that took is in its environment.
-        overhead += (header.get("environment") or {}).get("seconds_to_ready") or 0.0
+        overhead += _seconds((header.get("environment") or {}).get("seconds_to_ready"))
     return {
         "launch": launch_file.launch,
         "repeat": header["repeat"],
         "stack": header["stack"],
         "time_utc": header["time_utc"],
+        "size_bytes": launch_file.path.stat().st_size,
         "overhead_s": overhead,
         "records": records,
     }
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _summary(record: dict) -> dict:
@@ -83,17 +98,24 @@ def _read_manifest(path: Path) -> list[dict]:
     launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
     used = ("cell", "status", "cause", "elapsed_s")
     return [
-        {key: entry[key] for key in ("launch", "repeat", "time_utc", "overhead_s")}
-        | {"records": [{key: record[key] for key in used} for record in entry["records"]]}
+        _typed({key: entry[key] for key in ("launch", "repeat", "time_utc", "size_bytes", "overhead_s")}, ENTRY_TYPES)
+        | {"records": [_typed({key: r[key] for key in used}, RECORD_TYPES) for r in entry["records"]]}
         for entry in launches
     ]
+
+
+def _typed(values: dict, types: dict[str, tuple[type, ...]]) -> dict:
+    for key, allowed in types.items():
+        if not isinstance(values[key], allowed):
+            raise TypeError(f"{key} = {values[key]!r}")
+    return values
 
 
 def read_history(results: Path) -> History:
     """Read what a results folder holds. A launch whose file was taken away by hand counts as not there."""
     history = History()
     launches = results / "launches"
-    present = {path.stem for path in launches.glob("*.jsonl")}
+    present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}
     entries, listed = [], set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
@@ -101,9 +123,11 @@ def read_history(results: Path) -> History:
         except (ValueError, KeyError, TypeError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        entries += [entry for entry in found if entry["launch"] in present]
-        listed |= {entry["launch"] for entry in found}
-    history.unlisted = [launches / f"{name}.jsonl" for name in sorted(present - listed)]
+        # A launch file that is not as long as it was has been touched by somebody: it is read instead.
+        known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
+        entries += known
+        listed |= {entry["launch"] for entry in known}
+    history.unlisted = [launches / f"{name}.jsonl" for name in sorted(present.keys() - listed)]
     for path in history.unlisted:
         launch_file = read_launch_file(path)
         history.problems += launch_file.problems

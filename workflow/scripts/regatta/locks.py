@@ -1,6 +1,7 @@
 """Locks that the kernel frees when their holder dies, so that a kill -9 never leaves one behind."""
 
 import fcntl
+import os
 from pathlib import Path
 from typing import TextIO
 
@@ -10,13 +11,18 @@ from regatta.errors import UserError
 def hold(path: Path, taken: str) -> TextIO:
     """Lock a file and return it; the lock lasts until the file is closed or the process ends.
 
-    taken: the message of the UserError that is raised if another process holds the lock.
+    taken: the message of the UserError that is raised if another process holds the lock; its process id is added.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a")
+    file = path.open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        file.seek(0)
+        holder = file.read().strip()
         file.close()
-        raise UserError(taken) from None
+        raise UserError(f"{taken} (process {holder})" if holder else taken) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
     return file

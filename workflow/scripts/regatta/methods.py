@@ -1,8 +1,9 @@
 """What the report says about how its numbers came about. Constants are those of the code, so that words cannot drift."""
 
+from regatta.cell_words import natural, with_words
 from regatta.collectives import BYTES_PER_GB
 from regatta.numbers import plural
-from regatta.scaling import EXCELLENT, GOOD
+from regatta.scaling import EXCELLENT, GOOD, WIDE_RATIO
 from regatta.statistics import (
     CONFIDENCE,
     MIN_LAUNCHES_BOOTSTRAP,
@@ -25,7 +26,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         ("Sampling", _sampling(campaign)),
         ("Step time", "Of train_step: pipelined windows, in which several steps run back to back and the device is synchronised only at the window's ends. Time per step = total time of the slowest ranks / total steps. Single synchronised steps are in measurements.csv (p50_s)."),
         ("Throughput", "Ranks × batch per rank / median over launches of the time per step. Times are summarised, rates derived: rates are never averaged. The batch per rank is fixed, so this is weak scaling."),
-        ("Efficiency", f"Throughput per rank / throughput per rank of the baseline, {_baseline(campaign)}, of the same workload, stack and backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor."),
+        ("Efficiency", f"Throughput per rank / throughput per rank of the baseline, {_baseline(campaign)}, of the same workload, stack and backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor; no word where the spread lies on both sides of a limit or is wider than {100 * WIDE_RATIO:g} % of the efficiency, which is then told as inconclusive, and none in this report where ranks had other numbers of threads than those of the baseline."),
         ("Where it is lost", "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for k nodes of g ranks and throughput X. Their product is the efficiency against one rank without DDP. A part whose cell has no valid record is n/a."),
         ("Bandwidth", f"algbw = S / t, S the bytes of one rank's buffer (for all_gather, reduce_scatter and all_to_all the sum over ranks). busbw = algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests, doc/PERFORMANCE.md). No busbw for one rank. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ and 1 GiB = 2³⁰ bytes."),
         ("Spread", f"Below {MIN_LAUNCHES_BOOTSTRAP} launches the smallest and largest launch (of a ratio: of all pairs of launches), which is a range and not an interval. From {MIN_LAUNCHES_BOOTSTRAP} a {100 * CONFIDENCE:g} % percentile bootstrap of the median over launches, {NUM_RESAMPLES:,} resamples, fixed seed. Within a launch (measurements.csv) order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples."),
@@ -34,15 +35,21 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def left_out(problems: dict) -> list[tuple[str, list[str]]]:
-    """Return (what, items) for everything in the store that the report does not use."""
+def left_out(problems: dict, words: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """Return (what, items) for everything in the store that the report does not use. words: see regatta.cell_words."""
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{p['cell']}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
+        f"{with_words(p['cell'], words)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
         for p in problems["superseded"]
     ]
-    beyond = [f"{p['cell']}, repeat {p['repeat']}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
-    other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in problems["not_planned"]]
+    beyond = [
+        f"{with_words(p['cell'], words)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
+        for p in problems["beyond_repeats"]
+    ]
+    other = [
+        f"{p['cell']}: {plural(p['num_records'], 'record')}"
+        for p in sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
+    ]
     num_other = sum(p["num_records"] for p in problems["not_planned"])
     groups = [
         (f"{plural(len(problems['corrupt']), 'line')} torn or corrupt", problems["corrupt"]),
@@ -55,6 +62,12 @@ def left_out(problems: dict) -> list[tuple[str, list[str]]]:
         ),
     ]
     return [(what, items) for what, items in groups if items]
+
+
+def num_left_out(problems: dict) -> int:
+    """Return how many lines and records of the store the report does not use."""
+    lists = ("corrupt", "invalid", "superseded", "beyond_repeats")
+    return sum(len(problems[name]) for name in lists) + sum(p["num_records"] for p in problems["not_planned"])
 
 
 def _sampling(campaign: dict) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.cell_words import parameter_word
 from regatta.figures import MAX_SERIES, Panel, Point, Series, draw
 from regatta.numbers import is_unknown, plural, shape, three
 from regatta.tables import COLLECTIVES, SCALING, to_csv
@@ -43,7 +44,8 @@ class Figure:
 def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
     """Add `workload`, `series` (all but the shape), `place` (shape, stack) and `name` (series, shape) to the rows.
 
-    Only what differs within the campaign is named, apart from the strategy.
+    Only what differs within the campaign is named, apart from the strategy. `full_name` also has what sets the workload
+    apart, for where no title tells it.
     """
     varied = {column: scaling[column].nunique() > 1 for column in [*WHERE, "bucket_cap_mb", "gradient_as_bucket_view"]}
 
@@ -58,28 +60,31 @@ def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
     told = [column for column in WORKLOAD[1:] if scaling[column].nunique() > 1]
 
     def workload(row) -> str:
-        return ", ".join([row.model, *(workload_word(column, getattr(row, column)) for column in told)])
+        return ", ".join([row.model, *told_of(row)])
 
-    return _named(scaling, varied, series, workload)
+    def told_of(row) -> list[str]:
+        return [parameter_word(column, getattr(row, column)) for column in told]
 
-
-def workload_word(column: str, value: object) -> str:
-    return {"image_size": f"{value} px", "batch_size": f"batch {value}"}.get(column, str(value))
+    return _named(scaling, varied, series, workload, told_of)
 
 
 def common_words(scaling: pd.DataFrame) -> str:
     """Return what all workloads have in common, which their names therefore leave out."""
     same = [column for column in WORKLOAD[1:] if scaling[column].nunique() == 1]
-    return ", ".join(workload_word(column, scaling[column].iloc[0]) for column in same)
+    return ", ".join(parameter_word(column, scaling[column].iloc[0]) for column in same)
 
 
 def name_collectives(collectives: pd.DataFrame) -> pd.DataFrame:
     """Add the same columns as `name_training` to the rows of collectives."""
     varied = {column: collectives[column].nunique() > 1 for column in WHERE}
-    return _named(collectives, varied, lambda row: row.operation, lambda row: f"{row.operation}, {row.dtype}")
+    return _named(
+        collectives, varied, lambda row: row.operation, lambda row: f"{row.operation}, {row.dtype}", lambda row: []
+    )
 
 
-def _named(table: pd.DataFrame, varied: dict[str, bool], series: Callable, workload: Callable) -> pd.DataFrame:
+def _named(
+    table: pd.DataFrame, varied: dict[str, bool], series: Callable, workload: Callable, told_of: Callable
+) -> pd.DataFrame:
     rows = list(table.itertuples())
     where = [[getattr(row, column) for column in WHERE if varied[column]] for row in rows]
     shapes = [shape(row.nodes, row.gpus_per_node) for row in rows]
@@ -88,6 +93,10 @@ def _named(table: pd.DataFrame, varied: dict[str, bool], series: Callable, workl
         series=["\n".join([series(row), *words]) for row, words in zip(rows, where, strict=True)],
         place=["\n".join([text, *words]) for text, words in zip(shapes, where, strict=True)],
         name=[", ".join([series(row), *words, text]) for row, words, text in zip(rows, where, shapes, strict=True)],
+        full_name=[
+            ", ".join([series(row), *told_of(row), *words, text])
+            for row, words, text in zip(rows, where, shapes, strict=True)
+        ],
     )
 
 
@@ -108,10 +117,12 @@ def panels(table: pd.DataFrame, label: str) -> Iterator[tuple[str, pd.DataFrame]
 def _facet(workload: str, rows: pd.DataFrame, key: tuple, part: pd.DataFrame, label: str) -> tuple[str, pd.DataFrame]:
     """Return a panel of one stack and backend. They move from its labels to its title."""
     words = [value for column, value in zip(WHERE, key, strict=True) if rows[column].nunique() > 1]
-    short, name = part[label], part["name"]
+    texts = {column: part[column] for column in (label, "name", "full_name")}
     for word in words:
-        short, name = short.str.replace(f"\n{word}", "", regex=False), name.str.replace(f", {word}", "", regex=False)
-    return ", ".join([workload, *words]), part.assign(**{label: short}, name=name)
+        for column in texts:
+            lead = "\n" if column == label else ", "
+            texts[column] = texts[column].str.replace(f"{lead}{word}", "", regex=False)
+    return ", ".join([workload, *words]), part.assign(**texts)
 
 
 def _order(rows: pd.DataFrame) -> list[str]:
@@ -124,9 +135,17 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(_order(rows), kind="stable", na_position="first")
 
 
-def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable) -> tuple[Series, ...]:
+def baseline_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in order, those that are a baseline before the others."""
+    rows = in_order(rows)
+    is_baseline = (rows["cell"] == rows["baseline"]).fillna(False)
+    return pd.concat([rows[is_baseline], rows[~is_baseline]])
+
+
+def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, reported: Callable) -> tuple[Series, ...]:
     """Return a series for each label. values: row -> one value per launch, in the unit of the axis.
 
+    reported: row -> the value of the table, in the same unit. It is no median of `values` where these are rates.
     Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
     """
     series = []
@@ -136,7 +155,7 @@ def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable) -> tup
             own = tuple(float(value) for value in values(row))
             if own:
                 place = float(getattr(row, x))
-                points.append(Point(place, own, float(pd.Series(own).median()), place not in seen))
+                points.append(Point(place, own, float(reported(row)), place not in seen))
                 seen.add(place)
         if points:
             series.append(Series(name, tuple(points)))
@@ -158,7 +177,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> s
     kinds = set(rows.loc[is_drawn, interval])
     spread = {"range": "the range over launches", "bootstrap": "the 95 % bootstrap interval over launches"}
     told = " or ".join(text for kind, text in spread.items() if kind in kinds)
-    text = f"Each point is one launch ({num} per cell), the line joins the medians"
+    text = f"Each point is one launch ({num} per cell), the line joins the values of the table"
     text += f"; spread in the table is {told}." if told else "."
     num_missing = int((~is_drawn).sum())
     if num_missing:
@@ -172,7 +191,7 @@ def baseline_text(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
         table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
     ]
     found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
-    names, rates = sorted(set(found["name"])), sorted(found["throughput_samples_per_s"])
+    names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
     if len(names) == 1:
         return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
     return f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"

@@ -1,6 +1,7 @@
 """Plan a campaign: which cells will run and why, which are done or skipped and why, in which batches, at what price."""
 
 import json
+import os
 import shlex
 import statistics
 from collections.abc import Container
@@ -123,7 +124,7 @@ def plan_json(plan: Plan) -> dict:
             for p in plan.cells
         ]
         + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
-        "notes": plan.matrix.notes + plan.history.problems,
+        "notes": notes(plan),
     }
 
 
@@ -143,6 +144,17 @@ def totals(plan: Plan) -> dict:
         "gpu_hours": round(sum(p["gpu_hours"] for p in prices), 4),
         "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
     }
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what a user should know before the campaign runs, beside the cells themselves."""
+    found = list(plan.matrix.notes)
+    processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
+    cores = os.cpu_count() or 1
+    is_here = plan.campaign.cluster["scheduler"] == "none"
+    if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
+        found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
+    return found + plan.history.problems
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
-from regatta.plan import Plan, batch_prices, launch_lines, totals
+from regatta.plan import Plan, batch_prices, launch_lines, notes, totals
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 
@@ -41,8 +41,10 @@ def _totals(plan: Plan, gpu: str) -> str:
             f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours ({how};"
             f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline were reached)"
         )
-    else:
+    elif plan.cells:
         lines.append("to run: nothing")
+    else:
+        lines.append("to run: nothing. No cell of this campaign can run here; the reasons stand below")
     return "\n".join(lines)
 
 
@@ -78,4 +80,4 @@ def _cells(plan: Plan, max_cells: int | None) -> str:
 
 
 def _notes(plan: Plan) -> str:
-    return "\n".join(f"note: {note}" for note in plan.matrix.notes + plan.history.problems)
+    return "\n".join(f"note: {note}" for note in notes(plan))

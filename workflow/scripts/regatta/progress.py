@@ -3,20 +3,36 @@
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 
 class Progress:
-    """Progress of one batch. total: measurements still to make; counts: measurements made, by status."""
+    """Progress of one batch. total: measurements still to make; counts: measurements made, by status.
 
-    def __init__(self, batch: str, num_launches: int, total: int, stream: TextIO = sys.stderr, clock=time.monotonic):
-        self.batch, self.num_launches, self.total = batch, num_launches, total
-        self.stream, self.clock, self.begin = stream, clock, clock()
+    expected_seconds: what one measurement is expected to take, used for the time left until there is a pace.
+    """
+
+    def __init__(
+        self,
+        shape: str,
+        num_launches: int,
+        total: int,
+        expected_seconds: float,
+        stream: TextIO = sys.stderr,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.shape, self.num_launches, self.total = shape, num_launches, total
+        self.stream, self.clock = stream, clock
+        self.begin = self.last_record = clock()
+        self.pace_seconds = expected_seconds  # per measurement, starts of launches included
         self.counts: dict[str, int] = {}
         self.is_terminal = stream.isatty()
 
     def recorded(self, status: str) -> None:
         self.counts[status] = self.counts.get(status, 0) + 1
+        self.last_record = self.clock()
+        self.pace_seconds = (self.last_record - self.begin) / sum(self.counts.values())
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
@@ -34,14 +50,12 @@ class Progress:
         done = sum(self.counts.values())
         statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         return (
-            f"{self.batch}  launch {launch_number}/{self.num_launches}  {done}/{self.total} measured"
-            f"{f' ({statuses})' if statuses else ''}  {self.time_left()}  {cell or 'starting'}"
+            f"{self.shape}: {done}/{self.total} measured{f' ({statuses})' if statuses else ''}, {self.time_left()},"
+            f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
         )
 
     def time_left(self) -> str:
-        """Return the time left at the mean pace so far, launches' starts included."""
-        done = sum(self.counts.values())
-        if not done:
-            return "? left"
-        seconds = (self.clock() - self.begin) / done * max(0, self.total - done)
+        """Return the time left in this batch at the pace of its last record. It never rises within a cell."""
+        num_left = max(0, self.total - sum(self.counts.values()))
+        seconds = max(0.0, self.pace_seconds * num_left - (self.clock() - self.last_record))
         return f"{int(seconds // 60)}m{int(seconds % 60):02d}s left"

@@ -2,17 +2,20 @@
 
 import base64
 import json
+import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 import pandas as pd
 
-from regatta.advice import VERSIONS, disagreement, environments, warnings
+from regatta.advice import VERSIONS, disagreement, environments, threads_by_shape, warnings
+from regatta.cell_words import natural, varying_words
 from regatta.collect import read_campaign
 from regatta.collective_figures import collective_figures
-from regatta.methods import left_out, methods
+from regatta.methods import left_out, methods, num_left_out
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.panels import Figure, common_words
 from regatta.records import one_line, violation
@@ -24,13 +27,18 @@ from regatta.training_figures import bucket_figures, scaling_figures
 TEMPLATES = Path(__file__).resolve().parents[2] / "report"
 STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "not_measured", "skipped")
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
+WHERE_FROM = re.compile(r"rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
 MOST_FINDINGS = {"efficiency": 3, "throughput": 0, "bucket": 1, "bandwidth": 2, "latency": 0}
 
 
 @dataclass(frozen=True)
 class Results:
-    """All that a report is made of. headers: the first line of each launch file, where it is valid."""
+    """All that a report is made of.
+
+    headers: the first line, where it is valid, of each launch file with a row in `measurements`. num_other_launches: how
+    many launch files lie beside these.
+    """
 
     campaign: dict
     measurements: pd.DataFrame
@@ -39,17 +47,22 @@ class Results:
     collectives: pd.DataFrame
     failures: pd.DataFrame
     headers: list[dict]
+    num_other_launches: int
 
 
 def read_results(campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path) -> Results:
+    table = read_csv(measurements, MEASUREMENTS)
+    used, paths = set(table["launch"].dropna()), sorted(launches.glob("*.jsonl"))
+    own = [path for path in paths if path.stem in used]
     return Results(
         read_campaign(campaign),
-        read_csv(measurements, MEASUREMENTS),
+        table,
         json.loads(problems.read_text(encoding="utf-8")),
         read_csv(tables / "scaling.csv", SCALING),
         read_csv(tables / "collectives.csv", COLLECTIVES),
         read_csv(tables / "failures.csv", FAILURES),
-        [header for path in sorted(launches.glob("*.jsonl")) if (header := _header(path)) is not None],
+        [header for path in own if (header := _header(path)) is not None],
+        len(paths) - len(own),
     )
 
 
@@ -77,8 +90,10 @@ def _context(results: Results) -> dict:
     ok = measurements[measurements["status"] == "ok"]
     medians = {cell: group["p50_s"].tolist() for cell, group in ok[ok["p50_s"].notna()].groupby("cell")}
     steps = steps_by_cell(measurements)
+    threads, words = threads_by_shape(campaign, results.headers), varying_words(campaign)
+    set_aside = left_out(results.problems, words)
     figures = {
-        "scaling": scaling_figures(results.scaling, steps, campaign["device"]),
+        "scaling": scaling_figures(results.scaling, steps, campaign["device"], threads),
         "bucket": bucket_figures(results.scaling, steps),
         "collectives": collective_figures(results.collectives, medians),
     }
@@ -87,19 +102,20 @@ def _context(results: Results) -> dict:
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
         "is_cpu": campaign["device"] == "cpu",
-        "date": _latest(measurements, results.headers),
-        "git": _git(results.headers),
+        "facts": facts(results),
         "counts": _counts(measurements),
         "num_planned": len(planned),
-        "num_left_out": sum(len(items) for _, items in left_out(results.problems)),
-        "findings": findings([f for group in figures.values() for f in group], planned),
+        "num_left_out": num_left_out(results.problems),
+        "num_other_launches": results.num_other_launches,
+        "cell_words": words,
+        "findings": findings([f for group in figures.values() for f in group], planned, words),
         "failures": failure_groups(results.failures),
         "skipped": skipped_groups(results.failures),
         "figures": figures,
         "common": common_words(results.scaling) if len(results.scaling) else "",
         "warnings": warnings(campaign, measurements, results.headers, results.problems),
         "methods": methods(campaign),
-        "left_out": left_out(results.problems),
+        "left_out": set_aside,
         "provenance": provenance(results),
         "runs": run_table(measurements),
         "downloads": [
@@ -112,12 +128,13 @@ def _context(results: Results) -> dict:
     }  # fmt: skip
 
 
-def findings(figures: list[Figure], planned: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return (sentence, anchor) pairs: what did not run, how far launches disagree, then what the worst figures say."""
+def findings(figures: list[Figure], planned: pd.DataFrame, words: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Return (sentence, anchor, name of what is there): what did not run, how far launches disagree, the worst figures."""
     num_bad = int((planned["status"] != "ok").sum())
-    found = [(f"{num_bad} of {len(planned)} planned measurements have no valid result.", "failures")] if num_bad else []
-    apart = disagreement(planned[planned["status"] == "ok"])
-    found += [(apart.found, "warnings")] if apart else []
+    bad = f"{num_bad} of {len(planned)} planned measurements have no valid result."
+    found = [(bad, "failures", "Failures")] if num_bad else []
+    apart = disagreement(planned[planned["status"] == "ok"], words)
+    found += [(apart.found, "warnings", "Warnings")] if apart else []
     most = dict(MOST_FINDINGS)
     if not any(f.id.startswith("efficiency") for f in figures):
         most["throughput"] = 2
@@ -125,7 +142,10 @@ def findings(figures: list[Figure], planned: pd.DataFrame) -> list[tuple[str, st
         most["latency"] = 2
     for kind, num in most.items():
         own = [figure for figure in figures if figure.id.startswith(kind)]
-        found += [(figure.alt, figure.id) for figure in sorted(own, key=lambda figure: -figure.weight)[:num]]
+        found += [
+            (figure.alt, figure.id, f"Figure {figure.title}")
+            for figure in sorted(own, key=lambda figure: -figure.weight)[:num]
+        ]
     return found
 
 
@@ -133,9 +153,13 @@ def failure_groups(failures: pd.DataFrame) -> list[dict]:
     """Return what is not ok, grouped by status, phase and cause: one broken node often fails many cells."""
     bad = failures[failures["status"] != "skipped"]
     keys = bad[["status", "phase", "cause"]].fillna("")
+    keys["cause"] = keys["cause"].map(lambda cause: WHERE_FROM.sub("", cause))  # one error of many ranks is one
     groups = []
     for (status, phase, cause), rows in bad.groupby([keys["status"], keys["phase"], keys["cause"]], sort=True):
         items = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        for item in items:
+            match = WHERE_FROM.match(item["cause"] or "")
+            item["where"] = match[0].removesuffix(": ") if match else None
         groups.append({"status": status, "phase": phase or None, "cause": cause or UNKNOWN, "items": items})
     return sorted(groups, key=lambda group: (STATUSES.index(group["status"]), -len(group["items"]), group["cause"]))
 
@@ -143,13 +167,14 @@ def failure_groups(failures: pd.DataFrame) -> list[dict]:
 def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Return (reason, cells) of the cells that were never planned to run."""
     skipped = failures[failures["status"] == "skipped"]
-    return [(reason, rows["cell"].tolist()) for reason, rows in skipped.groupby("cause", sort=True)]
+    return [(reason, sorted(rows["cell"], key=natural)) for reason, rows in skipped.groupby("cause", sort=True)]
 
 
 def run_table(measurements: pd.DataFrame) -> list[dict]:
     """Return for each cell its command and, for each repeat, its status and where its record is."""
     rows = []
-    for cell, group in measurements[measurements["repeat"].notna()].groupby("cell", sort=True):
+    by_cell = measurements[measurements["repeat"].notna()].groupby("cell")
+    for cell, group in sorted(by_cell, key=lambda pair: natural(pair[0])):
         runs = group[["repeat", "status", "launch", "line", "p50_s"]].astype(object)
         runs = runs.where(runs.notna(), None).to_dict("records")
         command = group["command"].iloc[0]
@@ -218,9 +243,32 @@ def _settings(environments: list[dict], name: str) -> list[str]:
     return lines
 
 
-def _latest(measurements: pd.DataFrame, headers: list[dict]) -> str:
-    times = [*measurements["time_utc"].dropna(), *(str(header.get("time_utc")) for header in headers)]
-    return max(times, default=UNKNOWN)
+def facts(results: Results) -> list[tuple[str, str]]:
+    """Return (name, value) of the masthead: what ran, on which machine, when. A value that differs shows all it had."""
+    campaign, headers = results.campaign, results.headers
+    all_of = environments(headers)
+    hosts = [host for environment in all_of for host in environment["hosts"]]
+    gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
+    times = sorted(results.measurements["time_utc"].dropna())
+    found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
+    if campaign["device"] != "cpu":
+        found.append(("GPU", _one_of(gpu.get("name") for gpu in gpus)))
+    return [
+        *found,
+        ("CPU", _one_of(host.get("cpu_model") for host in hosts)),
+        ("Cores per host", _one_of(host.get("num_cores") for host in hosts)),
+        ("Memory per host", _one_of(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
+        ("torch", _one_of(environment.get("torch") for environment in all_of)),
+        ("First record", times[0] if times else UNKNOWN),
+        ("Last record", times[-1] if times else UNKNOWN),
+        ("Commit", ", ".join(_git(headers)) or UNKNOWN),
+        ("Launches per cell", str(campaign["repeats"])),
+    ]
+
+
+def _one_of(values: Iterable[object]) -> str:
+    """Return the different values that are known, or n/a."""
+    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
 
 
 def _git(headers: list[dict]) -> list[str]:
@@ -234,7 +282,7 @@ def _git(headers: list[dict]) -> list[str]:
 
 
 def _counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
-    """Return (status, number): measurements by status, skipped cells last; ok and what is not 0."""
+    """Return (status, number): measurements by status, cells skipped last; ok and what is not 0."""
     numbers = Counter(measurements["status"])
     return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
 

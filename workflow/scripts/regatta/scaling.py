@@ -5,11 +5,13 @@ Rates are never averaged: the median over launches is taken of the time per step
 
 import pandas as pd
 
+from regatta.cell_words import natural
 from regatta.collect import cell_row
 from regatta.statistics import over_launches, ratio_over_launches
 from regatta.tables import SCALING, make_table
 
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
+WIDE_RATIO = 0.2  # an efficiency whose spread is wider than this share of it is inconclusive
 NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
 
 
@@ -18,7 +20,7 @@ def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     specs = {c["id"]: c["spec"] for c in campaign["cells"] if c["spec"]["benchmark"] == "train_step"}
     steps = steps_by_cell(measurements)
     rows = [cell_row(cell) | _rates(cell, campaign, specs, steps) for cell in campaign["cells"] if cell["id"] in specs]
-    rows.sort(key=lambda row: row["cell"])
+    rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, SCALING)
 
 
@@ -28,7 +30,17 @@ def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
     return {cell: group["window_step_s"].tolist() for cell, group in ok.groupby("cell")}
 
 
-def grade(efficiency_ratio: float) -> str:
+def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
+    """Return whether the spread of an efficiency is too wide to tell anything by it. Without a spread: False."""
+    return low is not None and high is not None and high - low > WIDE_RATIO * efficiency_ratio
+
+
+def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
+    """Return the word for an efficiency, or None where its spread is inconclusive or lies on both sides of a limit."""
+    if low is not None and high is not None:
+        is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
+        if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
+            return None
     if efficiency_ratio > EXCELLENT:
         return "excellent"
     return "good" if efficiency_ratio > GOOD else "poor"
@@ -90,7 +102,7 @@ def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_ste
         "efficiency_low_ratio": ratio.low,
         "efficiency_high_ratio": ratio.high,
         "efficiency_interval": ratio.kind,
-        "grade": None if ratio.median is None else grade(ratio.median),
+        "grade": None if ratio.median is None else grade(ratio.median, ratio.low, ratio.high),
     }
 
 

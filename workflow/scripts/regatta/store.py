@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NEEDED = {"launch": ("repeat", "stack", "time_utc"), "start": ("cell",), "record": ("cell", "status")}
+# What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
+NEEDED = {
+    "launch": {"repeat": int, "stack": str, "time_utc": str},
+    "start": {"cell": str},
+    "record": {"cell": str, "status": str},
+}
 
 
 @dataclass
@@ -39,15 +44,21 @@ def parse_line(text: bytes) -> dict:
         raise ValueError("nested too deeply") from None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         raise ValueError("not an object with a kind")
-    if any(key not in line for key in NEEDED.get(line["kind"], ())):
-        raise ValueError(f"lacks one of {', '.join(NEEDED[line['kind']])}")
+    for key, kind in NEEDED.get(line["kind"], {}).items():
+        if not isinstance(line.get(key), kind):
+            raise ValueError(f"{key} is missing or of the wrong type")
     return line
 
 
 def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
     launch_file = LaunchFile(path)
-    for number, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+    try:
+        content = path.read_bytes()
+    except OSError as error:  # a folder or a dangling link of this name
+        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); it was skipped")
+        return launch_file
+    for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
         try:

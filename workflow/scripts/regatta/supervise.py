@@ -82,9 +82,10 @@ class Run:
         return f"{prefix}{len(list((self.folder / 'launches').glob(f'{prefix}*.json'))):02d}"
 
     def recorded(self, index: int) -> set[str]:
-        """Return the cells of one planned launch that have a record."""
-        files = [read_launch_file(path) for path in self.attempts(index)]
-        return {line["cell"] for file in files for _, line in file.lines if line["kind"] == "record"}
+        """Return the cells of one planned launch that have a record which the analysis takes."""
+        entries = [summarise(read_launch_file(path)) for path in self.attempts(index)]
+        records = [record for entry in entries if entry for record in entry["records"]]
+        return {record["cell"] for record in records if record["status"] != "invalid"}
 
     def remaining(self, index: int) -> list[str]:
         done = self.recorded(index)
@@ -97,11 +98,12 @@ def supervise(folder: Path, git: dict) -> dict[str, int]:
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
     UserError when the disk is full or another supervisor holds this batch.
     """
-    run = Run(folder, json.loads((folder / "batch.json").read_text(encoding="utf-8")), git)
+    run = Run(folder, _read_batch(folder / "batch.json"), git)
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     with hold(folder / "lock", taken), _noting_signals(run), _machine(run):
         left = [len(run.remaining(index)) for index in range(len(run.batch["launches"]))]
-        run.progress = Progress(run.id, len(left), sum(left))
+        shape = f"{run.batch['nodes']}x{run.batch['gpus_per_node']}"
+        run.progress = Progress(shape, len(left), sum(left), run.batch["expected_seconds"])
         try:
             for index, count in enumerate(left):
                 if count:
@@ -113,6 +115,15 @@ def supervise(folder: Path, git: dict) -> dict[str, int]:
         finally:
             run.progress.close()
         return _write_manifest(run)
+
+
+def _read_batch(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(
+            f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost."
+        ) from None
 
 
 def no_space(run: Run) -> UserError:

@@ -7,6 +7,7 @@ from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, 
 from regatta.panels import (
     Figure,
     Table,
+    baseline_first,
     baseline_text,
     best_of_largest,
     how_to_read,
@@ -18,29 +19,39 @@ from regatta.panels import (
     panels,
     product_text,
 )
+from regatta.scaling import is_inconclusive
 
 PERCENT, MILLISECONDS = 100, 1e3
 EFFICIENCY_TOP = 105
+Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
+OVERLAPPING, APART = "spreads overlap", "spreads do not overlap"
 
 
-def scaling_figures(scaling: pd.DataFrame, steps: dict[str, list[float]], device: str) -> list[Figure]:
-    """Return throughput and efficiency in turn, for each workload. steps: seconds per step of each launch, by cell."""
-    scaling = name_training(scaling)
-    world_sizes = dict(zip(scaling["cell"], scaling["world_size"], strict=True))
-    scaling["per_gpu_baseline"] = scaling["baseline_samples_per_s"] / scaling["baseline"].map(world_sizes)
+def scaling_figures(
+    scaling: pd.DataFrame, steps: dict[str, list[float]], device: str, threads: Threads | None = None
+) -> list[Figure]:
+    """Return throughput and efficiency in turn, for each workload. steps: seconds per step of each launch, by cell.
+
+    threads: given where ranks of different shapes may have had different numbers of them, which is on CPUs.
+    """
+    scaling = with_baseline(name_training(scaling), threads or {})
     figures = []
     shown = [(title, rows) for title, rows in panels(scaling, "series") if rows["step_s"].notna().any()]
     for number, (title, rows) in enumerate(shown, start=1):
         base = baseline_text(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
-        figures.append(_throughput(f"throughput-{number}", title, in_order(rows), base, steps, device))
+        figures.append(_throughput(f"throughput-{number}", title, baseline_first(rows), base, steps, device))
         if base is not None:
-            figures.append(_efficiency(f"efficiency-{number}", title, in_order(rows), base, steps, device))
+            figures.append(_efficiency(f"efficiency-{number}", title, baseline_first(rows), base, steps, device))
     return figures
 
 
 def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None, steps: dict, device: str) -> Figure:
     series = make_series(
-        rows, "series", "world_size", lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])]
+        rows,
+        "series",
+        "world_size",
+        lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])],
+        lambda row: row.throughput_samples_per_s,
     )
     guides, best = (), best_of_largest(rows)
     alt = f"{title}: {best.name} reaches {three(best.throughput_samples_per_s)} samples/s"
@@ -57,7 +68,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None
         ("cell", "n", "step (ms)", "samples/s", "spread", f"per {rank(device)}"),
         tuple(
             (
-                row.name,
+                row.full_name,
                 launches(row),
                 three(times(row.step_s, MILLISECONDS)),
                 three(row.throughput_samples_per_s),
@@ -82,7 +93,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
             return []
         return [PERCENT * row.batch_size / step / row.per_gpu_baseline for step in steps[row.cell]]
 
-    series = make_series(shown, "series", "world_size", values)
+    series = make_series(shown, "series", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
     top = max([EFFICIENCY_TOP, *(1.02 * value for s in series for p in s.points for value in p.values)])
     y = Axis(
         "efficiency (%)",
@@ -97,7 +108,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         ("cell", "n", "efficiency (%)", "spread", "wrapper", "intra-node", "inter-node", "grade"),
         tuple(
             (
-                row.name,
+                row.full_name,
                 launches(row),
                 percent(row.efficiency_ratio),
                 NOT_PLANNED
@@ -106,23 +117,82 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
                 NOT_PLANNED if row.strategy == "none" else three(row.wrapper_ratio),
                 three(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
                 three(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
-                "baseline" if row.cell == row.baseline else UNKNOWN if is_unknown(row.grade) else row.grade,
+                _grade_word(row),
             )
             for row in rows.itertuples()
         ),
     )
     best = best_of_largest(shown[shown["efficiency_ratio"].notna()])
-    parts = product_text(best)
-    spread = bracket(best.efficiency_low_ratio, best.efficiency_high_ratio, percent)
-    kept = f"{percent(best.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
-    alt = f"{title}: {best.name} keeps {kept} of the throughput per {rank(device)} of {base}, n = {best.num_launches}"
-    alt += f"; {parts}." if parts else "."
+    sharing = _sharing(shown[shown["efficiency_ratio"].notna()])
     caption = (
         f"Throughput per {rank(device)} as a share of {base}. Linear axis from 0; points above 100 % stay"
         f" visible, they often mean a slow baseline. Wrapper × intra-node × inter-node is the efficiency against one {rank(device)}"
         f" without DDP. {how_to_read(shown, 'efficiency_ratio', 'efficiency_interval')}"
+        + (f" Efficiency here is also the loss of cores {sharing}." if sharing else "")
     )
-    return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows, 1 - best.efficiency_ratio)
+    words = (_efficiency_text(title, best, base, device), caption)
+    weight = 0.0 if _is_wide(best) else 1 - best.efficiency_ratio
+    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, weight)
+
+
+def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
+    """Add of each row's baseline the throughput per rank and the launches, and the threads of both (None: all the same)."""
+    by_cell = scaling.set_index("cell")
+    world_sizes, num_launches = (scaling["baseline"].map(by_cell[name]) for name in ("world_size", "num_launches"))
+    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
+    pairs = [(shapes[row.cell], shapes.get(row.baseline)) for row in scaling.itertuples()]
+    return scaling.assign(
+        per_gpu_baseline=scaling["baseline_samples_per_s"] / world_sizes,
+        baseline_launches=num_launches,
+        uneven=[
+            {place: threads[place] for place in (base, own)}
+            if own in threads and base in threads and threads[own] != threads[base]
+            else None
+            for own, base in pairs
+        ],
+    )
+
+
+def _sharing(rows: pd.DataFrame) -> str:
+    """Return `(2 threads a rank in 1×1, 1 in 1×2: the ranks share the cores)` if that sets the rows and baselines apart."""
+    uneven: Threads = {place: nums for row in rows.itertuples() for place, nums in (row.uneven or {}).items()}
+    if not uneven:
+        return ""
+    told = [("/".join(map(str, sorted(nums))), shape(*place)) for place, nums in sorted(uneven.items())]
+    first, *others = [f"{nums} in {place}" for nums, place in told]
+    noun = "thread" if told[0][0] == "1" else "threads"
+    return f"({', '.join([first.replace(' in', f' {noun} a rank in', 1), *others])}: the ranks share the cores)"
+
+
+def _is_wide(row) -> bool:
+    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
+    return not is_unknown(low) and not is_unknown(high) and is_inconclusive(row.efficiency_ratio, low, high)
+
+
+def _grade_word(row) -> str:
+    """Return the grade. Where the ranks had fewer cores than the baseline's, a word would judge the machine's size."""
+    if row.cell == row.baseline:
+        return "baseline"
+    return UNKNOWN if is_unknown(row.grade) or row.uneven else row.grade
+
+
+def _efficiency_text(title: str, row, base: str, device: str) -> str:
+    """Return what an efficiency says, or that it says nothing."""
+    num = f"n = {row.num_launches}"
+    if row.baseline_launches != row.num_launches:
+        num += f" against {row.baseline_launches}"
+    sharing = _sharing(pd.DataFrame([row._asdict()]))
+    sharing = f" {sharing}" if sharing else ""
+    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
+    what = f"the throughput per {rank(device)} of {base}"
+    if _is_wide(row):
+        kind = "range" if row.efficiency_interval == "range" else "interval"
+        spread = f"{kind} {percent(low)} to {percent(high)} %"
+        return f"{title}: how much {row.name} keeps of {what}{sharing} is inconclusive: {spread}, {num}."
+    spread = bracket(low, high, percent)
+    kept = f"{percent(row.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
+    parts = product_text(row)
+    return f"{title}: {row.name} keeps {kept} of {what}{sharing}, {num}" + (f"; {parts}." if parts else ".")
 
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
@@ -139,7 +209,11 @@ def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list
 
 def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
     series = make_series(
-        rows, "curve", "bucket_cap_mb", lambda row: [PERCENT * (s / row.best_step_s - 1) for s in steps[row.cell]]
+        rows,
+        "curve",
+        "bucket_cap_mb",
+        lambda row: [PERCENT * (s / row.best_step_s - 1) for s in steps[row.cell]],
+        lambda row: PERCENT * (row.step_s / row.best_step_s - 1),
     )
     sizes = sorted(set(rows["bucket_cap_mb"]))
     x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
@@ -149,7 +223,7 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
         ("cell", "n", "step (ms)", "spread (ms)", "above the best (%)"),
         tuple(
             (
-                row.name,
+                row.full_name,
                 launches(row),
                 three(times(row.step_s, MILLISECONDS)),
                 bracket(times(row.step_low_s, MILLISECONDS), times(row.step_high_s, MILLISECONDS)),
@@ -158,11 +232,19 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
             for row in rows.itertuples()
         ),
     )
-    worst = max(rows.itertuples(), key=lambda row: row.step_s / row.best_step_s)
-    best = next(row for row in rows.itertuples() if row.curve == worst.curve and row.step_s == row.best_step_s)
+    bests = {row.curve: row for row in rows.itertuples() if row.step_s == row.best_step_s}
+    pairs = [(row, bests[row.curve]) for row in rows.itertuples() if row.cell != bests[row.curve].cell]
+    apart = [pair for pair in pairs if _overlap(*pair) == APART]
+    worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)
+    difference = f"{percent(worst.step_s / best.step_s - 1)} %, {worst.name} against {best.name}"
+    if apart:
+        told = f"the bucket size changes the step time by up to {difference}"
+    elif _overlap(worst, best) == OVERLAPPING:
+        told = f"bucket sizes show no difference larger than the spread between launches; the largest of the medians is {difference}"
+    else:
+        told = f"step times of bucket sizes differ by up to {difference}"
     alt = (
-        f"{title}: the bucket size changes the step time by up to {percent(worst.step_s / best.step_s - 1)} %, {worst.name} against"
-        f" {best.name}"
+        f"{title}: {told}"
         f" ({three(worst.step_s * MILLISECONDS)} and {three(best.step_s * MILLISECONDS)} ms a step, n = {worst.num_launches} and"
         f" {best.num_launches}; {_overlap(worst, best)})."
     )
@@ -179,7 +261,7 @@ def _overlap(slow, fast) -> str:
     """Return whether the spreads of two cells overlap. It is no test; it keeps noise from reading as a finding."""
     if is_unknown(slow.step_low_s) or is_unknown(fast.step_high_s):
         return "too few launches for a spread"
-    return "spreads overlap" if slow.step_low_s <= fast.step_high_s else "spreads do not overlap"
+    return OVERLAPPING if slow.step_low_s <= fast.step_high_s else APART
 
 
 def world_axis(rows: pd.DataFrame, device: str) -> Axis:

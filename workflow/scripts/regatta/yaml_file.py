@@ -155,7 +155,7 @@ class _Reader:
         self.texts[where] = node.value
         try:
             return _plain(self.loader.construct_object(node))
-        except ValueError as error:
+        except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
             self._note(
                 self.lines[where],
