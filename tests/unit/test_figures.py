@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CLUSTER, cluster_campaign, collective_cell, make_campaign, make_report, train_cell, write_results
 
+from regatta.cell_words import natural
 from regatta.collect import cell_row
 from regatta.collective_figures import collective_figures
 from regatta.collectives import collectives_table
@@ -172,7 +173,7 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
     (figure,) = collective_figures(collectives, medians)
     assert figure.id == "latency-1"
-    assert {row[-1] for row in figure.table.rows} == {"–"}
+    assert figure.table.columns[-2:] == ("time (µs)", "spread (µs)")
 
 
 def test_each_operation_has_bandwidth_and_latency(tmp_path):
@@ -256,4 +257,99 @@ def test_a_baseline_with_fewer_launches_is_told():
     ]
     assert "n = 3 against 1" in scaling_figures(*scaling_of(cells), "cpu")[1].alt
     cells[0][1].extend([0.1, 0.1])
-    assert "n = 3;" in scaling_figures(*scaling_of(cells), "cpu")[1].alt
+    assert scaling_figures(*scaling_of(cells), "cpu")[1].alt.endswith("n = 3.")
+
+
+def test_an_efficiency_whose_spread_is_wide_is_inconclusive_and_has_no_parts():
+    cells = [
+        (train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]),
+        (train_cell("resnet18", 1, 1), [0.1, 0.1]),
+        (train_cell("resnet18", 1, 2), [0.05, 0.625]),
+    ]
+    figure = scaling_figures(*scaling_of(cells), "cpu")[1]
+    assert "is inconclusive: range 16.0 to 200.0 %, n = 2." in figure.alt
+    assert "wrapper" not in figure.alt
+    assert {row[0]: row[-1] for row in figure.table.rows}["ddp, 1×2"] == "n/a"
+
+
+def test_ranks_with_fewer_threads_than_the_baseline_are_told_and_not_graded():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1]), (train_cell("resnet18", 1, 2), [0.15])]
+    words = "(2 threads a rank in 1×1, 1 in 1×2: the ranks share the cores)"
+    uneven = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {2}, (1, 2): {1}})[1]
+    assert words in uneven.alt
+    assert words in uneven.caption
+    assert [row[-1] for row in uneven.table.rows] == ["baseline", "n/a"]
+    even = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {1}, (1, 2): {1}})[1]
+    assert "share the cores" not in even.alt + even.caption
+    assert [row[-1] for row in even.table.rows] == ["baseline", "poor"]
+
+
+def test_the_baseline_is_the_first_row_of_the_scaling_tables():
+    cells = [(train_cell("resnet18", 1, 1), [0.1]), (train_cell("resnet18", 1, 1, "none"), [0.1])]
+    for figure in scaling_figures(*scaling_of(cells), "cpu"):
+        assert [row[0] for row in figure.table.rows] == ["none, 1×1", "ddp, 1×1"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        ([0.1, 0.14], "bucket sizes show no difference larger than the spread between launches"),
+        ([0.2, 0.21], "the bucket size changes the step time by up to 86.4 %, ddp 1 MiB, 1×2"),
+        ([0.2], "step times of bucket sizes differ by up to"),
+    ],
+)
+def test_bucket_sizes_differ_only_where_their_spreads_do(slow, words):
+    cells = [(train_cell("resnet18", 1, 2, "ddp", 1), slow), (train_cell("resnet18", 1, 2, "ddp", 25), [0.1, 0.12])]
+    (figure,) = bucket_figures(*scaling_of(cells))
+    assert words in figure.alt
+
+
+def test_what_varies_is_in_the_names_of_the_cells():
+    cells = [(train_cell("resnet18", 1, 1, "none", batch_size=b), [0.1]) for b in (8, 16)]
+    cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
+    throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")[:2]
+    assert [row[0] for row in throughput.table.rows] == ["none, batch 16, 1×1", "ddp, batch 16, 1×2"]
+    assert "resnet18, batch 16: ddp, 1×2 keeps" in efficiency.alt
+    assert "the baseline none, batch 16, 1×1 (" in efficiency.alt
+
+
+def test_processes_of_one_host_are_said_to_use_no_network_link():
+    def texts(nodes, **spec):
+        cell = collective_cell(4096, nodes, 2, **spec)
+        rows = make_table([cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": 0.001}], MEASUREMENTS)
+        return [
+            f.alt for f in collective_figures(collectives_table(make_campaign([cell]), rows), {cell["id"]: [0.001]})
+        ]
+
+    words = "within one host: no network link is involved"
+    assert all(words in text for text in texts(1))
+    assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
+
+
+def label_places(monkeypatch, panel):
+    """Return name -> x in points of what is written beside the lines of a panel."""
+    from matplotlib.axes import Axes
+
+    places, annotate = {}, Axes.annotate
+    monkeypatch.setattr(
+        Axes, "annotate", lambda self, text, xy, **k: places.update({text: xy[0]}) or annotate(self, text, xy, **k)
+    )
+    draw(panel)
+    return places
+
+
+def test_the_name_of_a_series_that_ends_early_stands_at_its_last_point(monkeypatch):
+    short = Series("none", (Point(1.0, (1.0,), 1.0),))
+    places = label_places(monkeypatch, Panel(Axis("x", is_log=True), Axis("y"), (series(), short)))
+    assert places["none"] < 100 < 200 < places["ddp"]
+
+
+def test_sizes_in_ids_sort_as_numbers():
+    ids = [f"collective-all_reduce-{n}-n01g02-host-0a1e5" for n in (4096, 16384, 1048576)]
+    assert sorted(ids) != sorted(ids, key=natural) == ids
+    assert sorted(["ddp-25-n", "ddp-0.5-n", "ddp-1-n", "none-n"], key=natural) == [
+        "ddp-0.5-n",
+        "ddp-1-n",
+        "ddp-25-n",
+        "none-n",
+    ]

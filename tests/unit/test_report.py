@@ -109,7 +109,8 @@ def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
 
 def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
     text = visible(laptop)
-    assert "<strong>51</strong> planned" in text
+    assert "<strong>51</strong> measurements planned" in text
+    assert "<strong>9</strong> cells skipped" in text
     for number, status in (
         (47, "✓ ok"),
         (1, "× failed"),
@@ -237,6 +238,69 @@ def test_an_environment_that_breaks_its_schema_is_told_and_costs_no_number(tmp_p
     text = visible(make_report(folder).read_text(encoding="utf-8"))
     assert "<strong>51</strong> ✓ ok" in text
     assert "6 lines against its schema" in text
+
+
+def test_the_masthead_says_on_what_and_when_it_ran(laptop):
+    facts = dict(re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", laptop))
+    assert facts["CPU"] == "Invented CPU"
+    assert (facts["Cores per host"], facts["Memory per host"], facts["torch"]) == ("2", "23.3 GiB", "2.12.1")
+    assert (facts["First record"], facts["Last record"]) == ("2026-11-21T03:01:05Z", "2026-11-21T03:06:05Z")
+
+
+def test_a_launch_without_a_record_in_this_report_is_counted_and_lends_it_nothing(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    first = sorted((folder / "launches").iterdir())[0]
+    header = json.loads(first.read_text().partition("\n")[0])
+    header |= {"launch": f"{first.stem[:-2]}01", "time_utc": "2026-12-24T00:00:00Z", "argv": ["stopped"]}
+    header["git"] = {"commit": "f" * 40, "is_dirty": True}
+    header["environment"]["torch"] = "1.0"
+    stopped = {"kind": "stopped", "signal": "SIGINT", "time_utc": "2026-12-24T00:00:09Z"}
+    (folder / "launches" / f"{header['launch']}.jsonl").write_text(f"{json.dumps(header)}\n{json.dumps(stopped)}\n")
+    page = make_report(folder).read_text(encoding="utf-8")
+    text = visible(page)
+    assert "2026-12-24" not in text
+    assert "fffffff" not in text
+    assert "uncommitted" not in text
+    assert "different versions" not in text
+    assert "Command lines of the 6 launches" in text
+    assert "1 other launch file lies in" in text
+
+
+def test_one_error_of_several_ranks_is_one_failure(tmp_path):
+    campaign = make_campaign([train_cell("resnet18", 1, 2)])
+    cell = campaign["cells"][0]["id"]
+    causes = [f"rank {rank} on node{rank}: RuntimeError: no" for rank in range(3)]
+    faults = {(cell, repeat): ("failed", "setup", cause) for repeat, cause in enumerate(causes)}
+    page = visible(report_of(tmp_path, campaign, faults=faults))
+    assert page.count('<article class="failure">') == 1
+    assert '<p class="cause">RuntimeError: no</p>' in page
+    for repeat in range(3):
+        assert f"repeat {repeat}, rank {repeat} on node{repeat}<br>" in page
+
+
+def test_the_log_of_a_failure_is_a_link_beside_the_report(laptop):
+    assert re.search(r'href="batches/n01g02-[0-9a-f]{12}/logs/n01g02-[0-9a-f]{12}-l000-a00\.log"', laptop)
+
+
+def test_a_finding_names_what_it_links_to(laptop):
+    findings = laptop.partition('<section id="failures"')[0]
+    assert '<a href="#efficiency-1">Figure Efficiency: ' in findings
+    assert ">see<" not in findings
+
+
+def test_cells_that_differ_in_what_no_id_tells_are_told_apart(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none", batch_size=b) for b in (8, 16)]
+    skipped = [train_cell("resnet18", 1, 2, "none", batch_size=b) | {"reason": "no"} for b in (8, 16)]
+    faults = {(cells[0]["id"], 0): ("failed", "init", "no")}
+    page = visible(report_of(tmp_path, make_campaign(cells, skipped), faults=faults))
+    assert f'<span class="id">{cells[0]["id"]}</span> (batch 8), repeat 0' in page
+    assert f'<li><span class="id">{skipped[1]["id"]}</span> (batch 16)</li>' in page
+    assert f'<h3><span class="id">{cells[1]["id"]}</span> (batch 16)</h3>' in page
+
+
+def test_skipped_cells_stand_in_the_order_of_their_sizes(laptop):
+    skipped = re.findall(r"<li><span class=\"id\">collective-all_reduce-(\d+)-n01g01", laptop)
+    assert list(map(int, skipped)) == [4096 * 4**i for i in range(7)]
 
 
 def test_each_measurement_names_its_launch_file_line_and_command(laptop):

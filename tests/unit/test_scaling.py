@@ -135,6 +135,32 @@ def test_grades_begin_above_their_limits(ratio, word):
     assert grade(ratio) == word
 
 
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "word"),
+    [
+        (0.95, 0.91, 0.97, "excellent"),
+        (0.95, 0.9, 0.97, None),  # 0.9 itself is good
+        (0.89, 0.88, 0.9, "good"),
+        (0.85, 0.79, 0.89, None),
+        (0.5, 0.46, 0.55, "poor"),
+        (0.5, 0.44, 0.55, None),  # wider than 20 % of it
+        (2.9, 0.16, 3.08, None),
+    ],
+)
+def test_a_spread_on_both_sides_of_a_limit_or_a_wide_one_has_no_grade(ratio, low, high, word):
+    assert grade(ratio, low, high) == word
+
+
+def test_a_wide_spread_leaves_the_grade_of_the_table_empty():
+    table = analyse([(cell_of("resnet50", "none"), [100.0, 200.0]), (cell_of("resnet50", (1, 4)), [80.0, 120.0])], 2)
+    assert table.loc[cell_of("resnet50", (1, 4))["id"]].isna()["grade"]
+
+
+def test_rows_stand_in_the_order_of_their_sizes():
+    table = analyse([(train_cell("resnet50", 1, 1, "ddp", bucket), 100) for bucket in (100, 25, 1)])
+    assert table["bucket_cap_mb"].tolist() == [1, 25, 100]
+
+
 def test_the_spread_of_an_efficiency_is_a_bootstrap_only_where_both_cells_have_six_launches():
     from regatta.statistics import ratio_over_launches
 

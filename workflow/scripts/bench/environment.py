@@ -8,14 +8,11 @@ import platform
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 import process
-
-if TYPE_CHECKING:
-    from placement import Place
+from place import Place
 
 # Only these are recorded. The whole environment is not: it holds tokens and other people's business.
 VARIABLE_PREFIXES = (
@@ -36,7 +33,7 @@ LIBRARY_PATTERN = re.compile(
 )
 
 
-def describe(places: "list[Place]", device: torch.device, threads_per_rank: int) -> dict:
+def describe(places: list[Place], device: torch.device, threads_per_rank: int) -> dict:
     """Return the `environment` of a launch file's first line (docs/contracts.md). Called on rank 0."""
     is_cuda = device.type == "cuda"
     return {
@@ -62,7 +59,7 @@ def describe(places: "list[Place]", device: torch.device, threads_per_rank: int)
     }
 
 
-def hosts(places: "list[Place]") -> list[dict]:
+def hosts(places: list[Place]) -> list[dict]:
     """Return one entry per host, in the order of their lowest rank."""
     by_host: dict[str, list[Place]] = {}
     for place in places:

@@ -17,26 +17,12 @@ import torch.distributed as dist
 import environment
 import peers
 import process
+from place import Place
 
 POLL_SECONDS = 0.02
 
 # How long rank 0 stays for peers that still have to read from its store, at the very end.
 FAREWELL_SECONDS = 30.0
-
-
-@dataclass
-class Place:
-    """What one rank says about itself. `device`: `cpu`, or its GPU's identity, or None with the reason in `problem`."""
-
-    rank: int
-    local_rank: int
-    host: str
-    device: str | None
-    problem: str | None
-    cores: list[int]
-    cpu_model: str | None
-    memory_bytes: int | None
-    gpu: dict | None
 
 
 @dataclass

@@ -217,10 +217,10 @@ def _label_early(axes: Axes, ends: list[list]) -> None:
         places = spread(
             [end[0] + 7 + 6.5 * n for end, n in zip(own, rows, strict=True)], [13 * n for n in rows], bottom, top
         )
-        for place, (*_, index, label) in zip(places, own, strict=True):
+        for place, (*_, label) in zip(places, own, strict=True):
             axes.annotate(
                 label, (x + 3, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1, zorder=5,
-                color=COLOURS[index], path_effects=[withStroke(linewidth=3, foreground="white")],
+                path_effects=[withStroke(linewidth=3, foreground="white")],
             )  # fmt: skip
 
 

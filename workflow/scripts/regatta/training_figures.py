@@ -158,10 +158,11 @@ def _sharing(rows: pd.DataFrame) -> str:
     uneven: Threads = {place: nums for row in rows.itertuples() for place, nums in (row.uneven or {}).items()}
     if not uneven:
         return ""
-    told = [("/".join(map(str, sorted(nums))), shape(*place)) for place, nums in sorted(uneven.items())]
-    first, *others = [f"{nums} in {place}" for nums, place in told]
-    noun = "thread" if told[0][0] == "1" else "threads"
-    return f"({', '.join([first.replace(' in', f' {noun} a rank in', 1), *others])}: the ranks share the cores)"
+    told = []
+    for place, nums in sorted(uneven.items()):
+        noun = "" if told else " thread a rank" if nums == {1} else " threads a rank"
+        told.append(f"{'/'.join(map(str, sorted(nums)))}{noun} in {shape(*place)}")
+    return f"({', '.join(told)}: the ranks share the cores)"
 
 
 def _is_wide(row) -> bool:
