@@ -233,8 +233,9 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
             for row in rows.itertuples()
         ),
     )
-    bests = {row.curve: row for row in rows.itertuples() if row.step_s == row.best_step_s}
-    pairs = [(row, bests[row.curve]) for row in rows.itertuples() if row.cell != bests[row.curve].cell]
+    bests = {(row.strategy, row.curve): row for row in rows.itertuples() if row.step_s == row.best_step_s}
+    pairs = [(row, bests[row.strategy, row.curve]) for row in rows.itertuples()]
+    pairs = [(row, best) for row, best in pairs if row.cell != best.cell]
     apart = [pair for pair in pairs if _overlap(*pair) == APART]
     worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)
     difference = f"{percent(worst.step_s / best.step_s - 1)} %, {worst.name} against {best.name}"
