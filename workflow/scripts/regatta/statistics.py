@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
 Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics encloses the median with 95 %
@@ -85,6 +84,8 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
 
 
 def _bootstrap(samples: tuple[list[float], ...], statistic) -> tuple[float, float]:
+    import scipy.stats  # half a second, which only campaigns with six launches need
+
     result = scipy.stats.bootstrap(
         samples,
         statistic,
