@@ -71,7 +71,7 @@ format: ## put all code into the house format
 	$(IN_VENV)/ruff format --quiet .
 	$(IN_VENV)/snakefmt $(WORKFLOW_FILES)
 
-bench: ## measure what Regatta itself costs; many minutes (docs/benchmarks)
+bench: ## measure what Regatta itself costs; several minutes (docs/figures.md)
 	$(INSTALL) driver rank dev
 	@status=0; for program in tests/figures/*.py; do \
 		case $$program in */common.py) continue ;; esac; \

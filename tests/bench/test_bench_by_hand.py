@@ -49,7 +49,7 @@ def test_command_of_a_cell_gives_the_same_parameters_and_sampling(torchrun, tmp_
     for key in ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling"):
         assert json.dumps(record["spec"][key]) == json.dumps(spec[key]), key
     assert record["command"].startswith("torchrun --standalone --nproc-per-node=2 ")
-    assert shlex.split(record["command"])[2].endswith("train_step.py")
+    assert shlex.split(record["command"])[3].endswith("train_step.py")
 
 
 def test_training_table_shows_throughput_and_checks(torchrun):

@@ -121,6 +121,17 @@ def test_training_without_synchronisation_is_found_out(torchrun, write_request, 
     assert (record["status"], record["phase"]) == ("failed", "check")
 
 
+def test_bf16_and_gradients_as_views_of_buckets_train_as_well(torchrun, write_request, launch_lines):
+    cell = train_step_cell()
+    changes = {"dtype": "bf16", "gradient_as_bucket_view": True, "bucket_cap_mb": 1}
+    cell["spec"]["parameters"] = cell["spec"]["parameters"] | changes
+    assert torchrun(2, BENCH / "run_launch.py", "--request", write_request([cell])).returncode == 0
+    (record,) = records_of(launch_lines())
+    assert record["status"] == "ok"
+    assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}
+    assert record["windows"]["steps_per_window"] >= 2
+
+
 def test_very_many_samples_are_kept_as_maxima_and_quantiles(torchrun, write_request, launch_lines, tmp_path):
     cell = all_reduce_cell(4)
     cell["spec"]["sampling"] = cell["spec"]["sampling"] | {

@@ -379,16 +379,16 @@ def write_laptop(folder: Path) -> Path:
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
-    from regatta.collect import collect, read_campaign
+    from regatta.collect import collect
     from regatta.collectives import collectives_table
     from regatta.failures_table import failures_table
     from regatta.report import read_results, render
     from regatta.scaling import scaling_table
-    from regatta.store import write_json, write_text
+    from regatta.store import read_frozen, write_json, write_text
     from regatta.tables import MEASUREMENTS, read_csv, write_csv
 
     path = next(folder.glob("campaign.*.json"))
-    campaign = read_campaign(path)
+    campaign = read_frozen(path)
     measurements, problems = collect(campaign, folder / "launches")
     write_csv(measurements, folder / "measurements.csv")
     write_json(folder / "problems.json", problems)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from regatta.collect import collect, read_campaign
+from regatta.collect import collect
 from regatta.collectives import collectives_table
 from regatta.failures_table import failures_table
 from regatta.records import violation
 from regatta.scaling import scaling_table
+from regatta.store import read_frozen
 from regatta.tables import MEASUREMENTS, read_csv, to_csv, write_csv
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -23,7 +24,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """Return file name -> text, as the command lines would write it."""
-    campaign = read_campaign(GOLDEN / "campaign.json")
+    campaign = read_frozen(GOLDEN / "campaign.json")
     measurements, problems = collect(campaign, GOLDEN / "launches")
     path = tmp_path_factory.mktemp("golden") / "measurements.csv"
     write_csv(measurements, path)

@@ -90,6 +90,37 @@ def test_editing_one_value_measures_only_the_new_cells_and_reverting_measures_no
     assert "262144-n01g02" not in (results / "measurements.csv").read_text()
 
 
+def test_a_bad_edit_leaves_the_results_alone_and_mending_it_measures_nothing(finished, tmp_path):
+    path, results = finished
+    report, before, original = (results / "report.html").read_bytes(), slots(results), path.read_text()
+    path.write_text(original.replace("repeats: 2", "repeats: none"))
+    assert snakemake(tmp_path, path).returncode == 1
+    assert (results / "report.html").read_bytes() == report
+    assert slots(results) == before
+    path.write_text(original)
+    assert dry_run(tmp_path, path) == 0
+
+
+def test_what_is_deleted_of_the_results_is_made_again_from_the_store(finished, tmp_path):
+    path, results = finished
+    shutil.rmtree(tmp_path / ".snakemake")
+    report = (results / "report.html").read_bytes()
+    for name in ("measurements.csv", "problems.json", "tables/scaling.csv", "report.html"):
+        (results / name).unlink()
+    run(tmp_path, path)
+    assert (results / "report.html").read_bytes() == report
+    assert len(slots(results)) == NUM_RECORDS
+
+
+def test_an_edit_reaches_the_report_without_snakemakes_metadata(finished, tmp_path):
+    path, results = finished
+    shutil.rmtree(tmp_path / ".snakemake")
+    path.write_text(path.read_text().replace("repeats: 2", "repeats: 1\ndescription: once is enough"))
+    run(tmp_path, path)
+    assert "once is enough" in (results / "report.html").read_text()
+    assert len(slots(results)) == NUM_RECORDS
+
+
 def test_what_is_measured_does_not_depend_on_snakemakes_metadata(finished, tmp_path):
     path, _ = finished
     shutil.rmtree(tmp_path / ".snakemake")

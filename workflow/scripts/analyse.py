@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from regatta.collect import read_campaign
 from regatta.collectives import collectives_table
 from regatta.errors import run_script
 from regatta.failures_table import failures_table
 from regatta.scaling import scaling_table
+from regatta.store import read_frozen
 from regatta.tables import MEASUREMENTS, read_csv, write_csv
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
-    campaign, measurements = read_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
+    campaign, measurements = read_frozen(args.campaign), read_csv(args.measurements, MEASUREMENTS)
     write_csv(scaling_table(campaign, measurements), args.out_dir / "scaling.csv")
     write_csv(collectives_table(campaign, measurements), args.out_dir / "collectives.csv")
     write_csv(failures_table(measurements), args.out_dir / "failures.csv")

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from regatta.collect import collect, read_campaign
+from regatta.collect import collect
 from regatta.errors import run_script
-from regatta.store import write_json
+from regatta.store import read_frozen, write_json
 from regatta.tables import write_csv
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--problems", type=Path, help="what was left out and why; default: problems.json beside --out")
     args = parser.parse_args()
-    measurements, problems = collect(read_campaign(args.campaign), args.launches)
+    measurements, problems = collect(read_frozen(args.campaign), args.launches)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_csv(measurements, args.out)
 

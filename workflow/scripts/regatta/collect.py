@@ -4,14 +4,12 @@ The latest valid record of a cell and repeat counts: latest by the time in its l
 has no valid record is a row too, `not_measured`. Times are those of the slowest rank in each iteration.
 """
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.errors import UserError
 from regatta.records import measured, one_line, violation
 from regatta.store import LaunchFile, read_launch_file
 from regatta.tables import MEASUREMENTS, make_table
@@ -143,13 +141,3 @@ def cell_row(cell: dict) -> dict:
 
 def _text(value: object) -> str | None:
     return None if value is None else one_line(value)
-
-
-def read_campaign(path: Path) -> dict:
-    """Read a frozen campaign. Raises UserError if it is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(
-            f"{path}: is damaged. Delete it and run the campaign again; nothing measured is lost."
-        ) from None

@@ -13,14 +13,13 @@ import pandas as pd
 
 from regatta.advice import VERSIONS, disagreement, environments, threads_by_shape, warnings
 from regatta.cell_words import natural, varying_words
-from regatta.collect import read_campaign
 from regatta.collective_figures import collective_figures
 from regatta.methods import left_out, methods, num_left_out
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.panels import Figure, common_words
 from regatta.records import one_line, violation
 from regatta.scaling import steps_by_cell
-from regatta.store import parse_line
+from regatta.store import parse_line, read_frozen
 from regatta.tables import COLLECTIVES, FAILURES, MEASUREMENTS, SCALING, read_csv, to_csv
 from regatta.training_figures import bucket_figures, scaling_figures
 
@@ -55,7 +54,7 @@ def read_results(campaign: Path, measurements: Path, problems: Path, tables: Pat
     used, paths = set(table["launch"].dropna()), sorted(launches.glob("*.jsonl"))
     own = [path for path in paths if path.stem in used]
     return Results(
-        read_campaign(campaign),
+        read_frozen(campaign),
         table,
         json.loads(problems.read_text(encoding="utf-8")),
         read_csv(tables / "scaling.csv", SCALING),

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from regatta.errors import UserError
+
 # What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
 NEEDED = {
     "launch": {"repeat": int, "stack": str, "time_utc": str},
@@ -116,6 +118,16 @@ def append_line(path: Path, line: dict) -> None:
         except OSError:
             os.ftruncate(file.fileno(), size)
             raise
+
+
+def read_frozen(path: Path) -> dict:
+    """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(
+            f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost."
+        ) from None
 
 
 def write_json(path: Path, value: object) -> None:

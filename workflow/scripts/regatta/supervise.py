@@ -4,7 +4,6 @@ What a batch has measured is read from the store, never remembered: a supervisor
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -32,7 +31,7 @@ from regatta.launch import launch_environment
 from regatta.launch_request import launch_request
 from regatta.locks import hold
 from regatta.progress import Progress
-from regatta.store import append_line, read_launch_file, write_json
+from regatta.store import append_line, read_frozen, read_launch_file, write_json
 from regatta.watch import Watch
 
 POLL_SECONDS = 0.05
@@ -98,7 +97,7 @@ def supervise(folder: Path, git: dict) -> dict[str, int]:
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
     UserError when the disk is full or another supervisor holds this batch.
     """
-    run = Run(folder, _read_batch(folder / "batch.json"), git)
+    run = Run(folder, read_frozen(folder / "batch.json"), git)
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     with hold(folder / "lock", taken), _noting_signals(run), _machine(run):
         left = [len(run.remaining(index)) for index in range(len(run.batch["launches"]))]
@@ -115,15 +114,6 @@ def supervise(folder: Path, git: dict) -> dict[str, int]:
         finally:
             run.progress.close()
         return _write_manifest(run)
-
-
-def _read_batch(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(
-            f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost."
-        ) from None
 
 
 def no_space(run: Run) -> UserError:
