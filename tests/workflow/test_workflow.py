@@ -192,8 +192,22 @@ def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path
     assert done.returncode == 1
     assert message in output
     assert "Traceback" not in output
+    assert "common.smk" not in output  # where Regatta noticed it is not the user's business
     assert "campaign.yaml" in output
     assert not (tmp_path / "results").exists()
+
+
+def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp_path):
+    ignore = shutil.ignore_patterns("results", ".snakemake", ".venv", ".git", "__pycache__", "tests")
+    shutil.copytree(campaigns.ROOT, tmp_path / "regatta", ignore=ignore)
+    default = tmp_path / "regatta" / "config" / "config.yaml"
+    default.write_text("schema: 1\nname: [laptop\ncluster: local\n")
+    python, *_ = snakemake_line(default)
+    line = [python, "-m", "snakemake", "--profile", "profiles/local"]
+    done = subprocess.run(line, cwd=tmp_path / "regatta", capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "config/config.yaml:3: not valid YAML at `cluster: local`" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
@@ -247,6 +261,7 @@ def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_pa
         second = snakemake(tmp_path, path)
         assert second.returncode == 1
         assert "another Snakemake is running this campaign" in second.stdout + second.stderr
+        assert "common.smk" not in second.stdout + second.stderr
         assert snakemake(tmp_path, path, "plan").returncode == 0
     run(tmp_path, path)
 

@@ -34,9 +34,9 @@ def plan_campaign():
     try:
         return make_plan(campaign_file(), Path("results"), is_retry=IS_RETRY)
     except UserError as error:
-        raise WorkflowError(str(error)) from None
+        sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from
     except OSError as error:
-        raise WorkflowError(describe_os_error(error)) from None
+        sys.exit(describe_os_error(error))
 
 
 def prepare_to_run():
@@ -50,7 +50,7 @@ def prepare_to_run():
     try:
         campaign_lock = hold(PLAN.results / ".lock", taken)
     except UserError as error:
-        raise WorkflowError(str(error)) from None
+        sys.exit(str(error))
     if PLAN.campaign.cluster["scheduler"] == "none":
         # Snakemake answers SIGTERM by waiting for its jobs. On one machine the user wants them stopped.
         signal.signal(signal.SIGTERM, stop_once)
