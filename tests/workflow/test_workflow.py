@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import campaigns
@@ -207,6 +208,24 @@ def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp
     done = subprocess.run(line, cwd=tmp_path / "regatta", capture_output=True, text=True)
     assert done.returncode == 1
     assert "config/config.yaml:3: not valid YAML at `cluster: local`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schema: 1\nname: [laptop\ncluster: local\n", "mine.yaml:3: not valid YAML at `cluster: local`"),
+        (None, "no such file"),
+    ],
+)
+def test_plain_snakemake_answers_a_bad_configfile_with_file_and_line(tmp_path, text, message):
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_text(text)
+    line = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", "--configfile", str(path)]
+    done = subprocess.run(line, cwd=campaigns.ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

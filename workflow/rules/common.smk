@@ -1,6 +1,5 @@
 """Load the campaign and plan it, once, before the graph is built. Names in capitals are used by the rules."""
 
-import itertools
 import re
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
+from regatta.command_line import is_asked_to_retry
 from regatta.errors import UserError, describe_os_error
 from regatta.locks import hold
 from regatta.outcome import outcome_text
@@ -76,18 +76,6 @@ def report_what_there_is():
     if done.returncode == 0:
         print_outcome()
         print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
-
-
-def is_asked_to_retry(arguments):
-    """Whether the command line says `--forcerun measure`. Snakemake's own settings are not there yet when rules are read."""
-    for index, word in enumerate(arguments):
-        if word in ("--forcerun", "-R"):
-            values = itertools.takewhile(lambda value: not value.startswith("-"), arguments[index + 1 :])
-            if "measure" in values:
-                return True
-        if word in ("--forcerun=measure", "-Rmeasure"):
-            return True
-    return False
 
 
 IS_RETRY = is_asked_to_retry(sys.argv)

@@ -2,8 +2,7 @@
 
 python workflow/scripts/run_campaign.py config/config.yaml --profile profiles/local
 
-Everything behind the campaign file goes to Snakemake as it is; the exit status is Snakemake's. The file is checked first:
-Snakemake reads a --configfile before Regatta can, and says of a syntax error neither file nor line.
+Everything behind the campaign file goes to Snakemake as it is; the exit status is Snakemake's.
 """
 
 import signal

@@ -1,0 +1,46 @@
+"""Snakemake's command line, read before Snakemake has."""
+
+import pytest
+
+from regatta.command_line import check_configfiles, is_asked_to_retry
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--forcerun", "measure"],
+        ["--forcerun", "report", "measure", "-n"],
+        ["-R", "measure"],
+        ["--forcerun=measure"],
+        ["-Rmeasure"],
+        ["--profile", "profiles/local", "-R", "measure", "--configfile", "x.yaml"],
+    ],
+)
+def test_a_retry_is_asked_for_by_forcerun_measure(arguments):
+    assert is_asked_to_retry(arguments)
+
+
+@pytest.mark.parametrize("arguments", [[], ["measure"], ["--forcerun", "report"], ["--forcerun", "-n", "measure"]])
+def test_anything_else_asks_for_no_retry(arguments):
+    assert not is_asked_to_retry(arguments)
+
+
+@pytest.mark.parametrize("form", [["--configfile"], ["--configfiles"]])
+def test_a_config_file_that_is_no_yaml_ends_with_file_and_line(tmp_path, form):
+    path = tmp_path / "bad.yaml"
+    path.write_text("name: x\nstacks: {a: [1\nshapes: 3\n")
+    with pytest.raises(SystemExit, match=r"bad.yaml:3"):
+        check_configfiles([*form, str(path), "-n"])
+    with pytest.raises(SystemExit, match=r"bad.yaml:3"):
+        check_configfiles([f"{form[0]}={path}"])
+
+
+def test_a_config_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match=r"absent\.yaml"):
+        check_configfiles(["--configfile", str(tmp_path / "absent.yaml")])
+
+
+def test_a_good_config_file_and_none_at_all_pass(tmp_path):
+    (tmp_path / "good.yaml").write_text("name: x\n")
+    check_configfiles(["--configfile", str(tmp_path / "good.yaml")])
+    check_configfiles(["-n"])
