@@ -1,0 +1,168 @@
+"""Taking the cluster down leaves nothing behind, whatever state it is in; on a cluster of its own beside the others."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from slurm import PROGRAM, STATE, Cluster, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def own(usable):
+    """Return a cluster that is down, with a state folder of its own; it is purged afterwards."""
+    own = Cluster(STATE.with_name(STATE.name + "-lifecycle"))
+    own.control("purge")
+    yield own
+    own.control("purge")
+    assert not own.state.exists()
+
+
+@pytest.fixture
+def made(own) -> Cluster:
+    """Return the same with a root file system: a copy of the shared cluster's, if there is one, to save a minute."""
+    marker = Path("root") / ".complete"
+    if (STATE / marker).exists() and not (own.state / marker).exists():
+        own.state.mkdir(exist_ok=True)
+        shutil.rmtree(own.state / "root", ignore_errors=True)
+        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], check=True)
+    own.control("down")  # what a failed test left
+    return own
+
+
+def namespaces() -> set[str]:
+    """Return the process and network namespaces that have a process, as the kernel numbers them."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            if state not in "ZX":  # ended, and not yet asked about by the process that adopted it
+                found.update(os.readlink(process / "ns" / kind) for kind in ("pid", "net"))
+        except OSError:  # ended meanwhile
+            continue
+    return found
+
+
+def mentions(text: str) -> list[str]:
+    """Return the command lines of processes that name it."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_text(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if text in command:
+            found.append(command)
+    return found
+
+
+def host() -> dict[str, object]:
+    """Return what a cluster could leave behind on the host."""
+    links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
+    return {
+        "links": sorted(line.split()[1] for line in links.splitlines()),
+        "networks": subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout,
+        "mounts": Path("/proc/mounts").read_text().splitlines(),
+        "namespaces": namespaces(),
+    }
+
+
+def start_up(own: Cluster, *options: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [PROGRAM, "up", "--env", own.environment, *options],
+        env=os.environ | {"REGATTA_TEST_CLUSTER": str(own.state)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def assert_nothing_is_left(own: Cluster, before: dict[str, object]) -> None:
+    after = host()
+    assert after.pop("namespaces") <= before["namespaces"]
+    assert after == {key: before[key] for key in after}
+    assert mentions(str(own.state)) == []
+
+
+def test_half_an_installation_ends_with_the_program_and_is_not_taken_for_a_whole_one(own):
+    before = host()
+    process = start_up(own)
+    log = own.state / "debootstrap.log"
+    wait_until(lambda: log.exists() and log.stat().st_size, 60, "debootstrap runs")
+    process.kill()
+    process.wait()
+    wait_until(lambda: mentions(str(own.state)) == [], 10, "debootstrap has ended")
+    own.control("down")
+    assert_nothing_is_left(own, before)
+    assert not (own.state / "root" / ".complete").exists()
+
+
+def test_down_leaves_nothing_and_twice_is_no_error(made):
+    before = host()
+    made.up("--nodes", 3)
+    assert made.run(["srun", "--nodes=3", "hostname"]).stdout.count("n") == 3
+    assert "rgt-" in str(host()["mounts"])
+    made.control("down")
+    assert_nothing_is_left(made, before)
+    made.control("down")
+    assert not made.is_up()
+
+
+def test_down_while_jobs_run_ends_them(made):
+    before = host()
+    made.up()
+    with made.popen(["srun", "--nodes=2", "sleep", "4322"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        wait_until(lambda: "RUNNING" in made.squeue().values(), 20)
+        made.control("down")
+    assert mentions("sleep 4322") == []
+    assert_nothing_is_left(made, before)
+
+
+def test_up_again_is_quick_and_changes_nothing_and_brings_back_what_died(made):
+    made.up()
+    [slurmctld] = made.run(["pgrep", "-x", "slurmctld"]).stdout.split()
+    made.up()
+    made.kill_node("n2")
+    made.up()
+    assert made.node_state("n2") == "idle"
+    assert made.run(["pgrep", "-x", "slurmctld"]).stdout.split() == [slurmctld]
+    made.up("--nodes", 1)
+    assert made.run(["sinfo", "--noheader", "--partition", "main", "--format", "%D"]).stdout.strip() == "1"
+    made.control("down")
+
+
+def test_down_and_up_work_after_a_crash_of_the_controller_and_of_a_node(made):
+    before = host()
+    made.up()
+    made.run(["pkill", "-KILL", "slurmctld"], as_root=True)
+    made.kill_node("n1")
+    made.up()  # sees that there is no controller, and starts anew
+    assert made.run(["srun", "--nodes=2", "hostname"]).stdout.count("n") == 2
+    made.run(["pkill", "-KILL", "slurmctld"], as_root=True)
+    made.kill_node("n1")
+    made.kill_node("login")
+    made.control("down")
+    assert_nothing_is_left(made, before)
+
+
+@pytest.mark.parametrize("delay_s", [0.1, 0.2, 0.3, 0.4, 0.6])
+def test_down_works_after_up_was_killed_at_any_point(made, delay_s):
+    before = host()
+    process = start_up(made)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    made.control("down")
+    assert_nothing_is_left(made, before)
+
+
+def test_accounting_knows_the_jobs_of_the_user(made):
+    made.up("--accounting")
+    made.run(["sbatch", "--wait", "--output=/dev/null", "--wrap", "exit 3"], check=False)
+    jobs = made.run(["sacct", "-X", "--noheader", "--parsable2", "--format=user,account,state,exitcode"]).stdout
+    assert jobs == "bench|proj|FAILED|3:0\n"
+    made.control("down")
