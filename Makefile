@@ -29,7 +29,7 @@ WORKFLOW_FILES = Snakefile workflow/rules
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver format help lint lock plan report test
+.PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test
 
 help: ## list what can be made
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -39,7 +39,7 @@ help: ## list what can be made
 	@echo "  PROFILE     how it is scheduled (now $$PROFILE)"
 	@echo "  VENV        Python environment (now $$VENV); one that exists and is your own is used as it is, never changed"
 	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
-	@echo "  ARGS        more words for Snakemake (campaign, plan), pytest (test), uv (lock)"
+	@echo "  ARGS        more words for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
 
 campaign: ## run a campaign: measure what is left to do, and build its report
 	$(INSTALL) $(CAMPAIGN_SETS)
@@ -49,6 +49,10 @@ plan: ## say what would run, why, and at what price; nothing runs
 	$(INSTALL) driver
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" plan $(SNAKEMAKE_OPTIONS)
 
+gate: ## run a campaign, and fail if a cell is not ok or slower than in gate.baseline_campaign
+	$(INSTALL) $(CAMPAIGN_SETS)
+	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
+
 report: ## build the report again from what has been measured
 	$(INSTALL) driver
 	@results=$$("$$VENV/bin/python3" -c 'import sys, yaml; print("results/" + yaml.safe_load(open(sys.argv[1]))["name"])' "$$CONFIG") && \
@@ -56,7 +60,7 @@ report: ## build the report again from what has been measured
 
 test: ## run all tests; what is skipped is said, with the reason
 	$(INSTALL) driver rank dev
-	@exec "$$VENV/bin/python3" -m pytest $(ARGS)
+	@exec "$$VENV/bin/python3" -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 lint: ## check style and spelling
 	$(INSTALL) driver dev

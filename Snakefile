@@ -4,6 +4,7 @@ snakemake --profile profiles/local                                   the default
 snakemake --profile profiles/local --configfile config/my.yaml      another campaign
 snakemake --profile profiles/local plan                              what would run, why, and at what price
 snakemake --profile profiles/local --forcerun measure               try again what is not ok
+snakemake --profile profiles/local gate                              all of it, and fail if a cell is not ok or got slower
 """
 
 from snakemake.utils import min_version
@@ -16,6 +17,7 @@ include: "workflow/rules/plan.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/analyse.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/gate.smk"
 
 
 rule all:
@@ -32,11 +34,13 @@ rule all:
 
 onstart:
     prepare_to_run()
+    prepare_gate()
 
 
 onsuccess:
     print_outcome()
+    print_gate()
 
 
 onerror:
-    report_what_there_is()
+    close_failed_run()

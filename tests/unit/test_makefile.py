@@ -109,7 +109,7 @@ def script(path: Path, text: str) -> Path:
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.make()
     assert done.returncode == 0
-    for target in ("campaign", "plan", "report", "test", "lint", "format", "bench", "env-driver", "clean-env"):
+    for target in ("campaign", "plan", "gate", "report", "test", "lint", "format", "bench", "env-driver", "clean-env"):
         assert f"  {target} " in done.stdout
     assert not checkout.venv.exists()
 
@@ -142,6 +142,7 @@ def test_another_campaign_file_is_handed_on_whatever_its_name(made):
     done = made.make("campaign", "PROFILE=profiles/slurm", "CONFIG=my config/config.yaml")
     assert done.stdout == "snakemake|--configfile|my config/config.yaml|--profile|profiles/slurm\n"
     assert made.make("plan").stdout == "snakemake|plan|--profile|profiles/local\n"
+    assert made.make("gate", "PROFILE=profiles/slurm").stdout == "snakemake|gate|--profile|profiles/slurm\n"
 
 
 def test_folders_of_the_users_python_are_not_seen(made, tmp_path):

@@ -1,0 +1,232 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from campaign_files import cells, collectives, message, small
+from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import collective_cell, train_cell
+
+from regatta.gate import chance_alone, compare, judge
+from regatta.gate_text import gate_text, headline, junit
+
+
+def verdict_of(now, before, margin=0.05):
+    return compare(now, before, margin, 1).verdict
+
+
+def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared():
+    gate = gate_of(TIMES)
+    assert gate.is_passed
+    assert gate.compared == []
+    assert text_of(gate).splitlines() == [
+        "gate: passed: 1 cell ok",
+        "  report: results/laptop/report.html; every cell: results/laptop/gate.junit.xml",
+    ]
+
+
+@pytest.mark.parametrize(
+    "status", ["failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "not_measured"]
+)
+def test_one_repeat_that_is_not_ok_fails_whatever_its_status(status):
+    gate = gate_of([1.0, status, 1.0])
+    assert not gate.is_passed
+    first, second, _ = text_of(gate).splitlines()
+    assert first == "gate: failed: 1 cell not ok"
+    assert second == f"  not ok: {CELL['id']}: 1 {status} of 3: it broke"
+
+
+def test_a_planned_cell_or_repeat_without_any_row_is_not_ok():
+    campaign, measurements = results_of([(CELL, TIMES)])
+    gate = judge(campaign | {"repeats": 5}, measurements)
+    assert [failure["repeat"] for failure in gate.not_ok[0].failures] == [3, 4]
+    other = collective_cell(16, 1, 2)
+    gate = judge(campaign | {"cells": [CELL, other]}, measurements)
+    assert [cell.id for cell in gate.not_ok] == [other["id"]]
+
+
+def test_a_skipped_cell_does_not_count_but_a_campaign_without_a_planned_cell_fails():
+    skipped = collective_cell(16, 1, 1)
+    assert gate_of(TIMES, skipped=[skipped]).is_passed
+    gate = judge(*results_of([], skipped=[skipped]))
+    assert headline(gate) == "gate: failed: no cell is planned"
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"),
+    [
+        ([1.08, 1.09, 1.10], "slower"),  # 1.08 / 1.02 = 1.0588: each slower than each before by more than 5 %
+        ([1.07, 1.09, 1.10], "inconclusive"),  # 1.07 / 1.02 = 1.0490
+        ([1.5, 2.0, 1.05], "inconclusive"),  # the ratio of the medians is 1.49, but the launches overlap
+        ([0.94, 0.93, 0.95], "faster"),  # 0.95 / 1.00 = 0.95 < 1 / 1.05 = 0.952
+        ([0.94, 0.93, 0.96], "inconclusive"),
+        ([1.0, 1.01, 1.02], "equivalent"),  # all pairs within [0.980, 1.02]
+        ([1.0, 1.01, 1.051], "inconclusive"),  # 1.051 / 1.00 is beyond the margin
+    ],
+)
+def test_below_six_launches_the_range_over_all_pairs_decides(now, verdict):
+    assert verdict_of(now, TIMES) == verdict
+
+
+def test_the_margin_decides_what_a_regression_is():
+    now = [1.08, 1.09, 1.10]
+    assert gate_of(now, TIMES, margin=0.05).with_verdict("slower")
+    assert gate_of(now, TIMES, margin=0.06).is_passed
+    assert verdict_of(now, TIMES, margin=0.10) == "equivalent"  # 1.10 / 1.00 is the margin itself
+
+
+def test_one_launch_on_either_side_is_slower_or_faster_by_its_ratio_and_never_equivalent():
+    assert verdict_of([1.06], [1.0]) == "slower"
+    assert verdict_of([0.95], [1.0]) == "faster"
+    assert verdict_of([1.0], [1.0]) == "inconclusive"
+    assert verdict_of([1.06, 1.07], [1.0]) == "slower"
+    assert verdict_of([1.0, 1.01], [1.0]) == "equivalent"
+
+
+def test_from_six_launches_the_lower_end_of_the_interval_decides_and_one_outlier_hides_nothing():
+    now = [0.9, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2]  # the range overlaps: 0.9 / 1.02 < 1
+    before = [1.0, 1.0, 1.0, 1.01, 1.01, 1.01, 1.02, 1.02, 1.02]
+    comparison = compare(now, before, 0.05, 1)
+    assert comparison.ratio.kind == "bootstrap"
+    assert comparison.ratio.median == pytest.approx(1.2 / 1.01)
+    assert comparison.ratio.low == pytest.approx(1.2 / 1.02)
+    assert comparison.verdict == "slower"
+    assert verdict_of(now[:5], before[:5]) == "inconclusive"
+
+
+def test_the_interval_is_wider_the_more_cells_are_compared_and_stays_within_the_range():
+    now, before = [1.1, 1.12, 1.14, 1.16, 1.18, 1.2], [1.0, 1.02, 1.04, 1.06, 1.08, 1.1]
+    lows = [compare(now, before, 0.05, num).ratio.low for num in (1, 10, 100, 10_000)]
+    assert lows == sorted(lows, reverse=True)
+    assert lows[0] > lows[2]
+    assert lows[-1] >= 1.1 / 1.1
+
+
+def test_cells_that_did_not_change_rarely_fail_a_gate_of_forty():
+    """Launches that scatter by 10 %, twice the margin; 10 gates. With an interval for each cell alone it is one in ten."""
+    random = np.random.default_rng(7)
+    draws = np.exp(random.normal(0, 0.1, (10, 40, 2, 6)))
+    slower = [compare(now, before, 0.05, 40).verdict == "slower" for gate in draws for now, before in gate.tolist()]
+    assert sum(slower) == 0
+
+
+def test_the_number_that_chance_alone_can_call_slower_is_told_where_there_are_few_launches():
+    other = collective_cell(16, 1, 2)
+    gate = gate_of([(CELL, [2.0, 2.1, 2.2]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
+    assert chance_alone(gate) == (2, pytest.approx(1 / 20 + 1 / 6))  # C(6, 3) = 20 orders, C(4, 2) = 6
+    assert (
+        "note: 2 cells compared without an interval, for want of 6 launches on either side; chance alone can call"
+        " up to 0.217 of them slower"
+    ) in text_of(gate)
+    six = gate_of([2.0] * 6, [1.0] * 6)
+    assert chance_alone(six) == (0, 0)
+    assert "chance" not in text_of(six)
+
+
+def test_cells_are_matched_by_what_they_measure_and_the_stacks_name_not_by_their_ids():
+    upgraded = {**CELL["spec"], "cluster": "renewed", "sampling": {"min_samples": 99}}
+    upgraded["stack"] = {"name": "host", "kind": "contained", "image_uuid": "another"}
+    now = {**CELL, "id": "another-id", "spec": upgraded}
+    gate = gate_of([(now, [2.0, 2.1])], [(CELL, [1.0, 1.1])])
+    assert [cell.id for cell in gate.with_verdict("slower")] == ["another-id"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        collective_cell(8192, 1, 2),
+        collective_cell(4096, 1, 2, "all_gather"),
+        collective_cell(4096, 2, 1),
+        collective_cell(4096, 1, 2, stack="other"),
+        collective_cell(4096, 1, 2, backend="nccl"),
+        collective_cell(4096, 1, 2, device="cuda"),
+        train_cell("resnet18", 1, 2),
+    ],
+)
+def test_cells_that_differ_in_what_they_measure_are_not_compared(other):
+    gate = gate_of([2.0, 2.1], [(other, [1.0, 1.1])])
+    assert gate.compared == []
+    assert headline(gate) == "gate: failed: nothing to compare with in 'old', 1 cell ok"
+    assert gate.notes == ["not compared: 1 new", "1 cell measured in 'old' not planned any more"]
+
+
+def test_another_version_of_a_benchmark_is_not_compared():
+    now = {**CELL, "spec": {**CELL["spec"], "version": 2}}
+    gate = gate_of([(now, [2.0])], [(CELL, [1.0])])
+    assert gate.compared == []
+    assert gate.notes == ["not compared: 1 measured by another version of the benchmark"]
+
+
+def test_what_cannot_be_compared_is_noted_and_fails_nothing():
+    new, gone, broken, skipped = (collective_cell(size, 1, 2) for size in (16, 64, 256, 1024))
+    now = [(CELL, TIMES), (new, TIMES), (broken, TIMES)]
+    before = [(CELL, TIMES), (gone, TIMES), (broken, ["failed"] * 3), (skipped, TIMES)]
+    gate = gate_of(now, before, skipped=[skipped], cluster=CLUSTER | {"name": "new-machine"})
+    assert gate.is_passed
+    assert headline(gate) == "gate: passed: 3 cells ok, no regression of 1 compared with 'old' (margin 5.0 %)"
+    assert gate.notes == [
+        "not compared: 1 new, 1 not ok before",
+        "2 cells measured in 'old' not planned any more; 1 skipped, such as: not of interest",
+        "'old' was measured on cluster 'local', this campaign on 'new-machine'",
+    ]
+
+
+def test_a_cell_that_fails_now_is_no_regression_and_its_ok_launches_are_compared():
+    assert gate_of(["failed", "failed"], [1.0, 1.1]).compared == []
+    gate = gate_of(["failed", 2.0], [1.0, 1.1])
+    assert headline(gate) == "gate: failed: 1 cell not ok, 1 regression of 1 compared with 'old' (margin 5.0 %)"
+
+
+launches = st.lists(st.floats(1.0, 1.8), min_size=1, max_size=9)
+two_sides = st.lists(launches, min_size=1, max_size=3)
+
+
+def numbered(sides, factor=1.0):
+    return [(collective_cell(16 * 2**i, 1, 2), [factor * v for v in values]) for i, values in enumerate(sides)]
+
+
+@given(two_sides, st.floats(0, 0.5))
+@settings(max_examples=50)
+def test_the_same_data_on_both_sides_never_regress(sides, margin):
+    gate = gate_of(numbered(sides), numbered(sides), margin)
+    assert gate.with_verdict("slower") == gate.with_verdict("faster") == []
+
+
+@given(two_sides)
+@settings(max_examples=50)
+def test_times_that_all_double_always_regress_where_launches_differ_by_less(sides):
+    gate = gate_of(numbered(sides, 2.0), numbered(sides))
+    assert len(gate.with_verdict("slower")) == len(sides)
+    assert len(gate_of(numbered(sides), numbered(sides, 2.0)).with_verdict("faster")) == len(sides)
+
+
+@given(two_sides, two_sides, st.integers(0, 2**32 - 1))
+@settings(max_examples=50)
+def test_the_order_of_rows_never_matters(now, before, seed):
+    now, before = results_of(numbered(now)), results_of(numbered(before), name="old")
+    shuffled = [(campaign, rows.sample(frac=1, random_state=seed)) for campaign, rows in (now, before)]
+    first, second = judge(*now, before), judge(*shuffled[0], shuffled[1])
+    assert junit(first) == junit(second)
+    assert gate_text(first, Path()) == gate_text(second, Path())
+
+
+def test_the_gate_is_in_no_cells_id(tmp_path):
+    plain = cells(tmp_path, collectives(4096))
+    gated = cells(tmp_path, collectives(4096, gate={"baseline_campaign": "before", "margin": 0.1}))
+    assert [cell.id for cell in plain] == [cell.id for cell in gated]
+
+
+@pytest.mark.parametrize(
+    ("gate", "told"),
+    [
+        ("{margins: 0.1}", "unknown key 'margins' in gate. Did you mean 'margin'?"),
+        ("{margin: 5%}", "gate.margin = '5%' is not a number"),
+        ("{margin: -0.1}", "gate.margin = -0.1 is out of range: it must be at least 0"),
+        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' does not have the right form"),
+    ],
+)
+def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, told):
+    text = yaml.safe_dump(small(), sort_keys=False) + f"gate: {gate}\n"
+    assert told in message(tmp_path, text)

@@ -1,0 +1,168 @@
+"""The files of a gate: its text, its JUnit file, and the command line that writes both."""
+
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
+from synthetic import LAPTOP, Machine, collective_cell, make_campaign, make_report, train_cell, write_results
+
+from regatta.baseline_campaign import read_baseline_campaign
+from regatta.errors import UserError
+from regatta.gate import judge
+from regatta.gate_text import junit
+from regatta.tables import MEASUREMENTS, read_csv
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+
+
+def test_the_text_names_the_worst_first_and_says_how_many_more():
+    sizes = [16 * 2**i for i in range(12)]
+    many = [collective_cell(size, 1, 2) for size in sizes]
+    factors = [2.0 + i / 10 for i in range(6)] + [0.5, 0.6, 0.7, 1.0, 1.0, 1.0]
+    now = [(cell, [factor] * 6) for cell, factor in zip(many, factors, strict=True)]
+    before = [(cell, [1.0] * 6) for cell in many]
+    lines = text_of(gate_of(now, before)).splitlines()
+    assert lines[0] == "gate: failed: 12 cells ok, 6 regressions of 12 compared with 'old' (margin 5.0 %)"
+    assert lines[1] == (
+        f"  slower: {many[5]['id']}: takes 2.50 times as long, interval [2.50, 2.50], 6 launches (6 before)"
+    )
+    assert lines[5] == "  ... and 2 more slower"
+    assert lines[6].startswith(f"  faster: {many[6]['id']}: takes 0.500 times as long")
+    assert lines[8] == "  ... and 1 more faster"
+    assert len(lines) == 10
+
+
+def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
+    many = [collective_cell(16 * 2**i, 1, 2) for i in range(40)]
+    failed = [(cell, ["failed", 1.0, 1.0]) for cell in many[:10]]
+    slower = [(cell, [2.0, 2.1, 2.2]) for cell in many[10:20]]
+    faster = [(cell, [0.5, 0.51, 0.52]) for cell in many[20:30]]
+    unclear = [(cell, [0.5, 1.0, 2.0]) for cell in many[30:]]
+    before = [(cell, TIMES) for cell in many[5:]] + [(collective_cell(8, 1, 2), TIMES)]
+    campaign, measurements = results_of(failed + slower + faster + unclear, cluster=CLUSTER | {"name": "b"})
+    measurements["cause"] = measurements["cause"].str.replace("it broke", "it broke " * 100)
+    text = text_of(judge(campaign, measurements, results_of(before, name="old")))
+    assert len(text.splitlines()) <= 20
+    assert max(map(len, text.splitlines())) < 300
+    for line in ("... and 6 more not ok", "... and 6 more slower", "... and 8 more faster", "inconclusive: "):
+        assert f"\n  {line}" in text
+
+
+# What the schema of Jenkins' xUnit plugin (junit-10.xsd) allows, as far as it is used here: attributes, then children.
+JUNIT = {
+    "testsuites": ({"name", "tests", "failures", "errors", "time"}, {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "time", "skipped"}, {"testcase"}),
+    "testcase": ({"classname", "name", "time"}, {"failure", "skipped", "system-out"}),
+    "failure": ({"type", "message"}, set()),
+    "skipped": ({"type", "message"}, set()),
+    "system-out": (set(), set()),
+}
+
+
+def checked_junit(gate):
+    """Parse the JUnit file of a gate, hold it against the schema and its own counts, and return its testcases."""
+    root = ET.fromstring(junit(gate).encode())
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        attributes, children = JUNIT[element.tag]
+        assert set(element.attrib) <= attributes
+        assert {child.tag for child in element} <= children
+        assert len({child.tag for child in element}) == len(element) or element.tag in ("testsuites", "testsuite")
+    cases = root.findall("testsuite/testcase")
+    for element in (root, root.find("testsuite")):
+        assert int(element.get("tests")) == len(cases)
+        assert int(element.get("failures")) == len(root.findall(".//failure"))
+        assert math.isfinite(float(element.get("time")))
+    assert int(root.find("testsuite").get("skipped")) == len(root.findall(".//skipped"))
+    assert len({case.get("name") for case in cases}) == len(cases)
+    assert bool(root.findall(".//failure")) is not gate.is_passed
+    return {case.get("name"): case for case in cases}
+
+
+def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_became_of_it():
+    slow, failed, skipped = (collective_cell(size, 1, 2) for size in (16, 64, 256))
+    now = [(CELL, TIMES), (slow, [2.0, 2.1, 2.2]), (failed, [1.0, "timeout", 1.0])]
+    gate = gate_of(now, [(CELL, TIMES), (slow, TIMES)], skipped=[skipped])
+    cases = checked_junit(gate)
+    assert list(cases) == [cell["id"] for cell in (slow, failed, skipped, CELL)]  # 16, 64, 256, 4096
+    assert {case.get("classname") for case in cases.values()} == {"laptop.collective"}
+    assert cases[CELL["id"]].get("time") == "7.500"  # three launches of 2.5 s
+    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: takes 1.00 times as long, range [0.980,")
+    regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
+    assert regression.get("type") == "regression"
+    assert "takes 2.08 times as long" in regression.get("message")  # 2.1 / 1.01
+    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 timeout of 3: it broke")
+    assert failure.text == "repeat 1: timeout: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
+    assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"
+    assert cases[skipped["id"]].get("time") is None
+
+
+def test_a_problem_of_no_single_cell_is_a_testcase_too():
+    cases = checked_junit(judge(*results_of([])))
+    assert cases["no cell is planned"].find("failure").get("type") == "problem"
+
+
+def test_the_junit_file_is_xml_whatever_a_cause_holds():
+    campaign, measurements = results_of([(CELL, ["failed"])])
+    measurements["cause"] = "\x1b[31m <b>&\x00\ufffe \ud800 ]]> é 😀\n\"'"
+    cases = checked_junit(judge(campaign, measurements))
+    assert cases[CELL["id"]].find("failure").get("message") == "1 failed of 1: [31m <b>&  ]]> é 😀\n\"'"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two results folders of one campaign, of which the second was measured on a machine half as fast."""
+    campaign = make_campaign([CELL, train_cell("resnet18", 1, 2)])
+    slow = Machine({"resnet18": 0.23}, {"resnet18": 46.8e6}, 0.62, 1.2e-4, 1.05e9, 0.012)
+    for name, machine in (("old", LAPTOP), ("new", slow)):
+        make_report(write_results(tmp_path / "results" / name, campaign | {"name": name}, machine))
+    return tmp_path / "results"
+
+
+def run_gate(results, *arguments):
+    command = [sys.executable, SCRIPTS / "gate.py", "--campaign", next(results.glob("campaign.*.json"))]
+    command += ["--measurements", results / "measurements.csv", *arguments]
+    command += ["--out-text", results / "gate.txt", "--out-junit", results / "gate.junit.xml"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_command_line_writes_both_files_before_it_exits(folders):
+    passed = run_gate(folders / "new")
+    assert (passed.returncode, passed.stdout.splitlines()[0]) == (0, "gate: passed: 2 cells ok")
+    failed = run_gate(folders / "new", "--baseline", folders / "old")
+    assert failed.returncode == 1
+    assert failed.stdout == (folders / "new" / "gate.txt").read_text()
+    assert failed.stdout.startswith("gate: failed: 2 cells ok, 2 regressions of 2 compared with 'old' (margin 5.0 %)\n")
+    root = ET.parse(folders / "new" / "gate.junit.xml").getroot()
+    assert root.get("failures") == "2"
+    assert run_gate(folders / "new", "--baseline", folders / "old", "--margin", "3").returncode == 0
+    assert run_gate(folders / "old", "--baseline", folders / "new").returncode == 0
+
+
+def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folders):
+    with pytest.raises(UserError) as caught:
+        read_baseline_campaign(folders / "odl")
+    assert re.sub(r"\S+/", "", str(caught.value)) == (
+        "odl does not hold one campaign.<digest>.json, so there is nothing to compare with. Did you mean 'old'? Run that"
+        " campaign first, or name another. Campaigns with results: new, old."
+    )
+    done = run_gate(folders / "new", "--baseline", folders / "odl")
+    assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (1, False, "")
+    (folders / "old" / "measurements.csv").unlink()
+    with pytest.raises(UserError, match=r"does not hold measurements\.csv"):
+        read_baseline_campaign(folders / "old")
+
+
+def test_a_measurements_file_of_an_older_regatta_is_read_as_long_as_it_has_the_times(folders):
+    path = folders / "old" / "measurements.csv"
+    table = read_csv(path, MEASUREMENTS)
+    table[["cell", "status", "p50_s", "nodes"]].to_csv(path, index=False)
+    assert len(read_baseline_campaign(folders / "old")[1]) == len(table)
+    table[["cell", "status"]].to_csv(path, index=False)
+    with pytest.raises(UserError, match=r"measurements\.csv: cannot be read .*rebuild_report\.py"):
+        read_baseline_campaign(folders / "old")

@@ -1,0 +1,116 @@
+"""`snakemake ... gate` through Snakemake, with launches played by fake_torchrun.py: exit status, files, last words."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from campaigns import fake_campaign, slots, snakemake, write_campaign
+
+from regatta.tables import MEASUREMENTS, read_csv, write_csv
+
+SLOWED = "train_step-resnet18-ddp-25-n01g02"
+
+
+def gate_lines(done):
+    """Return the gate's text as the terminal shows it; everything else of Snakemake goes elsewhere."""
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("gate: ") for line in lines) == 1, done.stdout + done.stderr
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("gate: ")) :]
+
+
+def failures(results):
+    root = ET.parse(results / "gate.junit.xml").getroot()
+    return {
+        case.get("name"): case.find("failure").get("type")
+        for case in root.iter("testcase")
+        if len(case) and case.find("failure") is not None
+    }
+
+
+@pytest.fixture
+def upgraded(tmp_path):
+    """A campaign measured before an upgrade, and the same to be measured after it: other ids, the same stack's name."""
+    assert snakemake(tmp_path, write_campaign(tmp_path, fake_campaign(name="before"))).returncode == 0
+    gate = {"baseline_campaign": "before", "margin": 0.2}  # the times of the fake differ a little with the ids
+    return write_campaign(tmp_path, fake_campaign(env={"IMAGE": "upgraded"}, name="after", gate=gate), "after.yaml")
+
+
+def slow_down(results, factor):
+    """Make the measurements of a campaign say that one cell was faster, so that it is slower by `factor` after it."""
+    table = read_csv(results / "measurements.csv", MEASUREMENTS)
+    table.loc[table["cell"].str.startswith(SLOWED), "p50_s"] /= factor
+    write_csv(table, results / "measurements.csv")
+
+
+def test_a_gate_passes_and_always_runs_and_all_does_not_hold_it(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    results = tmp_path / "results" / "small"
+    listed = snakemake(tmp_path, path, "-n")
+    assert "Judge" not in listed.stdout + listed.stderr
+    done = snakemake(tmp_path, path, "gate")
+    assert done.returncode == 0, done.stderr
+    assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
+    assert gate_lines(done)[0] == "gate: passed: 7 cells ok"
+    assert (results / "report.html").exists()
+    assert failures(results) == {}
+    again = snakemake(tmp_path, path, "gate")
+    assert again.returncode == 0
+    assert gate_lines(again) == gate_lines(done)
+    assert len(slots(results)) == 14
+    assert "gate: " not in snakemake(tmp_path, path, "plan").stdout
+
+
+def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}))
+    results = tmp_path / "results" / "small"
+    assert snakemake(tmp_path, path).returncode == 0
+    done = snakemake(tmp_path, path, "--retries", "2", "gate")
+    assert done.returncode == 1
+    assert done.stderr.count("Judge results/small") == 1
+    assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
+    assert gate_lines(done)[0] == "gate: failed: 1 cell not ok"
+    assert "2 failed of 2: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]
+    assert list(failures(results).values()) == ["not ok"]
+    assert "What was measured so far" not in done.stderr  # the report is as new as the gate
+
+
+def test_a_gate_compares_over_an_upgrade_and_fails_for_what_got_slower(upgraded, tmp_path):
+    results = tmp_path / "results"
+    passed = snakemake(tmp_path, upgraded, "gate")
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert (
+        gate_lines(passed)[0] == "gate: passed: 7 cells ok, no regression of 7 compared with 'before' (margin 20.0 %)"
+    )
+    ids = [{cell for cell, _ in slots(results / name)} for name in ("before", "after")]
+    assert ids[0].isdisjoint(ids[1])
+    slow_down(results / "before", factor=2)
+    done = snakemake(tmp_path, upgraded, "gate")
+    assert done.returncode == 1
+    assert gate_lines(done)[0] == "gate: failed: 7 cells ok, 1 regression of 7 compared with 'before' (margin 20.0 %)"
+    assert gate_lines(done)[1].startswith(f"  slower: {SLOWED}")
+    assert list(failures(results / "after").values()) == ["regression"]
+    assert len(slots(results / "after")) == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("before2", "Did you mean 'before'?"), ("after", "is this campaign itself")]
+)
+def test_a_baseline_campaign_without_results_is_told_before_anything_is_measured(upgraded, tmp_path, name, told):
+    upgraded.write_text(upgraded.read_text().replace("baseline_campaign: before", f"baseline_campaign: {name}"))
+    done = snakemake(tmp_path, upgraded, "gate")
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "after.yaml:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results" / "after" / "launches").exists()
+
+
+def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(tmp_path):
+    results = tmp_path / "results" / "small"
+    assert snakemake(tmp_path, write_campaign(tmp_path, fake_campaign()), "gate").returncode == 0
+    path = write_campaign(tmp_path, fake_campaign({"65536": "no_space"}))
+    done = snakemake(tmp_path, path, "gate")
+    assert done.returncode == 1
+    assert "gate: " not in done.stdout
+    assert "What was measured so far" in done.stderr
+    assert not (results / "gate.txt").exists()
+    assert not (results / "gate.junit.xml").exists()

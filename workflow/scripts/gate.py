@@ -1,0 +1,44 @@
+"""Say whether a campaign passes: every cell ok, and none slower than in a baseline campaign. Exit status 0, or 1.
+
+python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json --measurements results/new/measurements.csv
+    --baseline results/old --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml
+
+Both files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from regatta.baseline_campaign import read_baseline_campaign
+from regatta.errors import run_script
+from regatta.gate import judge
+from regatta.gate_text import gate_text, junit
+from regatta.store import read_frozen, write_text
+from regatta.tables import MEASUREMENTS, read_csv
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
+    parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
+    parser.add_argument(
+        "--baseline", type=Path, help="results folder of the baseline campaign; without it: only ok or not"
+    )
+    parser.add_argument(
+        "--margin", type=float, default=0.05, help="ratio by which a median may be longer (default 0.05)"
+    )
+    parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
+    parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
+    args = parser.parse_args()
+    before = read_baseline_campaign(args.baseline) if args.baseline else None
+    gate = judge(read_frozen(args.campaign), read_csv(args.measurements, MEASUREMENTS), before, args.margin)
+    text = gate_text(gate, args.out_text.parent)
+    write_text(args.out_junit, junit(gate))
+    write_text(args.out_text, text)
+    print(text, end="")
+    sys.exit(0 if gate.is_passed else 1)
+
+
+if __name__ == "__main__":
+    run_script(main)
