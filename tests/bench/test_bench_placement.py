@@ -93,26 +93,6 @@ def test_only_allowed_variables_are_recorded():
     }
 
 
-def test_libraries_that_matter_are_picked_from_the_maps():
-    maps = """\
-7f00-7f01 r-xp 00000000 fe:00 1   /opt/a b/libtorch_cpu.so
-7f01-7f02 r--p 00001000 fe:00 1   /opt/a b/libtorch_cpu.so
-7f02-7f03 r-xp 00000000 fe:00 2   /usr/lib/libnccl-net-ofi.so.0
-7f03-7f04 r-xp 00000000 fe:00 3   /opt/cray/libfabric.so.1.18.2 (deleted)
-7f04-7f05 r-xp 00000000 fe:00 4   /usr/lib/libc.so.6
-7f05-7f06 rw-p 00000000 00:00 0
-7f06-7f07 r-xp 00000000 fe:00 5   /usr/lib/libmpi_gnu_123.so.12
-7f07-7f08 r-xp 00000000 fe:00 6   /x/libgomp-a34b3233.so.1.0.0
-"""
-    assert environment.libraries_in_maps(maps) == [
-        "/opt/a b/libtorch_cpu.so",
-        "/opt/cray/libfabric.so.1.18.2 (deleted)",
-        "/usr/lib/libmpi_gnu_123.so.12",
-        "/usr/lib/libnccl-net-ofi.so.0",
-        "/x/libgomp-a34b3233.so.1.0.0",
-    ]
-
-
 def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
     hosts = environment.hosts([place(0, "b"), place(1, "a"), place(2, "b")])
     assert [(host["host"], host["ranks"], host["num_cores"]) for host in hosts] == [("b", [0, 2], 2), ("a", [1], 2)]

@@ -396,9 +396,9 @@ def make_report(folder: Path) -> Path:
     write_csv(scaling_table(campaign, measurements), folder / "tables" / "scaling.csv")
     write_csv(collectives_table(campaign, measurements), folder / "tables" / "collectives.csv")
     write_csv(failures_table(measurements), folder / "tables" / "failures.csv")
-    results = read_results(
-        path, folder / "measurements.csv", folder / "problems.json", folder / "tables", folder / "launches"
-    )
+    preflight = next(folder.glob("preflight/*.json"), None)
+    tables, launches = folder / "tables", folder / "launches"
+    results = read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
     write_text(folder / "report.html", render(results, folder))
     return folder / "report.html"
 

@@ -17,10 +17,13 @@ def main() -> None:
         "--tables", type=Path, required=True, help="folder of scaling.csv, collectives.csv, failures.csv"
     )
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
+    parser.add_argument(
+        "--preflight", type=Path, nargs="?", help="preflight/<id>.json; none: the report has no section"
+    )
     parser.add_argument("--out", type=Path, required=True, help="report.html")
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
-    results = read_results(args.campaign, args.measurements, problems, args.tables, args.launches)
+    results = read_results(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
     write_text(args.out, render(results, args.out.parent))
 
 

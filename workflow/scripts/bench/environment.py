@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+import libraries
 import process
 from place import Place
 
@@ -23,14 +24,6 @@ VARIABLES = (
     "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_NODELIST", "SLURM_CPU_BIND",
     "SINGULARITY_CONTAINER", "SINGULARITY_BIND", "APPTAINER_CONTAINER", "APPTAINER_BIND",
 )  # fmt: skip
-
-# File names of the libraries whose version or origin changes speed: torch and its backends, CUDA, fabrics, MPI, OpenMP,
-# BLAS.
-LIBRARY_PATTERN = re.compile(
-    r"/lib(torch|c10|gloo|nccl|rccl|cuda|cudart|cudnn|cublas|fabric|cxi|efa|psm|mpi|ucp|ucs|uct|ibverbs|rdmacm|"
-    r"gomp|iomp|omp|mkl|openblas|dnnl)[-_.0-9a-z]*\.so[-_.0-9a-z]*$",
-    re.IGNORECASE,
-)
 
 
 def describe(places: list[Place], device: torch.device, threads_per_rank: int) -> dict:
@@ -48,7 +41,7 @@ def describe(places: list[Place], device: torch.device, threads_per_rank: int) -
         "gpus": [{"rank": place.rank, "host": place.host, **place.gpu} for place in places if place.gpu],
         "kernel": platform.release(),
         "threads_per_rank": threads_per_rank,
-        "libraries": loaded_libraries(),
+        "libraries": libraries.loaded_libraries(),
         "variables": allowed_variables(dict(os.environ)),
         "settings": {
             "allow_tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
@@ -133,21 +126,6 @@ def first_field(path: Path, name: str) -> str | None:
         if key.strip() == name:
             return value.strip()
     return None
-
-
-def loaded_libraries() -> list[str]:
-    """Return the paths of the loaded shared libraries that matter, sorted; [] where /proc does not tell."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return []
-    return libraries_in_maps(maps)
-
-
-def libraries_in_maps(maps: str) -> list[str]:
-    """Pick the libraries out of /proc/<pid>/maps, where a path is the sixth field and may hold blanks (proc(5))."""
-    paths = {fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6}
-    return sorted(path for path in paths if LIBRARY_PATTERN.search(path.removesuffix(" (deleted)")))
 
 
 def allowed_variables(variables: dict[str, str]) -> dict[str, str]:

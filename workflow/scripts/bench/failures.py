@@ -8,10 +8,12 @@ import errno
 import json
 import os
 import socket
+import sys
 import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 # What torch's CPU allocator and gloo say when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
 # "DefaultCPUAllocator"), and CUDA, cuBLAS and NCCL when the device is full.
@@ -70,3 +72,18 @@ def write_error_file(error_dir: Path, rank: int, progress: Progress, error: Base
     draft.write_text(json.dumps(report, indent=1) + "\n")
     draft.replace(path)
     return path
+
+
+def report_and_exit(error_dir: Path, progress: Progress, error: Exception) -> NoReturn:
+    """Write the error file, print the traceback and end at once: a normal exit can wait for peers that are stuck."""
+    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    try:
+        write_error_file(error_dir, rank, progress, error)
+    except OSError as write_error:
+        print(f"regatta: rank {rank} cannot write its error file: {write_error}", file=sys.stderr)
+    place = f"cell {progress.cell}, phase" if progress.cell else "phase"
+    print(f"regatta: rank {rank} failed in {place} {progress.phase}", file=sys.stderr)
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(1)

@@ -122,7 +122,9 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
 
 
 def end_group() -> None:
-    dist.destroy_process_group()
+    """End this process's group, if it has one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def barrier(ranks: Ranks) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import environment
+import failures
 import peers
 import process
 from place import Place
@@ -31,6 +32,33 @@ class Verdict:
 
     problems: list[str]
     threads_per_rank: int
+
+
+@dataclass
+class Proof:
+    """What a rank knows once the placement is proven. `places` is filled on rank 0 alone."""
+
+    ranks: peers.Ranks
+    store: dist.Store
+    place: Place
+    places: list[Place]
+    verdict: Verdict
+
+
+def prove(request: dict, progress: failures.Progress) -> Proof:
+    """Take this rank's place, tell it, and hear what rank 0 makes of all. request: of a launch or of a preflight."""
+    timeout_seconds = request["start_timeout_seconds"]
+    rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
+    store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
+    progress.phase = "placement"
+    place, device = take_place(rank, local_rank, request["device"])
+    places = exchange(place, world_size, store, timeout_seconds)
+    if rank == 0:
+        problems = find_problems(places, world_size, request["nodes"], request["gpus_per_node"], timeout_seconds)
+        announce(problems, places, world_size, store)
+    verdict = hear(rank, store)
+    torch.set_num_threads(verdict.threads_per_rank)
+    return Proof(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
 
 
 def host_name() -> str:

@@ -14,10 +14,7 @@ docs/contracts.md.
 import argparse
 import importlib
 import json
-import os
-import sys
 import time
-import traceback
 from pathlib import Path
 
 import failures
@@ -39,57 +36,30 @@ def main() -> None:
     try:
         run(request, progress)
     except Exception as error:  # the one broad except: whatever it is, the supervisor has to learn of it
-        report_and_exit(request, progress, error)
-
-
-def report_and_exit(request: dict, progress: failures.Progress, error: Exception) -> None:
-    """Write the error file, print the traceback and end at once: a normal exit can wait for peers that are stuck."""
-    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
-    try:
-        failures.write_error_file(Path(request["error_dir"]), rank, progress, error)
-    except OSError as write_error:
-        print(f"regatta: rank {rank} cannot write its error file: {write_error}", file=sys.stderr)
-    print(f"regatta: rank {rank} failed in cell {progress.cell}, phase {progress.phase}", file=sys.stderr)
-    traceback.print_exception(error)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(1)
+        failures.report_and_exit(Path(request["error_dir"]), progress, error)
 
 
 def run(request: dict, progress: failures.Progress) -> None:
     """Prove the placement, then measure the cells."""
-    import torch
-
     import peers
     import placement
 
     begin = time.perf_counter_ns()
-    timeout_seconds = request["start_timeout_seconds"]
-    rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
-    store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
-    progress.phase = "placement"
-    place, device = placement.take_place(rank, local_rank, request["device"])
-    places = placement.exchange(place, world_size, store, timeout_seconds)
-    if rank == 0:
-        problems = placement.find_problems(
-            places, world_size, request["nodes"], request["gpus_per_node"], timeout_seconds
-        )
-        placement.announce(problems, places, world_size, store)
-    verdict = placement.hear(rank, store)
-    torch.set_num_threads(verdict.threads_per_rank)
-    ranks = peers.Ranks(rank, world_size, local_rank, device)
+    proof = placement.prove(request, progress)
+    ranks, problems = proof.ranks, proof.verdict.problems
     try:
-        if not verdict.problems:
-            load_communication_libraries(request, ranks, store, progress)
+        if not problems:
+            load_communication_libraries(request, ranks, proof.store, progress)
     finally:
         write = line_writer(request, ranks)
-        write(first_line(request, places, ranks, verdict.threads_per_rank))
-    if verdict.problems:
-        refuse_cells(request, verdict.problems, write)
+        write(first_line(request, proof.places, ranks, proof.verdict.threads_per_rank))
+    peers.end_group()
+    if problems:
+        refuse_cells(request, problems, write)
     else:
-        measure_cells(request, ranks, store, progress, write)
+        measure_cells(request, ranks, proof.store, progress, write)
     write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
-    placement.say_farewell(place, places, store)
+    placement.say_farewell(proof.place, proof.places, proof.store)
 
 
 def line_writer(request: dict, ranks):
@@ -122,8 +92,9 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
 def load_communication_libraries(request: dict, ranks, store, progress: failures.Progress) -> None:
     """On GPUs, reduce one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
 
-    NCCL opens libfabric and its plug-in only when it makes a communicator, and which one it found is what a comparison
-    of stacks is about. gloo is a part of torch and loads nothing. Not yet run on a GPU.
+    NCCL opens libfabric and its plug-in only when it makes a communicator, and closes them with its last one
+    (src/plugin/net.cc, ncclNetPluginUnload): so the group is left standing until they are listed. gloo is a part of
+    torch and loads nothing. Not yet run on a GPU.
     """
     if ranks.device.type != "cuda" or not request["cells"]:
         return
@@ -132,7 +103,6 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
     progress.phase = "init"
     peers.begin_group(ranks, request["cells"][0]["spec"]["backend"], store, "probe")
     num_ranks = sum(row[0] for row in peers.gather_rows([1], ranks))
-    peers.end_group()
     if num_ranks != ranks.world_size:
         raise RuntimeError(f"a gather over {ranks.world_size} ranks gave {num_ranks}: the backend does not work.")
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from regatta.advice import VERSIONS, disagreement, environments, threads_by_shape, warnings
+from regatta.advice import disagreement, environments, threads_by_shape, warnings
 from regatta.cell_words import natural, varying_words
 from regatta.collective_figures import collective_figures
 from regatta.methods import left_out, methods, num_left_out
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.panels import Figure, common_words
+from regatta.preflight_report import Section, preflight_findings, preflight_section
+from regatta.provenance import provenance
 from regatta.records import one_line, violation
 from regatta.scaling import steps_by_cell
 from regatta.store import parse_line, read_frozen
@@ -47,9 +49,12 @@ class Results:
     failures: pd.DataFrame
     headers: list[dict]
     num_other_launches: int
+    preflight: Section | None = None
 
 
-def read_results(campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path) -> Results:
+def read_results(
+    campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
+) -> Results:
     table = read_csv(measurements, MEASUREMENTS)
     used, paths = set(table["launch"].dropna()), sorted(launches.glob("*.jsonl"))
     own = [path for path in paths if path.stem in used]
@@ -62,6 +67,7 @@ def read_results(campaign: Path, measurements: Path, problems: Path, tables: Pat
         read_csv(tables / "failures.csv", FAILURES),
         [header for path in own if (header := _header(path)) is not None],
         len(paths) - len(own),
+        preflight_section(read_frozen(preflight)) if preflight else None,
     )
 
 
@@ -90,7 +96,6 @@ def _context(results: Results) -> dict:
     medians = {cell: group["p50_s"].tolist() for cell, group in ok[ok["p50_s"].notna()].groupby("cell")}
     steps = steps_by_cell(measurements)
     threads, words = threads_by_shape(campaign, results.headers), varying_words(campaign)
-    set_aside = left_out(results.problems, words)
     figures = {
         "scaling": scaling_figures(results.scaling, steps, campaign["device"], threads),
         "bucket": bucket_figures(results.scaling, steps),
@@ -107,15 +112,19 @@ def _context(results: Results) -> dict:
         "num_left_out": num_left_out(results.problems),
         "num_other_launches": results.num_other_launches,
         "cell_words": words,
-        "findings": findings([f for group in figures.values() for f in group], planned, words),
+        "preflight": results.preflight,
+        "findings": [
+            *preflight_findings(results.preflight),
+            *findings([f for group in figures.values() for f in group], planned, words),
+        ],
         "failures": failure_groups(results.failures),
         "skipped": skipped_groups(results.failures),
         "figures": figures,
         "common": common_words(results.scaling) if len(results.scaling) else "",
         "warnings": warnings(campaign, measurements, results.headers, results.problems),
         "methods": methods(campaign),
-        "left_out": set_aside,
-        "provenance": provenance(results),
+        "left_out": left_out(results.problems, words),
+        "provenance": provenance(results.headers),
         "runs": run_table(measurements),
         "downloads": [
             (name, to_csv(table))
@@ -179,67 +188,6 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
         command = group["command"].iloc[0]
         rows.append({"cell": cell, "command": None if is_unknown(command) else command, "runs": runs})
     return rows
-
-
-def provenance(results: Results) -> dict:
-    """Return what ran where: hosts, versions by stack, libraries, variables, and the command line of each launch."""
-    headers = results.headers
-    hosts = {}
-    for environment in environments(headers):
-        for host in environment.get("hosts", []):
-            hosts[host["host"]] = host
-    versions = []
-    for stack in sorted({header["stack"] for header in headers}):
-        own = environments([header for header in headers if header["stack"] == stack])
-        texts = [
-            ", ".join(sorted({one_line(e[name]) for e in own if e.get(name) is not None})) or UNKNOWN
-            for name in VERSIONS
-        ]
-        versions.append((stack, texts))
-    return {
-        "hosts": [_host(host) for _, host in sorted(hosts.items())],
-        "gpus": _distinct(environments(headers), "gpus"),
-        "version_names": VERSIONS,
-        "versions": versions,
-        "libraries": _distinct(environments(headers), "libraries"),
-        "variables": _settings(environments(headers), "variables"),
-        "settings": _settings(environments(headers), "settings"),
-        "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
-    }
-
-
-def _host(host: dict) -> tuple[str, ...]:
-    memory = host.get("memory_bytes")
-    cores = host.get("num_cores")
-    return (
-        one_line(host["host"]),
-        UNKNOWN if cores is None else str(cores),
-        one_line(host.get("cpu_model") or UNKNOWN),
-        UNKNOWN if memory is None else size(memory),
-    )
-
-
-def _distinct(environments: list[dict], name: str) -> list[str]:
-    """Return the different items of a list in the environments; a GPU without its rank and host."""
-    found = set()
-    for item in (item for environment in environments for item in environment.get(name) or []):
-        if isinstance(item, dict):
-            item = ", ".join(f"{key} {value}" for key, value in item.items() if key not in ("rank", "host"))
-        found.add(one_line(item))
-    return sorted(found)
-
-
-def _settings(environments: list[dict], name: str) -> list[str]:
-    """Return `KEY=value` lines; a key with several values shows at most three of them."""
-    found: dict[str, set[str]] = {}
-    for environment in environments:
-        for key, value in (environment.get(name) or {}).items():
-            found.setdefault(one_line(key), set()).add(one_line(value))
-    lines = []
-    for key, values in sorted(found.items()):
-        shown = " or ".join(sorted(values)[:3])
-        lines.append(f"{key}={shown}" + (f" or {len(values) - 3} more" if len(values) > 3 else ""))
-    return lines
 
 
 def facts(results: Results) -> list[tuple[str, str]]:

@@ -1,0 +1,123 @@
+"""Which libraries a process has loaded, and whether from the image or from the host. No torch is needed.
+
+tests/golden/apptainer/ holds what Apptainer 1.4.5 showed a real process of torch in a SIF image, with two libraries of
+the host bound into it; shortened, and with other names of folders. In `overlay` the image is one mount at /; in
+`underlay` the runtime built / out of many mounts of parts of it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import libraries
+from libraries import Mount, origin_of, parse_mounts, with_origin
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "apptainer"
+
+
+def golden(name: str) -> list[dict]:
+    return with_origin((GOLDEN / f"{name}.maps").read_text(), (GOLDEN / f"{name}.mountinfo").read_text())
+
+
+@pytest.mark.parametrize(("name", "folder"), [("overlay", "/host/lib"), ("underlay", "/usr/lib/fabric")])
+def test_in_a_real_image_only_what_was_bound_is_the_hosts(name, folder):
+    found = golden(name)
+    assert len(found) == 23
+    assert [library for library in found if library["origin"] == "host"] == [
+        {"name": "libcxi.so.1", "path": f"{folder}/libcxi.so.1", "origin": "host"},
+        {"name": "libfabric.so.1", "path": f"{folder}/libfabric.so.1", "origin": "host"},
+    ]
+    torch = next(library for library in found if library["name"] == "libtorch_cpu.so")
+    assert torch["path"] == "/usr/local/lib/python3.11/dist-packages/torch/lib/libtorch_cpu.so"
+    assert torch["origin"] == "image"
+
+
+def test_outside_a_container_everything_is_the_hosts():
+    found = with_origin((GOLDEN / "overlay.maps").read_text(), None)
+    assert {library["origin"] for library in found} == {"host"}
+
+
+SANDBOX = parse_mounts("""\
+22 1 8:1 /images/torch / rw - ext4 /dev/sda1 rw
+23 22 8:1 /opt/cray /opt/cray rw - ext4 /dev/sda1 rw
+24 22 8:1 /images/torch/usr/share /usr/share rw - ext4 /dev/sda1 rw
+25 22 0:40 / /home rw - nfs server:/home rw
+26 25 8:1 /usr/lib/libcuda.so.550 /.singularity.d/libs/libcuda.so.1 rw - ext4 /dev/sda1 rw
+""")
+
+
+def test_in_a_folder_used_as_image_the_same_disk_is_told_apart_by_folder():
+    assert origin_of("/usr/lib/libtorch.so", SANDBOX) == "image"
+    assert origin_of("/usr/share/lib/libx.so", SANDBOX) == "image"
+    assert origin_of("/opt/cray/libfabric/lib64/libfabric.so.1", SANDBOX) == "host"
+
+
+def test_home_is_the_hosts_and_so_is_what_nv_mounts():
+    assert origin_of("/home/me/.local/lib/libgomp.so.1", SANDBOX) == "host"
+    assert origin_of("/.singularity.d/libs/libcuda.so.1", SANDBOX) == "host"
+    assert origin_of("/.singularity.d/libs/libnot-a-mount.so", SANDBOX) == "host"
+
+
+def test_a_name_that_only_begins_like_a_mount_point_is_not_inside_it():
+    assert origin_of("/opt/cray-old/libfabric.so.1", SANDBOX) == "image"
+
+
+def test_the_last_of_several_mounts_at_one_place_counts():
+    mounts = [Mount("0:9", "/", "/"), Mount("0:9", "/lib", "/host"), Mount("8:1", "/lib", "/host")]
+    assert origin_of("/host/libfabric.so.1", mounts) == "host"
+    assert origin_of("/host/libfabric.so.1", mounts[:2]) == "image"
+
+
+def test_blanks_and_backslashes_in_mount_points_are_decoded():
+    (mount,) = parse_mounts(r"30 22 8:1 /my\040libs\134new /host\011libs rw master:1 - ext4 /dev/sda1 rw")
+    assert mount == Mount("8:1", "/my libs\\new", "/host\tlibs")
+
+
+def test_lines_that_are_no_mounts_are_passed_over():
+    assert parse_mounts("\nnonsense\n") == []
+
+
+MAPS = """\
+7f00-7f01 r-xp 00000000 fe:00 1   /opt/a b/libtorch_cpu.so
+7f01-7f02 r--p 00001000 fe:00 1   /opt/a b/libtorch_cpu.so
+7f02-7f03 r-xp 00000000 fe:00 2   /usr/lib/libnccl-net-ofi.so.0
+7f03-7f04 r-xp 00000000 fe:00 3   /opt/cray/libfabric.so.1.18.2 (deleted)
+7f04-7f05 r-xp 00000000 fe:00 4   /usr/lib/libc.so.6
+7f05-7f06 rw-p 00000000 00:00 0
+7f06-7f07 r-xp 00000000 fe:00 5   /usr/lib/libmpi_gnu_123.so.12
+7f07-7f08 r-xp 00000000 fe:00 6   /x/libgomp-a34b3233.so.1.0.0
+7f08-7f09 r-xp 00000000 fe:00 7   /usr/lib/libpmix.so.2.13.1
+7f09-7f0a r-xp 00000000 fe:00 8   /usr/lib/python3/_struct.cpython-311-x86_64-linux-gnu.so
+"""
+
+
+def test_libraries_that_matter_are_picked_from_the_maps():
+    assert libraries.that_matter(libraries.mapped_files(MAPS)) == [
+        "/opt/a b/libtorch_cpu.so",
+        "/opt/cray/libfabric.so.1.18.2 (deleted)",
+        "/usr/lib/libmpi_gnu_123.so.12",
+        "/usr/lib/libnccl-net-ofi.so.0",
+        "/usr/lib/libpmix.so.2.13.1",
+        "/x/libgomp-a34b3233.so.1.0.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["libnccl.so.2", "libnccl-net.so", "libnccl-tuner.so", "libcxi.so.1", "libibverbs.so.1.14", "libmlx5.so.1", "libpmi2.so.0"],
+)  # fmt: skip
+def test_what_a_fabric_needs_matters(name):
+    assert libraries.that_matter([f"/usr/lib/{name}"]) != []
+
+
+def test_a_preflight_lists_every_library_but_no_module_of_python():
+    found = {library["name"]: library["path"] for library in with_origin(MAPS, None)}
+    assert found["libfabric.so.1.18.2"] == "/opt/cray/libfabric.so.1.18.2 (deleted)"
+    assert "libc.so.6" in found
+    assert len(found) == 7
+
+
+def test_this_process_tells_its_libraries():
+    found = libraries.loaded_with_origin()
+    assert any(library["name"].startswith("libc.so") for library in found)
+    assert libraries.read_proc("no such file") == ""

@@ -1,0 +1,25 @@
+"""Look at what each stack really runs on, before GPU hours are spent: one short launch each. Failing is a result, too.
+
+python workflow/scripts/preflight.py --folder results/laptop/preflight/preflight-1a2b3c4d5e6f
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from regatta.errors import run_script
+from regatta.preflight import run_preflight
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="folder of a frozen preflight")
+    for stack in run_preflight(parser.parse_args().folder)["stacks"]:
+        if stack["verdict"]["ok"]:
+            print(f"preflight of stack {stack['stack']}: ok")
+        for problem in stack["verdict"]["problems"]:
+            print(f"preflight of stack {stack['stack']}: {problem}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_script(main)
