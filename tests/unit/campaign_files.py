@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from regatta.campaign import Campaign, load_campaign
 from regatta.errors import UserError
 from regatta.matrix import Cell, Matrix, expand
 from regatta.plan import Plan, make_plan
+from regatta.stacks import complete_stack
+from regatta.validation import fill_defaults, load_schema
 
 # Line numbers in the tests count from here: `schema` is line 1.
 TEXT = """\
@@ -38,6 +41,9 @@ benchmarks:
       message_bytes: [4KiB, 1MiB]
 """
 CLUSTER = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
+HOSTILE = ["a b", "$(touch x)", "`y`", "'", '"', "a\nb", "; rm -rf ~", "", "\\", "*", "--flag", "ä", "\x1b[31m"]
+HOSTILE += ["$HOME", "${HOME}", "$HOME $(touch hacked)", "$$"]
+SLURM = {"scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 4}
 
 
 def small(**changes) -> dict:
@@ -84,9 +90,36 @@ def plan(folder: Path, data: dict, **options) -> Plan:
     return make_plan(write(folder, data | {"cluster": "local"}), folder / "results", **options)
 
 
-def message(folder: Path, text: str) -> str:
+def stack(kind: str = "host", cluster: dict | None = None, **changes) -> dict:
+    """Return a stack as launches need it, with all defaults."""
+    schema = load_schema("campaign")["properties"]["stacks"]["additionalProperties"]
+    whole_cluster = fill_defaults(CLUSTER | (cluster or {}), load_schema("cluster"))
+    return complete_stack(fill_defaults({"kind": kind, **changes}, schema), whole_cluster)
+
+
+def contained(**changes) -> dict:
+    """Return a stack with an image that need not be there: what its image is, is known when launches start."""
+    own = {"kind": "contained", "image": "/images/a.sif", "image_id": "1"}
+    return stack() | own | changes
+
+
+def fake_sif(path: Path, number: int = 1) -> Path:
+    """Write what Regatta reads of an image: its header, with this number as UUID."""
+    header = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\0" + uuid.UUID(int=number).bytes
+    path.write_bytes(header + b"the rest of the image")
+    return path
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a shell script that can be run."""
+    path.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def message(folder: Path, text: str, cluster: dict | None = None) -> str:
     """Return what load_campaign says of a campaign that it refuses; paths are as in `campaign.yaml`."""
-    path = write(folder, text)
+    path = write(folder, text, cluster)
     with pytest.raises(UserError) as caught:
         load_campaign(path, folder / "clusters")
     return str(caught.value).replace(f"{folder}/", "")

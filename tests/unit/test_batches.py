@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from campaign_files import collectives, load, pin_versions, write_launch
+from campaign_files import SLURM, collectives, load, pin_versions, stack, write_launch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -246,7 +246,8 @@ def test_an_unfinished_batch_keeps_its_id(tmp_path):
 def test_a_batch_holds_all_that_its_job_needs(tmp_path):
     cells, [batch], _ = batches(tmp_path, collectives(4, 8, repeats=1, stacks=TWO_STACKS))
     content = batch.content
-    assert content["stacks"] == {n: {"name": n, "kind": "host", "python": None, "env": {}} for n in "ab"}
+    assert content["stacks"] == {"a": stack(), "b": stack()}
+    assert content["preflight"] is None
     assert (content["nodes"], content["gpus_per_node"], content["device"]) == (1, 2, "cpu")
     assert content["launch_start_seconds"] == 300
     assert set(content["cells"]) == {cell.id for cell in cells}
@@ -257,6 +258,22 @@ def test_a_batch_holds_all_that_its_job_needs(tmp_path):
     assert [(launch["repeat"], launch["stack"]) for launch in content["launches"]] == [(0, "a"), (0, "b")]
     launched = [cell for launch in content["launches"] for cell in launch["cells"]]
     assert sorted(launched) == sorted(content["cells"])
+
+
+def test_a_batch_holds_stacks_whole_and_its_cells_only_what_changes_their_numbers(folder):
+    entry = {"kind": "bind-mounted", "image": "a.sif", "wrapper": "wrapper.sh", "binds": ["/usr:/host/usr"]}
+    entry |= {"srun": ["--mpi=pmi2"], "required_network": "AWS Libfabric", "required_host_libraries": ["libfabric"]}
+    campaign = load(folder, collectives(4, stacks={"a": entry}), SLURM | {"cpus_per_rank": 8})
+    [cell] = expand(campaign).cells
+    [batch] = make_batches(campaign, [(cell, 0)], Price(lambda cell: 1.0, 1.0), folder / "results", "preflight-1")
+    frozen = batch.content["stacks"]["a"]
+    assert frozen == stack(cluster=SLURM | {"cpus_per_rank": 8}, **entry)
+    assert (frozen["image"], frozen["wrapper"]) == (f"{folder}/a.sif", f"{folder}/wrapper.sh")
+    of_the_cell = {"kind", "python", "env", "image_id", "runtime", "runtime_options", "binds", "wrapper_sha256", "srun"}
+    assert cell.spec["stack"] == {"name": "a", **{key: frozen[key] for key in of_the_cell}}
+    assert frozen["srun"] == ["--cpus-per-task=8", "--mpi=pmi2"]
+    assert batch.content["cluster"]["scheduler"] == "slurm"
+    assert batch.content["preflight"] == "preflight-1"
 
 
 def test_nothing_to_do_gives_no_batch(tmp_path):

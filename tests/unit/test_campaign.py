@@ -17,7 +17,7 @@ from regatta.validation import load_schema
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
-    " benchmarks, exclude, baseline"
+    " benchmarks, exclude, baseline, gate"
 )
 PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
 FIELDS = "gpus_per_node, gradient_as_bucket_view, image_size"
@@ -344,8 +344,27 @@ def test_defaults_are_filled_in_at_every_level(tmp_path):
         "max_warmup_seconds": 5.0,
     }
     assert data["limits"] == {"cell_seconds": 9, "launch_start_seconds": 300, "max_batch_minutes": 60}
-    assert data["stacks"] == {"host": {"kind": "host", "python": None, "env": {}}}
+    assert data["stacks"] == {
+        "host": {
+            "kind": "host",
+            "python": None,
+            "image": None,
+            "runtime": "apptainer",
+            "runtime_options": [],
+            "binds": [],
+            "wrapper": None,
+            "env": {},
+            "srun": [],
+            "required_network": None,
+            "required_host_libraries": [],
+            # of the files and the cluster that these name
+            "image_id": None,
+            "wrapper_sha256": None,
+            "gpu_request": "gpus-per-node",
+        }
+    }
     assert data["baseline"] == {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+    assert data["gate"] == {"baseline_campaign": None, "margin": 0.05}
     assert (data["seed"], data["isolation"], data["exclude"], data["description"]) == (1, "launch", [], "")
 
 
@@ -369,7 +388,7 @@ def test_no_variable_is_changed_or_read_by_a_shell(tmp_path_factory, value):
     data = small(stacks={"host": {"kind": "host", "env": {"HOSTILE": hostile}}})
     cell = expand(load(tmp_path_factory.getbasetemp(), data)).cells[0]
     assert cell.spec["stack"]["env"] == {"HOSTILE": hostile}
-    words = shlex.split(command_by_hand(cell.spec))
+    words = shlex.split(command_by_hand(cell.spec, cell.stack))
     assert words[:3] == ["env", f"HOSTILE={hostile}", "torchrun"]
 
 
@@ -389,12 +408,30 @@ def test_the_shipped_campaign_and_clusters_are_valid():
     for path in sorted(CLUSTERS.glob("*.yaml")):
         file = read_yaml(path)
         assert schema_mistakes(file, file.data, load_schema("cluster")) == []
-    for path in sorted((CLUSTERS.parent / "campaigns").glob("*.yaml")):
-        assert load_campaign(path).name == path.stem
+    for path in sorted((CLUSTERS.parent / "campaigns").glob("*.yaml")):  # they name paths of their clusters
+        file = read_yaml(path)
+        assert schema_mistakes(file, file.data, load_schema("campaign")) == []
+        assert file.data["name"] == path.stem
+        assert (CLUSTERS / f"{file.data['cluster']}.yaml").exists()
 
 
 def test_the_tests_own_cluster_is_valid(tmp_path):
-    assert load(tmp_path, small()).cluster == CLUSTER
+    assert load(tmp_path, small()).cluster == CLUSTER | {
+        "cpus_per_rank": None,
+        "memory_mb_per_node": None,
+        "gpu_request": "gpus-per-node",
+        "partition": None,
+        "account": None,
+        "qos": None,
+        "constraint": None,
+        "reservation": None,
+        "exclusive": True,
+        "sbatch": [],
+        "srun": [],
+        "env": {},
+        "node_folders": [],
+        "max_walltime_minutes": 1440,
+    }
 
 
 def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):

@@ -5,6 +5,8 @@ killed            rank 1 gets SIGKILL, so that rank 0's all_reduce fails
 import_error      both ranks lack a module
 no_program        the program is not there
 store_unwritable  rank 0 cannot write the launch file and exits with 74
+
+Those in tests/golden/srun/ are srun's (test_srun_log.py).
 """
 
 import json
@@ -45,6 +47,10 @@ CLOSED = {
 
 def golden(name: str) -> str:
     return (GOLDEN / f"torchrun_{name}.log").read_text(encoding="utf-8")
+
+
+def srun(name: str) -> str:
+    return (GOLDEN / "srun" / f"{name}.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -196,3 +202,100 @@ def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause():
     log = golden("killed").replace("-9 ", "-6 ")
     assert find_cause([RAISED], log, 1, 0).text == "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
     assert find_cause([], log, 1, 0).text == "rank 1 was killed by SIGABRT"
+
+
+# ---- Launches by srun
+
+
+OF_SRUN = {
+    "killed": Cause("failed", None, "rank 2 on n2 was killed by SIGKILL"),
+    "segmentation_fault": Cause("failed", None, "rank 1 on n1 was killed by SIGSEGV"),
+    "segmentation_fault_in_image": Cause("failed", None, "rank 2 on n2 was killed by SIGSEGV"),
+    "aborted": Cause("failed", None, "rank 3 on n2 was killed by SIGABRT"),
+    "exit_code": Cause("failed", "launch", "rank 2 on n2: Exited with exit code 3; the log ends: (empty)"),
+    "import_error": Cause(
+        "failed",
+        "launch",
+        "rank 0 on n1: Exited with exit code 1; the log ends: ModuleNotFoundError: No module named torch",
+    ),
+    "no_python_in_image": Cause(
+        "failed",
+        "launch",
+        "rank 2 on n2: Exited with exit code 127; the log ends: /.singularity.d/runscript: 2: exec: python3: not found",
+    ),
+    "one_left_early": Cause(
+        "failed", None, "rank 0 ended without an error while others still ran; srun ended those after a while"
+    ),
+    "time_limit": Cause(
+        "failed", "launch", "rank 2 on n2: cancelled by Slurm DUE TO TIME LIMIT; the log ends: (empty)"
+    ),
+    "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
+    "node_failure_of_the_job": Cause("node_failure", None, "srun: error: Node failure on n2"),
+    "node_unreachable": Cause(
+        "node_failure",
+        None,
+        "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "cause"), OF_SRUN.items(), ids=list(OF_SRUN))
+def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
+    assert find_cause([], srun(name), 143, 0) == cause
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("no_mpi", "srun: error: Invalid MPI type 'pmix_v4', --mpi=list for acceptable types"),
+        ("no_gpus", "srun: error: Unable to allocate resources: Requested node configuration is not available"),
+        ("too_many_nodes", "srun: error: Only allocated 2 nodes asked for 3"),
+    ],
+)
+def test_where_srun_starts_no_task_its_own_word_is_the_cause(name, end):
+    cause = find_cause([], srun(name), 1, 0)
+    assert cause == Cause("failed", "launch", f"the launch ended with exit code 1; its log ends: {end}")
+
+
+def test_a_rank_that_slurm_killed_for_memory_is_out_of_memory():
+    log = srun("killed").replace("task 2: Killed", "task 2: Out Of Memory")
+    assert find_cause([], log, 143, 0) == Cause(
+        "out_of_memory", None, "rank 2 on n2 was killed by the kernel: out of memory"
+    )
+    assert find_cause([], srun("killed"), 143, 1).status == "out_of_memory"  # as the kernel counts on this node
+
+
+def test_an_error_of_a_rank_comes_before_the_exit_code_that_srun_saw():
+    cause = find_cause([RAISED, CLOSED], srun("exit_code"), 143, 0)
+    assert cause == Cause("failed", "measure", "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty")
+
+
+def test_a_node_that_failed_comes_before_the_connection_errors_that_it_causes():
+    assert find_cause([CLOSED], srun("node_failure"), 143, 0).status == "node_failure"
+
+
+def test_a_rank_killed_under_srun_comes_before_the_connection_errors_that_it_causes():
+    assert find_cause([CLOSED], srun("killed"), 143, 0) == Cause("failed", None, "rank 2 on n2 was killed by SIGKILL")
+
+
+def test_an_abort_under_srun_that_follows_an_error_of_another_rank_is_not_the_cause():
+    assert find_cause([RAISED], srun("aborted"), 143, 0).phase == "measure"
+
+
+def test_the_store_is_blamed_under_srun_too():
+    words = "regatta: cannot write the launch file x: [Errno 28] No space left on device.\n"
+    assert store_write_error(words + srun("store_unwritable")).startswith("cannot write the launch file x")
+    assert store_write_error(words + srun("exit_code")) is None
+
+
+def test_a_rank_that_left_is_the_cause_and_not_those_that_srun_ended_for_it():
+    log = """srun: First task exited 3s ago
+srun: StepId=1006.0 tasks 0-1,3: running
+srun: StepId=1006.0 task 2: exited
+srun: Terminating StepId=1006.0
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+srun: error: n2: task 3: Killed
+srun: error: n1: tasks 0-1: Killed
+"""
+    text = "rank 2 ended without an error while others still ran; srun ended those after a while"
+    assert find_cause([], log, 137, 0) == Cause("failed", None, text)

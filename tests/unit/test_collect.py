@@ -272,3 +272,35 @@ def test_memory_is_that_of_the_largest_rank():
     }
     row, _ = measured(record(memory=memory), CELL["spec"])
     assert (row["peak_rss_bytes"], row["peak_allocated_bytes"], row["parameter_bytes"]) == (3, None, 5)
+
+
+def write_batch(folder, name="n01g02-0123456789ab", stack="host", jobs=(), manifest=None):
+    batch = folder / "batches" / name
+    batch.mkdir(parents=True)
+    launches = [{"repeat": r, "stack": stack, "cells": [CELL["id"], OTHER["id"]]} for r in (0, 1)]
+    (batch / "batch.json").write_text(json.dumps({"launches": launches}))
+    (batch / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs) + '{"torn')
+    if manifest is not None:
+        (batch / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_cells_that_a_stopped_job_did_not_come_to_name_its_end(tmp_path):
+    write_launch(tmp_path, [record()])
+    write_batch(tmp_path, jobs=[{"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}])
+    row, _ = row_of(tmp_path, repeat=1)
+    assert (row["status"], row["cause"]) == ("not_measured", "its job ended before it was measured: SIGTERM: TIMEOUT")
+    assert row_of(tmp_path, repeat=0)[0]["status"] == "ok"
+
+
+def test_a_batch_that_was_finished_later_has_no_unfinished_business(tmp_path):
+    stop = {"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}
+    write_batch(tmp_path, jobs=[stop], manifest={"launches": []})
+    assert row_of(tmp_path)[0]["cause"] == "the store has no record of it"
+
+
+def test_cells_of_a_stack_that_the_preflight_failed_say_so(tmp_path):
+    write_batch(tmp_path, manifest={"launches": [], "held": {"host": "NCCL uses Socket"}})
+    row, _ = row_of(tmp_path)
+    assert (row["status"], row["cause"]) == ("not_measured", "the preflight failed stack host: NCCL uses Socket")
+    write_launch(tmp_path, [record()])  # a later run, after the mount was mended
+    assert row_of(tmp_path)[0]["status"] == "ok"

@@ -20,6 +20,7 @@ UNITS = {
     "_mb": "MiB",
     "image_size": "pixels",
     "target_precision": "ratio",
+    "margin": "ratio",
 }
 TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "null"}
 TYPES |= {"object": "keys and values"}

@@ -1,133 +1,239 @@
 """Command lines and environments: no value of a campaign ever passes through a shell."""
 
-import shlex
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from campaign_files import cells, collectives, small
+from campaign_files import HOSTILE, SLURM, contained, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.launch import RUN_LAUNCH, command_by_hand, launch_argv, launch_environment
+from regatta.errors import UserError
+from regatta.launch import ROOT, RUN_LAUNCH, Geometry, launch_argv, launch_environment
 
-HOST = {"name": "host", "kind": "host", "env": {}, "python": None}
-HOSTILE = ["a b", "$(touch x)", "`y`", "'", '"', "a\nb", "; rm -rf ~", "", "\\", "*", "--flag", "ä", "\x1b[31m"]
-
-
-def spec_of(folder, **stack) -> dict:
-    spec = cells(folder, collectives(4096))[0].spec
-    return spec | {"stack": HOST | stack}
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
+ALL_RANKS_END = ["--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]
+HOST = stack()
 
 
-def test_the_line_by_hand_repeats_the_cell(tmp_path):
-    words = shlex.split(command_by_hand(spec_of(tmp_path)))
-    assert words[:4] == ["torchrun", "--standalone", "--nproc-per-node=2", "workflow/scripts/bench/collective.py"]
-    options = dict(zip(words[4::2], words[5::2], strict=True))
-    assert options == {
-        "--device": "cpu",
-        "--backend": "gloo",
-        "--operation": "all_reduce",
-        "--message-bytes": "4096",
-        "--dtype": "fp32",
-        "--min-seconds": "1.0",
-        "--max-seconds": "10.0",
-        "--target-precision": "0.01",
-        "--min-samples": "10",
-        "--max-samples": "100000",
-        "--max-warmup-seconds": "5.0",
-    }
+def one_machine(gpus_per_node: int = 2, device: str = "cpu") -> Geometry:
+    return Geometry({"scheduler": "none", "gpu_request": "gpus-per-node"}, 1, gpus_per_node, device)
 
 
-def test_a_parameter_without_effect_is_not_in_the_line(tmp_path):
-    found = {
-        cell.spec["parameters"]["strategy"]: cell
-        for cell in cells(tmp_path, small())
-        if "none" in cell.id or "ddp-1-" in cell.id
-    }
-    assert "--bucket-cap-mb" not in command_by_hand(found["none"].spec)
-    assert "--bucket-cap-mb 1 --gradient-as-bucket-view false" in command_by_hand(found["ddp"].spec)
-
-
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_hostile_variable_survives_the_line_by_hand(tmp_path, value):
-    words = shlex.split(command_by_hand(spec_of(tmp_path, env={"A": value, "B": "1"})))
-    assert words[:4] == ["env", f"A={value}", "B=1", "torchrun"]
-
-
-@pytest.mark.parametrize("python", ["/opt/my env/bin/python", "/opt/$(x)/python", "~/python"])
-def test_a_hostile_path_survives_every_line(tmp_path, python):
-    words = shlex.split(command_by_hand(spec_of(tmp_path, python=python)))
-    assert words[:3] == [python, "-m", "torch.distributed.run"]
-    assert launch_argv(HOST | {"python": python}, 2, Path("r.json"))[0] == python
-
-
-def test_a_shell_runs_the_line_by_hand_with_every_word_whole(tmp_path):
-    """The one real shell: `torchrun` is a program that prints its words and the variable."""
-    program = tmp_path / "torchrun"
-    program.write_text(f"#!{sys.executable}\nimport os, sys\nprint(repr((sys.argv[1:], os.environ['A'])))\n")
-    program.chmod(0o755)
-    value = "'\"; touch hacked; $(touch hacked) `touch hacked`\n"
-    spec = spec_of(tmp_path, env={"A": value})
-    done = subprocess.run(
-        ["/bin/sh", "-c", command_by_hand(spec)],
-        cwd=tmp_path,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    words = shlex.split(command_by_hand(spec))
-    assert done.stdout == repr((words[3:], value)) + "\n"
-    assert not (tmp_path / "hacked").exists()
-
-
-@given(st.dictionaries(st.from_regex(r"[A-Z_]{1,5}", fullmatch=True), st.text(max_size=20), max_size=3))
-def test_the_line_by_hand_round_trips_whatever_the_variables(variables):
-    spec = {
-        "benchmark": "b",
-        "device": "cpu",
-        "backend": "gloo",
-        "gpus_per_node": 1,
-        "parameters": {"x": "y z"},
-        "sampling": {},
-    }
-    words = shlex.split(command_by_hand(spec | {"stack": HOST | {"env": variables}}))
-    expected = ["env", *(f"{key}={value}" for key, value in variables.items())] if variables else []
-    assert words[: len(expected)] == expected
-    assert words[-2:] == ["--x", "y z"]
+def on_slurm(nodes: int, gpus_per_node: int, device: str = "cpu", gpu_request: str = "gpus-per-node") -> Geometry:
+    return Geometry({"scheduler": "slurm", "gpu_request": gpu_request}, nodes, gpus_per_node, device)
 
 
 def test_a_launch_starts_the_ranks_with_this_python_unless_the_stack_has_its_own():
-    words = launch_argv(HOST, 4, Path("/r/request 1.json"))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--nproc-per-node=4"]
-    assert words == [*launcher, str(RUN_LAUNCH), "--request", "/r/request 1.json"]
+    words = launch_argv(one_machine(4), HOST, [str(RUN_LAUNCH), "--request", "/r/request 1.json"])
+    assert words == [sys.executable, *TORCHRUN, "--nproc-per-node=4", str(RUN_LAUNCH), "--request", "/r/request 1.json"]
     assert RUN_LAUNCH.is_file()
+
+
+@pytest.mark.parametrize("python", ["/opt/my env/bin/python", "/opt/$(x)/python", "/opt/$HOME/python", "~/python"])
+def test_a_hostile_path_stays_one_word(python):
+    assert launch_argv(one_machine(), stack(python=python), ["x.py"])[0] == python
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (3, 1), (2, 4), (16, 8)])
+def test_srun_starts_one_task_for_each_rank_and_is_told_everything(nodes, gpus):
+    words = launch_argv(on_slurm(nodes, gpus), stack(cluster=SLURM), ["x.py", "--y"])
+    shape = [f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
+    assert words == ["srun", *shape, *ALL_RANKS_END, sys.executable, "x.py", "--y"]
+
+
+@pytest.mark.parametrize(
+    ("request_by", "option"), [("gpus-per-node", ["--gpus-per-node=4"]), ("gres", ["--gres=gpu:4"]), ("none", [])]
+)
+def test_gpus_are_asked_for_as_the_cluster_wants_it_and_only_where_they_are_used(request_by, option):
+    def gpu_options(device: str) -> list[str]:
+        words = launch_argv(on_slurm(2, 4, device, request_by), stack(cluster=SLURM), ["x.py"])
+        return [word for word in words if "gpu" in word]
+
+    assert gpu_options("cuda") == option
+    assert gpu_options("cpu") == []
+
+
+def test_options_of_cluster_and_stack_come_last_before_the_program():
+    cluster = SLURM | {"srun": ["--cpu-bind=socket"], "cpus_per_rank": 72}
+    words = launch_argv(on_slurm(1, 2), stack(cluster=cluster, srun=["--mpi=pmix_v4", "--x=*:block"]), ["x.py"])
+    options = ["--cpu-bind=socket", "--cpus-per-task=72", "--mpi=pmix_v4", "--x=*:block"]
+    assert words[4:] == [*ALL_RANKS_END, *options, sys.executable, "x.py"]
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(1, 1), (60, 1), (60.5, 2), (3600, 60)])
+def test_a_step_ends_by_itself_should_the_supervisor_be_gone(seconds, minutes):
+    words = launch_argv(on_slurm(1, 1), stack(cluster=SLURM), ["x.py"], limit_seconds=seconds)
+    assert f"--time={minutes}" in words
+    assert not any(word.startswith("--time") for word in launch_argv(one_machine(), HOST, ["x.py"], limit_seconds=9))
+
+
+def test_in_an_image_srun_starts_the_runtime_and_torchrun_runs_inside():
+    made = contained(python="/opt/conda/bin/python")
+    inside = ["apptainer", "run", "--bind", str(ROOT), "/images/a.sif", "/opt/conda/bin/python"]
+    assert launch_argv(on_slurm(2, 1), made, ["x.py"])[7:] == [*inside, "x.py"]
+    assert launch_argv(one_machine(), made, ["x.py"]) == [*inside, *TORCHRUN, "--nproc-per-node=2", "x.py"]
+
+
+def test_what_stands_between_srun_and_python_is_in_the_order_that_the_runtime_wants():
+    made = contained(
+        runtime="singularity",
+        runtime_options=["--ipc", "--no-home"],
+        binds=["/usr:/host/usr:ro", "/data"],
+        wrapper="/tools/wrapper.sh",
+    )
+    words = launch_argv(on_slurm(1, 1, "cuda"), made, ["x.py"], folders=(Path("/regatta"),))
+    assert words[words.index("singularity") :] == [
+        *["singularity", "run", "--nv", "--ipc", "--no-home"],
+        *["--bind", "/usr:/host/usr:ro", "--bind", "/data", "--bind", "/regatta", "--bind", "/tools/wrapper.sh"],
+        *["/images/a.sif", "/tools/wrapper.sh", "python3", "x.py"],
+    ]
+
+
+def bound(made: dict, folders: tuple[str, ...], variables: dict | None = None) -> list[str]:
+    words = launch_argv(one_machine(), made, ["x.py"], folders=tuple(map(Path, folders)), variables=variables)
+    return [word for before, word in itertools.pairwise(words) if before == "--bind"]
+
+
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        (("/regatta", "/regatta/results/x"), ["/regatta"]),
+        (("/regatta", "/scratch/results/x"), ["/regatta", "/scratch/results/x"]),
+        (("/regatta", "/regatta"), ["/regatta"]),
+        (("/regatta", "/regatta2"), ["/regatta", "/regatta2"]),
+        (("/with,comma", "/with:colon", "/with\\backslash"), [r"/with\,comma", r"/with\:colon", "/with\\backslash"]),
+    ],
+)
+def test_the_folders_of_the_ranks_are_bound_once_each(folders, expected):
+    assert bound(contained(), folders) == expected
+
+
+def test_a_wrapper_is_bound_unless_its_folder_is():
+    assert bound(contained(wrapper="/regatta/containers/w.sh"), ("/regatta",)) == ["/regatta"]
+    assert bound(contained(wrapper="/tools/w.sh"), ("/regatta",)) == ["/regatta", "/tools/w.sh"]
+
+
+def test_variables_in_binds_are_those_of_the_job():
+    made = contained(binds=["$TMPDIR", "${HOME}/data:/data:ro", "/cost$$5"])
+    assert bound(made, (), {"TMPDIR": "/tmp/7", "HOME": "/home/me"}) == ["/tmp/7", "/home/me/data:/data:ro", "/cost$5"]
+    assert bound(made, ()) == made["binds"]
+
+
+def test_a_variable_with_a_comma_or_a_colon_is_one_path_to_the_runtime():
+    assert bound(contained(binds=["$TMPDIR:/t"]), (), {"TMPDIR": "/a,b:c"}) == [r"/a\,b\:c:/t"]
+
+
+def test_a_variable_that_the_job_lacks_is_named():
+    with pytest.raises(UserError, match=r"binds: \$SCRATCH/x names \$SCRATCH, which is not set in the job\. Set it"):
+        bound(contained(binds=["$SCRATCH/x"]), (), {})
+
+
+@given(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1))
+def test_no_word_of_a_launch_is_changed_on_its_way(value):
+    made = contained(python=value, runtime_options=[value], wrapper=f"/{value}", env={"A": value})
+    words = launch_argv(on_slurm(1, 1), made | {"srun": [value]}, [value], folders=())
+    assert words.count(value) == 4  # srun's option, the runtime's option, python, the program
+    assert words[-3] == f"/{value}"
+    assert launch_environment(made)["A"] == value
+
+
+# ---- The environment of the ranks
 
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_hostile_variable_reaches_the_process_untouched(value):
-    environment = launch_environment(HOST | {"env": {"HOSTILE": value}})
-    program = "import os, sys; sys.stdout.buffer.write(os.environb[b'HOSTILE'])"
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    environment = launch_environment(stack(env={"HOSTILE": value}))
+    read = "import os, sys; sys.stdout.buffer.write(os.environb[b'HOSTILE'])"
+    done = subprocess.run([sys.executable, "-c", read], env=environment, capture_output=True, check=True)
     assert done.stdout == value.encode()
 
 
 def test_the_driver_s_python_variables_do_not_reach_the_ranks_but_the_stack_s_do(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/driver")
     monkeypatch.setenv("PYTHONHOME", "/driver")
+    monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "7")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    environment = launch_environment(HOST | {"env": {"PYTHONPATH": "/rank", "NCCL_DEBUG": "INFO"}})
+    environment = launch_environment(stack(env={"PYTHONPATH": "/rank", "NCCL_DEBUG": "INFO"}))
     assert environment["PYTHONPATH"] == "/rank"
     assert "PYTHONHOME" not in environment
+    assert "REGATTA_THREADS_PER_RANK" not in environment
     assert environment["NCCL_DEBUG"] == "INFO"
     assert "OMP_NUM_THREADS" not in environment  # Snakemake's, for its job; not meant for the ranks
     assert environment["PYTHONUNBUFFERED"] == "1"
 
 
+def test_of_a_job_s_variables_only_those_that_say_which_job_it_is_reach_srun(monkeypatch):
+    kept = {"SLURM_JOB_ID": "7", "SLURM_JOBID": "7", "SLURM_CONF": "/etc/s.conf", "SLURM_CLUSTER_NAME": "alps"}
+    options = ["SLURM_NTASKS", "SLURM_MEM_PER_CPU", "SLURM_CPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_MPI_TYPE"]
+    options += ["SRUN_CPUS_PER_TASK", "SBATCH_EXPORT", "SLURM_GPUS_PER_NODE", "SLURM_JOB_NODELIST"]
+    for name, value in [*kept.items(), *((name, "1") for name in options)]:
+        monkeypatch.setenv(name, value)
+    environment = launch_environment(HOST)
+    found = {key: value for key, value in environment.items() if key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
+    assert found == kept
+
+
+def test_srun_finds_slurm_conf_although_the_executor_took_it_away(monkeypatch):
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    assert "SLURM_CONF" not in launch_environment(HOST)
+    monkeypatch.setenv("REGATTA_SLURM_CONF", "/etc/site/slurm.conf")
+    environment = launch_environment(HOST)
+    assert environment["SLURM_CONF"] == "/etc/site/slurm.conf"
+    assert "REGATTA_SLURM_CONF" not in environment
+    monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
+    assert launch_environment(HOST)["SLURM_CONF"] == "/etc/other.conf"
+
+
+def test_where_the_ranks_meet_is_not_for_the_stack_to_say():
+    meeting_point = {"MASTER_ADDR": "n1", "MASTER_PORT": "12345"}
+    environment = launch_environment(stack(env={"MASTER_PORT": "1", "A": "2"}), meeting_point)
+    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"], environment["A"]) == ("n1", "12345", "2")
+
+
 def test_threads_that_a_stack_fixes_reach_the_ranks_under_a_name_that_torchrun_does_not_set():
-    stack = {"env": {"OMP_NUM_THREADS": "3"}}
-    assert launch_environment(stack)["OMP_NUM_THREADS"] == "3"
-    assert launch_environment(stack)["REGATTA_THREADS_PER_RANK"] == "3"
+    made = stack(env={"OMP_NUM_THREADS": "3"})
+    assert launch_environment(made)["OMP_NUM_THREADS"] == "3"
+    assert launch_environment(made)["REGATTA_THREADS_PER_RANK"] == "3"
+
+
+def test_an_image_s_own_value_does_not_win_over_the_campaign_s():
+    """Apptainer's rule: a variable from outside does not replace one that the image sets, unless it is called so."""
+    made = contained(env={"NCCL_NET": "AWS Libfabric", "NCCL_PROTO": "^LL128", "OMP_NUM_THREADS": "3"})
+    environment = launch_environment(made, {"MASTER_ADDR": "n1"})
+    found = {key: value for key, value in environment.items() if key.startswith("APPTAINERENV_")}
+    assert found == {
+        "APPTAINERENV_NCCL_NET": "AWS Libfabric",
+        "APPTAINERENV_NCCL_PROTO": "^LL128",
+        "APPTAINERENV_OMP_NUM_THREADS": "3",
+        "APPTAINERENV_REGATTA_THREADS_PER_RANK": "3",
+        "APPTAINERENV_MASTER_ADDR": "n1",
+        "APPTAINERENV_PYTHONUNBUFFERED": "1",
+    }
+    assert {key: environment[key] for key in made["env"]} == made["env"]
+    singularity = launch_environment(made | {"runtime": "singularity"})
+    assert singularity["SINGULARITYENV_NCCL_PROTO"] == "^LL128"
+    assert not any(
+        key.startswith(("APPTAINERENV_", "SINGULARITYENV_")) for key in launch_environment(stack(env={"A": "1"}))
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [word for word in HOSTILE if word not in ("a b", "", "--flag")] + ["~", "#", "!!", "&", "a=b|c"]
+)
+def test_a_value_that_a_shell_would_read_otherwise_goes_into_an_image_by_its_plain_name_alone(value):
+    environment = launch_environment(contained(env={"A": value}))
+    assert environment["A"] == value
+    assert "APPTAINERENV_A" not in environment
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_LIBRARY_PATH", "APPTAINER_BIND", "APPTAINERENV_B", "SINGULARITY_CACHEDIR"]
+)
+def test_what_is_the_runtime_s_own_business_keeps_its_name(name):
+    environment = launch_environment(contained(env={name: "/x"}))
+    assert environment[name] == "/x"
+    assert f"APPTAINERENV_{name}" not in environment

@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from campaign_files import cells, changed, collectives, load, matrix, pin_versions, small
+from campaign_files import SLURM, cells, changed, collectives, load, matrix, pin_versions, small, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,6 +167,17 @@ def test_every_field_of_the_spec_changes_the_id(tmp_path):
         inner[path[-1]] = "something else"
         hashes.add(content_hash(other))
     assert len(hashes) == 1 + len(paths)
+
+
+def test_a_cell_carries_its_stack_as_launches_need_it(tmp_path):
+    [cell] = cells(tmp_path, collectives(4096))
+    assert cell.stack == stack()
+    assert cell.spec["stack"] == {"name": "host", "kind": "host", "python": None, "env": {}}
+
+
+def test_on_slurm_srun_s_options_are_part_of_a_cell(tmp_path):
+    [cell] = matrix(tmp_path, collectives(4096), SLURM).cells
+    assert cell.spec["stack"] == {"name": "host", "kind": "host", "python": None, "env": {}, "srun": []}
 
 
 CHANGES_THE_NUMBER = {

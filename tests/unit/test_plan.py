@@ -4,10 +4,11 @@ import json
 import shutil
 
 import pytest
-from campaign_files import collectives, plan, small, write_launch
+from campaign_files import SLURM, collectives, fake_sif, plan, program, small, write, write_launch
 
+from regatta.campaign import load_campaign
 from regatta.errors import UserError
-from regatta.plan import plan_json, totals, write_frozen, write_plan
+from regatta.plan import make_plan, plan_json, totals, write_frozen, write_plan
 from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text, table
 
 NANO = 1_000_000_000
@@ -141,7 +142,7 @@ def test_an_interrupted_batch_goes_on_with_what_it_lacks(tmp_path, play):
     )
 
 
-@pytest.mark.parametrize("status", ["failed", "timeout", "out_of_memory", "placement"])
+@pytest.mark.parametrize("status", ["failed", "timeout", "out_of_memory", "placement", "skipped"])
 def test_what_failed_is_done_until_it_is_asked_for(tmp_path, play, status):
     play(collectives(4, 8), {(8, 0): status, (8, 2): status})
     why = f"{status}: cause of {status}"
@@ -171,11 +172,11 @@ def test_what_a_retry_measured_counts(tmp_path, play):
     assert plan(tmp_path, collectives(4), is_retry=True).batches == []
 
 
-@pytest.mark.parametrize("status", ["node_failure", "skipped"])
-def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_reason_is_given(tmp_path, play, status):
-    play(collectives(4, 8), {(4, 0): status, (4, 1): status, (4, 2): status, (8, 0): status})
+def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_reason_is_given(tmp_path, play):
+    dead = "node_failure"
+    play(collectives(4, 8), {(4, 0): dead, (4, 1): dead, (4, 2): dead, (8, 0): dead})
     assert reasons(plan(tmp_path, collectives(4, 8))) == {
-        4: ("todo", f"failed before ({status}: cause of {status})", (0, 1, 2)),
+        4: ("todo", "failed before (node_failure: cause of node_failure)", (0, 1, 2)),
         8: ("todo", "1 of 3 launches missing", (0,)),
     }
 
@@ -292,6 +293,43 @@ def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
     made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": "/my env/python"}}))
     assert "'/my env/python' -m torch.distributed.run --standalone --nnodes=1 --nproc-per-node=2" in plan_text(made)
     assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def on_slurm(folder, monkeypatch):
+    """Make plans look for clusters beside the campaign, where `tiny` is one with Slurm."""
+    monkeypatch.setattr("regatta.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    return lambda data: make_plan(write(folder, data, SLURM), folder / "results")
+
+
+def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
+    stacks = {
+        "host": {"kind": "host", "python": "/opt/python", "srun": ["--mpi=pmi2"]},
+        "image": {"kind": "contained", "image": "a.sif", "binds": ["$TMPDIR"]},
+    }
+    made = on_slurm(collectives(4, stacks=stacks, shapes=[{"nodes": [1, 2], "gpus_per_node": [1, 4]}]))
+    shape = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --wait=60 --export=ALL"
+    lines = plan_json(made)["stacks"]
+    assert lines["host"].startswith(f"{shape} --mpi=pmi2 /opt/python ")
+    assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")
+    assert f"{folder}/a.sif python3 " in lines["image"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        (lambda folder: fake_sif(folder / "a.sif", 2), "image_id"),
+        (lambda folder: program(folder / "wrapper.sh", 'env A=1 "$@"\n'), "wrapper_sha256"),
+    ],
+)
+def test_another_image_or_wrapper_under_the_same_path_is_a_change(folder, on_slurm, edit, field):
+    data = collectives(4, stacks={"a": {"kind": "contained", "image": "a.sif", "wrapper": "wrapper.sh"}})
+    before = on_slurm(data)
+    write_frozen(before)
+    edit(folder)
+    made = on_slurm(data)
+    old, new = (p.cells[0].cell.spec["stack"][field] for p in (before, made))
+    assert made.cells[0].reason == f'changed: stack.{field} "{old}" -> "{new}"'
 
 
 def test_freezing_writes_each_batch_and_one_campaign(tmp_path):

@@ -4,7 +4,7 @@
 It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON, tells which cells go wrong and how:
 {"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check" |
 "forgotten"}; FAKE_LAUNCH, what the launch
-itself does: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS, how long a cell takes.
+itself does: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS, how long a cell takes; FAKE_HANG_FILE, a file while which is there no cell ends.
 """
 
 import json
@@ -46,10 +46,13 @@ def launch_line(request):
         "argv",
         "git",
     )
-    ranks = list(range(request["gpus_per_node"]))
-    host = {"host": "fake", "ranks": ranks, "devices": ["cpu"] * len(ranks), "num_cores": 2}
+    gpus, nodes = request["gpus_per_node"], request["nodes"]
+    hosts = [
+        {"host": f"fake{n}", "ranks": list(range(n * gpus, n * gpus + gpus)), "devices": ["cpu"] * gpus, "num_cores": 2}
+        for n in range(nodes)
+    ]
     environment = {
-        "hosts": [host | {"cpu_model": "fake", "memory_bytes": 2**30}],
+        "hosts": [host | {"cpu_model": "fake", "memory_bytes": 2**30} for host in hosts],
         "python": "3.11.0",
         "torch": "2.12.1",
         "torchvision": "0.27.1",
@@ -139,6 +142,8 @@ def main():
     for cell in request["cells"]:
         append(request, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
         time.sleep(float(os.environ.get("FAKE_CELL_SECONDS", "0")))
+        while os.path.exists(os.environ.get("FAKE_HANG_FILE", "")):
+            time.sleep(0.05)
         fault = next((what for part, what in faults.items() if part in cell["id"]), None)
         if fault == "check":
             append(request, record_line(request, cell, "failed", "check", "loss_is_finite is false"))

@@ -1,5 +1,10 @@
-"""Load the campaign and plan it, once, before the graph is built. Names in capitals are used by the rules."""
+"""Load the campaign and plan it, once, before the graph is built. Names in capitals are used by the rules.
 
+In a job on a cluster this file is read again. There nothing is planned: the job makes the file that it was sent for from
+what was frozen, whatever has become of the campaign file since.
+"""
+
+import os
 import re
 import signal
 import subprocess
@@ -9,18 +14,26 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from regatta.command_line import is_asked_to_retry
+from regatta import slurm
+from regatta.campaign import load_campaign
+from regatta.command_line import is_asked_to_retry, only_looks
 from regatta.errors import UserError, describe_os_error
+from regatta.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
 from regatta.locks import hold
 from regatta.outcome import outcome_text
-from regatta.plan import make_plan
+from regatta.plan import batch_prices, make_plan
+from regatta.policy import hosts_to_avoid
+from regatta.preflight import latest_preflight
 from regatta.sources import sources
+
+PREFLIGHT_MINUTES = 10
 
 
 def campaign_file():
     """The campaign: the one file of --configfile, else the default. Regatta reads it itself, so that nothing of the
     default campaign is ever merged into another."""
     given = [Path(path) for path in workflow.config_settings.configfiles]
+    workflow.config_settings.configfiles = []  # not for the jobs: a file that is being edited must not stop them
     if len(given) > 1:
         raise UserError("--configfile was given several files; a campaign is one file. Give one.")
     if workflow.config_settings.config:
@@ -32,29 +45,85 @@ def campaign_file():
 
 def plan_campaign():
     try:
-        return make_plan(campaign_file(), Path("results"), is_retry=IS_RETRY)
+        path = campaign_file()
+        campaign = load_campaign(path)
+        if campaign.cluster["scheduler"] == "slurm" and not only_looks(sys.argv):
+            take(campaign.name)
+            slurm.wait_for_live_jobs(campaign.name, Path.cwd())
+        return make_plan(path, Path("results"), is_retry=IS_RETRY)
     except UserError as error:
         sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from
     except OSError as error:
         sys.exit(describe_os_error(error))
 
 
+def take(name):
+    """Lock a campaign until this process ends. Raises UserError if another Snakemake runs it."""
+    global campaign_lock
+    taken = f"results/{name}: another Snakemake is running this campaign. Wait for it, or stop it."
+    if campaign_lock is None:
+        campaign_lock = hold(Path("results") / name / ".lock", taken)
+
+
+def of_batch(key):
+    """A resource of a batch's job, looked up once for each job and attempt. In a job itself it means nothing any more."""
+
+    def value(wildcards, attempt):
+        if PLAN is None:
+            return "" if key == "slurm_extra" else 1
+        minutes = BATCH_MINUTES.get(wildcards.batch, PREFLIGHT_MINUTES)
+        nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", wildcards.batch).groups())
+        avoid = hosts_to_avoid(Path(RESULTS) / "batches" / wildcards.batch)
+        return job_resource(key, nodes, gpus_per_node, minutes, attempt, avoid)
+
+    return value
+
+
+def of_preflight(key):
+    def value(wildcards, attempt):
+        if PLAN is None or PLAN.preflight is None:
+            return "" if key == "slurm_extra" else 1
+        content = PLAN.preflight.content
+        return job_resource(key, content["nodes"], content["gpus_per_node"], PREFLIGHT_MINUTES, 1, [])
+
+    return value
+
+
+def job_resource(key, nodes, gpus_per_node, minutes, attempt, avoid):
+    cluster, device = PLAN.campaign.cluster, PLAN.campaign.data["device"]
+    if key == "runtime":
+        return walltime_minutes(cluster, minutes, attempt)
+    if key == "slurm_extra":
+        return sbatch_options(cluster, nodes, gpus_per_node, device, avoid)
+    return shape_resources(cluster, nodes, gpus_per_node, device)[key]
+
+
 def prepare_to_run():
     """Before the first job: no second Snakemake on this campaign, and a kill stops a local run as Ctrl-C does."""
-    global campaign_lock  # held until this process ends
     if "measure" in workflow.dag_settings.forcerun and not IS_RETRY:
         raise WorkflowError("forcerun: measure is taken only from the command line: snakemake ... --forcerun measure")
     if set(workflow.dag_settings.targets) == {"plan"}:
         return
-    taken = f"{RESULTS}: another Snakemake is running this campaign. Wait for it, or stop it."
+    refuse_wrong_profile()
     try:
-        campaign_lock = hold(PLAN.results / ".lock", taken)
+        take(PLAN.campaign.name)
     except UserError as error:
         sys.exit(str(error))
-    if PLAN.campaign.cluster["scheduler"] == "none":
+    if workflow.local_exec:
         # Snakemake answers SIGTERM by waiting for its jobs. On one machine the user wants them stopped.
         signal.signal(signal.SIGTERM, stop_once)
         signal.signal(signal.SIGINT, stop_once)
+
+
+def refuse_wrong_profile():
+    """A campaign for a cluster is run by its jobs, one for this machine on this machine."""
+    name, scheduler = PLAN.campaign.cluster["name"], PLAN.campaign.cluster["scheduler"]
+    if scheduler == "none" and not workflow.local_exec:
+        sys.exit(f"cluster '{name}' has scheduler none: nothing of it is submitted. Use --profile profiles/local.")
+    if scheduler == "slurm" and workflow.local_exec and slurm.job_id() is None:
+        sys.exit(
+            f"cluster '{name}' has scheduler slurm. Use --profile profiles/slurm; or profiles/local within an allocation."
+        )
 
 
 def print_outcome():
@@ -78,18 +147,37 @@ def report_what_there_is():
         print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
 
 
+campaign_lock = None
 IS_RETRY = is_asked_to_retry(sys.argv)
-PLAN = plan_campaign()
-RESULTS = str(PLAN.results)
-CAMPAIGN = str(PLAN.campaign.file.path)
-FROZEN = str(PLAN.frozen_campaign)
-BATCHES = [batch.id for batch in PLAN.batches]
-MANIFESTS = sorted(
-    {f"{RESULTS}/batches/{batch}/manifest.json" for batch in BATCHES}
-    | {str(path) for path in PLAN.results.glob("batches/*/manifest.json")}
-)
-# A finished batch is a file like any other: only what is left to do can be made. Jobs on a cluster make what they are told.
-BATCH_PATTERN = ("|".join(map(re.escape, BATCHES)) or "none") if workflow.is_main_process else ".+"
-UNLISTED = [str(path) for path in PLAN.history.unlisted]  # of batches that were stopped: what they measured counts
 RETRY_FLAG = "--retry" if IS_RETRY else ""  # not a param: a run without it must not make anything again
 PYTHON = sys.executable
+if workflow.is_main_process:
+    slurm.keep_configuration()
+    PLAN = plan_campaign()
+    RESULTS = str(PLAN.results)
+    CAMPAIGN = str(PLAN.campaign.file.path)
+    FROZEN = str(PLAN.frozen_campaign)
+    BATCHES = [batch.id for batch in PLAN.batches]
+    BATCH_MINUTES = {price["batch"]: price["minutes"] for price in batch_prices(PLAN)}
+    SITE = site_resources(PLAN.campaign.cluster) if PLAN.campaign.cluster["scheduler"] == "slurm" else {}
+    # All that there are: Snakemake cuts this down, and no other batch disturbs a batch on one machine.
+    THREADS = 10_000 if PLAN.campaign.cluster["scheduler"] == "none" else 1
+    # A finished batch is a file like any other: only what is left to do can be made.
+    BATCH_PATTERN = "|".join(map(re.escape, BATCHES)) or "none"
+    CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)
+    PREFLIGHT = [str(PLAN.preflight_result)] if PLAN.preflight else []
+    LATEST_PREFLIGHT = PREFLIGHT or latest_preflight(PLAN.results)
+    PREFLIGHT_REQUEST = [f"{RESULTS}/preflight/{PLAN.preflight.id}/request.json"] if PLAN.has_preflight_to_run else []
+    if PLAN.campaign.cluster["memory_mb_per_node"] == 0:
+        os.environ["SBATCH_MEM_PER_NODE"] = "0"  # all of it; the executor takes no --mem=0
+else:
+    PLAN, BATCHES, BATCH_MINUTES, SITE, THREADS, PREFLIGHT, PREFLIGHT_REQUEST = None, [], {}, {}, 1, [], []
+    LATEST_PREFLIGHT = []
+    RESULTS = CAMPAIGN = FROZEN = "results/none"  # of rules that are not run in a job
+    BATCH_PATTERN, CAMPAIGN_PATTERN = r"n\d+g\d+-[0-9a-f]{12}", "[^/]+"
+MANIFESTS = sorted(
+    {f"{RESULTS}/batches/{batch}/manifest.json" for batch in BATCHES}
+    | {str(path) for path in Path(RESULTS).glob("batches/*/manifest.json")}
+)
+# Of batches that were stopped: what they measured counts.
+UNLISTED = [str(path) for path in PLAN.history.unlisted] if PLAN else []

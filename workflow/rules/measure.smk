@@ -1,17 +1,55 @@
-"""Measure one batch. GPU hours are spent here and nowhere else."""
+"""Look at the stacks, then measure. GPU hours are spent here and nowhere else."""
+
+
+rule preflight:
+    """One short launch per stack, that shows what it really runs on. A stack that fails is held back from the batches."""
+    input:
+        request="results/{campaign}/preflight/{preflight}/request.json",
+    output:
+        result="results/{campaign}/preflight/{preflight}.json",
+    wildcard_constraints:
+        campaign=CAMPAIGN_PATTERN,
+        preflight="preflight-[0-9a-f]{12}",
+    threads: THREADS
+    resources:
+        **SITE,
+        mpi="srun",
+        nodes=of_preflight("nodes"),
+        tasks=of_preflight("tasks"),
+        tasks_per_node=of_preflight("tasks_per_node"),
+        cpus_per_task=of_preflight("cpus_per_task"),
+        runtime=of_preflight("runtime"),
+        slurm_extra=of_preflight("slurm_extra"),
+    params:
+        folder="results/{campaign}/preflight/{preflight}",
+    message:
+        "Look at the stacks ({wildcards.preflight})"
+    shell:
+        "exec {PYTHON:q} {SCRIPTS:q}/preflight.py --folder {params.folder:q}"
 
 
 rule measure:
     """Run the launches of a batch. A cell that fails is data: the rule fails only if the supervisor could not finish."""
     input:
-        batch=f"{RESULTS}/batches/{{batch}}/batch.json",
+        PREFLIGHT,
+        batch="results/{campaign}/batches/{batch}/batch.json",
     output:
-        manifest=f"{RESULTS}/batches/{{batch}}/manifest.json",
+        manifest="results/{campaign}/batches/{batch}/manifest.json",
     wildcard_constraints:
+        campaign=CAMPAIGN_PATTERN,
         batch=BATCH_PATTERN,
-    threads: 10_000  # all that there are: Snakemake cuts this down, and no other batch disturbs this one
+    threads: THREADS
+    resources:
+        **SITE,
+        mpi="srun",
+        nodes=of_batch("nodes"),
+        tasks=of_batch("tasks"),
+        tasks_per_node=of_batch("tasks_per_node"),
+        cpus_per_task=of_batch("cpus_per_task"),
+        runtime=of_batch("runtime"),
+        slurm_extra=of_batch("slurm_extra"),
     params:
-        folder=f"{RESULTS}/batches/{{batch}}",
+        folder="results/{campaign}/batches/{batch}",
     message:
         "Measure {wildcards.batch}"
     shell:

@@ -19,6 +19,7 @@ rule freeze:
     output:
         campaign=FROZEN,
         batches=[f"{RESULTS}/batches/{batch}/batch.json" for batch in BATCHES],
+        preflight=PREFLIGHT_REQUEST,
     message:
         "Freeze {CAMPAIGN} and its batches"
     shell:

@@ -12,6 +12,7 @@ rule report:
         measurements=f"{RESULTS}/measurements.csv",
         problems=f"{RESULTS}/problems.json",
         tables=[f"{RESULTS}/tables/{name}.csv" for name in ("scaling", "collectives", "failures")],
+        preflight=LATEST_PREFLIGHT,
         code=sources("report.py"),
         page=[str(SCRIPTS.parent / "report" / name) for name in ("report.html.j2", "style.css")],
     output:
@@ -23,4 +24,4 @@ rule report:
         "Write {output.report}"
     shell:
         "{PYTHON:q} {SCRIPTS:q}/report.py --campaign {input.campaign:q} --measurements {input.measurements:q}"
-        " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q}"
+        " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q} --preflight {input.preflight:q}"

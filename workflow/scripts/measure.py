@@ -9,7 +9,15 @@ from pathlib import Path
 
 from regatta.errors import run_script
 from regatta.git import git_state
+from regatta.preflight import failed_stacks
+from regatta.store import read_frozen
 from regatta.supervise import Stopped, supervise
+
+
+def held_stacks(folder: Path) -> dict[str, str]:
+    """Return the stacks that the batch's preflight failed, with the cause."""
+    preflight = read_frozen(folder / "batch.json").get("preflight")
+    return failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
 
 
 def main() -> None:
@@ -17,13 +25,15 @@ def main() -> None:
     parser.add_argument("--batch", type=Path, required=True, help="folder of a frozen batch")
     folder = parser.parse_args().batch
     try:
-        counts = supervise(folder, git_state())
+        counts = supervise(folder, git_state(), held_stacks(folder))
     except Stopped as stop:
         print(
             f"{folder.name}: stopped ({stop}). What was measured is kept; the same line goes on from here.",
             file=sys.stderr,
         )
         sys.exit(stop.exit_code)
+    for stack, cause in held_stacks(folder).items():
+        print(f"{folder.name}: stack {stack} was not started: {cause}", file=sys.stderr)
     print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from regatta.errors import run_script
+from regatta.preflight import latest_preflight
 
 SCRIPTS = Path(__file__).resolve().parent
 
@@ -35,6 +36,8 @@ def main() -> None:
             launches,
             "--out",
             folder / "report.html",
+            "--preflight",
+            *latest_preflight(folder),
         ],
     ]
     for script, *arguments in steps:

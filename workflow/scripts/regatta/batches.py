@@ -44,13 +44,22 @@ class Price:
         return sum(self.launch_overhead_seconds + sum(map(self.cell_seconds, launch.cells)) for launch in launches)
 
 
-def make_batches(campaign: Campaign, todo: Iterable[tuple[Cell, int]], price: Price, results: Path) -> list[Batch]:
-    """Group the (cell, repeat) pairs left to do into batches, none longer than `max_batch_minutes` where that can be."""
+def make_batches(
+    campaign: Campaign,
+    todo: Iterable[tuple[Cell, int]],
+    price: Price,
+    results: Path,
+    preflight: str | None = None,
+) -> list[Batch]:
+    """Group the (cell, repeat) pairs left to do into batches, none longer than `max_batch_minutes` where that can be.
+
+    preflight: the id of the one that says which stacks may be started.
+    """
     shapes: dict[tuple[int, int], dict[int, list[Cell]]] = {}
     for cell, repeat in todo:
         shapes.setdefault(cell.shape, {}).setdefault(repeat, []).append(cell)
     return [
-        _freeze(campaign, launches, results)
+        _freeze(campaign, launches, results, preflight)
         for shape in sorted(shapes)
         for launches in _split(campaign, shapes[shape], price)
     ]
@@ -123,7 +132,7 @@ def _expected_seconds(sampling: dict) -> float:
     return sampling["max_warmup_seconds"] + sampling["max_seconds"]
 
 
-def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
+def _freeze(campaign: Campaign, launches: list[Launch], results: Path, preflight: str | None) -> Batch:
     """Give launches their frozen content and id. What was finished under the same id before gets a new generation."""
     cells = {cell.id: cell for launch in launches for cell in launch.cells}
     nodes, gpus_per_node = launches[0].cells[0].shape
@@ -134,9 +143,10 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path) -> Batch:
         "gpus_per_node": gpus_per_node,
         "device": campaign.data["device"],
         "cluster": campaign.cluster,
+        "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
         "expected_seconds": _expected_seconds(campaign.data["sampling"]),
-        "stacks": {cell.spec["stack"]["name"]: cell.spec["stack"] for cell in cells.values()},
+        "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
         "cells": {
             cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}
             for cell in sorted(cells.values(), key=lambda cell: cell.id)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from regatta.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.errors import UserError, nearest
+from regatta.stacks import SBATCH_BY_REGATTA, SRUN_BY_REGATTA, complete_stack, option_mistakes, stack_mistakes
 from regatta.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.yaml_file import YamlFile, place, read_yaml
 
@@ -39,19 +40,26 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         cluster = load_cluster(file, sound["cluster"], clusters) if "cluster" in sound else None
     except UserError as error:
         mistakes.append(Mistake(("cluster",), str(error)))
-    mistakes += _shape_mistakes(file, sound, cluster, clusters) if cluster else []
+    if cluster:
+        mistakes += _shape_mistakes(file, sound, cluster, clusters)
+        mistakes += stack_mistakes(file, _filled_stacks(file, sound, schema), cluster)
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
     raise_mistakes(file, mistakes)
-    return Campaign(file, _complete(file, sound, schema), cluster)
+    return Campaign(file, _complete(file, sound, schema, cluster), cluster)
 
 
-def _complete(file: YamlFile, data: dict, schema: dict) -> dict:
-    """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
+def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
-    stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data["stacks"].items()}
+    stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data.get("stacks", {}).items()}
     for name, stack in stacks.items():
         # As it is written: YAML would make 1.1 of 1.10 and 8 of 010.
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
+    return stacks
+
+
+def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
+    """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
+    stacks = {name: complete_stack(stack, cluster) for name, stack in _filled_stacks(file, data, schema).items()}
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
@@ -70,13 +78,26 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    raise_mistakes(file, schema_mistakes(file, file.data, load_schema("cluster")))
+    schema = load_schema("cluster")
+    raise_mistakes(file, schema_mistakes(file, file.data, schema))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")
-    cluster = dict(file.data)
+    cluster = fill_defaults(file.data, schema)
+    cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
+    raise_mistakes(file, _cluster_mistakes(file, cluster))
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
+
+
+def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
+    found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
+    found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
+    if cluster["scheduler"] == "slurm" and cluster["gpus_per_node"] == "detect":
+        where = ("gpus_per_node",)
+        text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."
+        found.append(Mistake(where, text))
+    return found
 
 
 def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:

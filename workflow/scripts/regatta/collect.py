@@ -4,12 +4,14 @@ The latest valid record of a cell and repeat counts: latest by the time in its l
 has no valid record is a row too, `not_measured`. Times are those of the slowest rank in each iteration.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
+from regatta.policy import jobs_of_batch
 from regatta.records import measured, one_line, violation
 from regatta.store import LaunchFile, read_launch_file
 from regatta.tables import MEASUREMENTS, make_table
@@ -52,6 +54,7 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[pd.DataFrame, dict]:
         found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
+    _read_batches(launches_dir.parent / "batches", found)
     rows = [_slot_row(cell, repeat, found) for cell in campaign["cells"] for repeat in range(campaign["repeats"])]
     rows += [
         cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
@@ -81,6 +84,34 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
             found.problems.beyond_repeats.append(_place(slot, launch_file, number))
         else:
             _read_record(launch_file, number, line, slot, found)
+
+
+def _read_batches(batches: Path, found: Found) -> None:
+    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
+    was stopped before it came to them."""
+    for path in sorted(batches.glob("*/batch.json"), key=lambda path: path.stat().st_mtime_ns):
+        stops = jobs_of_batch(path.parent)
+        held = _held(path.with_name("manifest.json"))
+        if not stops and not held:
+            continue
+        try:
+            launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+        except (OSError, ValueError, KeyError):
+            continue
+        for launch in launches:
+            if launch["stack"] in held:
+                text = one_line(f"the preflight failed stack {launch['stack']}: {held[launch['stack']]}")
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+            elif stops and not path.with_name("manifest.json").exists():
+                text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+
+
+def _held(manifest: Path) -> dict[str, str]:
+    try:
+        return json.loads(manifest.read_text(encoding="utf-8")).get("held") or {}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:

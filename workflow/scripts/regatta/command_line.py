@@ -13,6 +13,12 @@ def is_asked_to_retry(arguments: Sequence[str]) -> bool:
     return "measure" in _values(arguments, ("--forcerun", "-R"))
 
 
+def only_looks(arguments: Sequence[str]) -> bool:
+    """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
+    looking = {"-n", "--dry-run", "--dryrun", "plan", "--summary", "--list-rules", "--dag", "--rulegraph", "--lint"}
+    return not looking.isdisjoint(arguments)
+
+
 def check_configfiles(arguments: Sequence[str]) -> None:
     """Read the files of --configfile, and end with file, line and remedy if one is no YAML or is not there.
 

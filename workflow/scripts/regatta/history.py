@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regatta.store import LaunchFile, read_launch_file
 
+SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are none of the cell's: it is measured again
 NUMBER_OR_UNKNOWN = (int, float, type(None))
 ENTRY_TYPES = {
     "launch": (str,),

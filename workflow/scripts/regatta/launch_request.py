@@ -1,8 +1,9 @@
 """What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request)."""
 
+import os
 from pathlib import Path
 
-from regatta.launch import launch_argv
+from regatta.launch import ROOT, RUN_LAUNCH, Geometry, launch_argv
 
 SCHEMA = 1
 
@@ -14,6 +15,15 @@ def launch_request(batch: dict, index: int, cells: list[str], path: Path, store_
     """
     planned = batch["launches"][index]
     launch, folder = path.stem, path.parent.parent
+    geometry = Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+    argv = launch_argv(
+        geometry,
+        batch["stacks"][planned["stack"]],
+        [str(RUN_LAUNCH), "--request", str(path)],
+        variables=os.environ,
+        folders=(ROOT, store_file.parent.parent),
+        limit_seconds=_limit_seconds(batch, cells),
+    )
     return {
         "schema": SCHEMA,
         "campaign": batch["campaign"],
@@ -28,7 +38,12 @@ def launch_request(batch: dict, index: int, cells: list[str], path: Path, store_
         "start_timeout_seconds": batch["launch_start_seconds"] / 2,
         "store_file": str(store_file),
         "error_dir": str(folder / "errors" / launch),
-        "argv": launch_argv(batch["stacks"][planned["stack"]], batch["gpus_per_node"], path),
+        "argv": argv,
         "git": git,
         "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
     }
+
+
+def _limit_seconds(batch: dict, cells: list[str]) -> float:
+    """Return by when a launch is over whatever happens: each cell and each start between them at its deadline."""
+    return sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells) + 60

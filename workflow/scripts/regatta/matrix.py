@@ -10,6 +10,7 @@ from functools import cached_property
 from regatta.benchmarks import Benchmark, load_benchmark, normalise
 from regatta.campaign import Campaign
 from regatta.launch import command_by_hand
+from regatta.stacks import identity
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
@@ -21,6 +22,7 @@ class Cell:
     id: str
     spec: dict
     limit_seconds: float
+    stack: dict  # as launches need it, with the paths that are not in `spec`
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -33,7 +35,7 @@ class Cell:
     @cached_property
     def command(self) -> str:
         """The line that repeats this cell by hand."""
-        return command_by_hand(self.spec)
+        return command_by_hand(self.spec, self.stack)
 
     @cached_property
     def twin_key(self) -> str:
@@ -132,11 +134,11 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "backend": backend,
                 "nodes": nodes,
                 "gpus_per_node": gpus,
-                "stack": {"name": stack, **data["stacks"][stack]},
+                "stack": identity(stack, data["stacks"][stack], campaign.cluster["scheduler"]),
                 "parameters": parameters,
                 "sampling": data["sampling"],
             }
-            yield Cell(_cell_id(benchmark, spec), spec, float(limit))
+            yield Cell(_cell_id(benchmark, spec), spec, float(limit), data["stacks"][stack])
 
 
 def _cell_id(benchmark: Benchmark, spec: dict) -> str:

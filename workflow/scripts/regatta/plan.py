@@ -10,14 +10,14 @@ from pathlib import Path
 
 from regatta.batches import Batch, Price, make_batches
 from regatta.campaign import Campaign, load_campaign
-from regatta.history import History, read_history
-from regatta.launch import launch_argv
+from regatta.history import SAYS_NOTHING, History, read_history
+from regatta.launch import RUN_LAUNCH, Geometry, launch_argv
 from regatta.matrix import Cell, Matrix, canonical_json, content_hash, expand
+from regatta.preflight import Preflight, plan_preflight
 from regatta.store import write_json, write_text
 
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
 WINDOWS_FACTOR = 1.3  # a train_step cell adds at most 30 % for its pipelined windows
-RETRIED = ("node_failure", "skipped", "invalid")  # records of these say nothing about the cell; it is measured again
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,15 @@ class Plan:
     batches: list[Batch]
     price: Price
     history: History
+    preflight: Preflight | None
+
+    @property
+    def has_preflight_to_run(self) -> bool:
+        return self.preflight is not None and not self.preflight_result.exists()
+
+    @property
+    def preflight_result(self) -> Path:
+        return self.results / "preflight" / f"{self.preflight.id}.json"
 
     @property
     def frozen_campaign(self) -> Path:
@@ -61,7 +70,10 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = _price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
-    return Plan(campaign, results, matrix, cells, make_batches(campaign, todo, price, results), price, history)
+    stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
+    preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
+    batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None)
+    return Plan(campaign, results, matrix, cells, batches, price, history, preflight)
 
 
 def freeze_campaign(plan: Plan) -> dict:
@@ -91,6 +103,8 @@ def write_frozen(plan: Plan) -> None:
     """Write the frozen campaign and the batches. Only one frozen campaign stays: the one that the report is about."""
     for batch in plan.batches:
         write_json(plan.results / "batches" / batch.id / "batch.json", batch.content)
+    if plan.has_preflight_to_run:
+        write_json(plan.results / "preflight" / plan.preflight.id / "request.json", plan.preflight.content)
     for old in plan.results.glob("campaign.*.json"):
         if old != plan.frozen_campaign:
             old.unlink()
@@ -110,6 +124,7 @@ def plan_json(plan: Plan) -> dict:
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
+        "preflight": preflight_json(plan),
         "batches": batch_prices(plan),
         "stacks": launch_lines(plan),
         "cells": [
@@ -126,6 +141,16 @@ def plan_json(plan: Plan) -> dict:
         + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
         "notes": notes(plan),
     }
+
+
+def preflight_json(plan: Plan) -> dict | None:
+    """Return what the preflight looks at, and whether it is still to be done; None where none is needed."""
+    if plan.preflight is None:
+        return None
+    content = plan.preflight.content
+    kept = {key: content[key] for key in ("nodes", "gpus_per_node")}
+    status = "todo" if plan.has_preflight_to_run else "done"
+    return {"preflight": plan.preflight.id, "status": status, **kept, "stacks": list(content["stacks"])}
 
 
 def totals(plan: Plan) -> dict:
@@ -161,9 +186,10 @@ def launch_lines(plan: Plan) -> dict[str, str]:
     """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
     lines = {}
     for cell in sorted(plan.matrix.cells, key=lambda cell: cell.world_size):
-        stack = cell.spec["stack"]
         request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
-        lines[stack["name"]] = shlex.join(launch_argv(stack, cell.spec["gpus_per_node"], request))
+        geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
+        program = [str(RUN_LAUNCH), "--request", str(request)]
+        lines[cell.spec["stack"]["name"]] = shlex.join(launch_argv(geometry, cell.stack, program))
     return lines
 
 
@@ -210,7 +236,7 @@ def _at_most_minutes(plan: Plan) -> float:
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
-    recorded = {repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in RETRIED}
+    recorded = {repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in SAYS_NOTHING}
     bad = {repeat: slot for repeat, slot in recorded.items() if slot.status != "ok"}
     missing = [repeat for repeat in slots if repeat not in recorded]
     failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)

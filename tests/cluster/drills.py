@@ -1,0 +1,127 @@
+"""Campaigns on the test cluster, and what a drill asks of them afterwards."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from slurm import CHECKOUT, Cluster
+
+SAMPLING = {"min_seconds": 0.02, "max_seconds": 0.1, "max_warmup_seconds": 0.05}
+SITE = {
+    "schema": 1,
+    "name": "drill",
+    "scheduler": "slurm",
+    "num_nodes": 2,
+    "gpus_per_node": 4,
+    "cpus_per_rank": 1,
+    "max_walltime_minutes": 10,
+}
+FOLDERS = ("config", "containers", "profiles", "workflow", "tests/workflow", "tests/cluster")
+QUICK = ["--slurm-init-seconds-before-status-checks", "9", "--latency-wait", "5"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A copy of the checkout on the cluster's shared file system, for one drill."""
+
+    cluster: Cluster
+    name: str
+
+    @property
+    def host_folder(self) -> Path:
+        return self.cluster.shared / self.name
+
+    @property
+    def folder(self) -> str:
+        return f"/shared/{self.name}"
+
+    def write(self, campaign: dict, **site: object) -> Path:
+        """Write a campaign and its cluster file; returns the campaign's path on the host."""
+        (self.host_folder / "config/clusters/drill.yaml").write_text(yaml.safe_dump(SITE | site))
+        path = self.host_folder / "campaign.yaml"
+        path.write_text(yaml.safe_dump(campaign, sort_keys=False))
+        self.own()
+        return path
+
+    def own(self) -> None:
+        subprocess.run(["chown", "-R", "--reference", str(self.cluster.shared), str(self.host_folder)], check=True)
+
+    def line(self, *words: str) -> list[str]:
+        head = [self.cluster.python, "-m", "snakemake", "--profile", "profiles/slurm", *QUICK]
+        return [*head, *words, "--configfile", "campaign.yaml"]
+
+    def snakemake(self, *words: str, check: bool = True, timeout: float = 240) -> subprocess.CompletedProcess:
+        return self.cluster.run(self.line(*words), cwd=self.folder, check=check, timeout=timeout)
+
+    def popen(self, *words: str) -> subprocess.Popen:
+        output = (self.host_folder / "snakemake.out").open("a")
+        return self.cluster.popen(self.line(*words), cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
+
+    @property
+    def results(self) -> Path:
+        return self.host_folder / "results" / "drill"
+
+    def lines(self) -> list[dict]:
+        found = []
+        for path in sorted((self.results / "launches").glob("*.jsonl")):
+            for text in path.read_text().splitlines():
+                try:
+                    found.append(json.loads(text) | {"file": path.name})
+                except ValueError:
+                    continue
+        return found
+
+    def records(self) -> list[dict]:
+        return [line for line in self.lines() if line["kind"] == "record"]
+
+    def statuses(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for record in self.records():
+            counts[record["status"]] = counts.get(record["status"], 0) + 1
+        return counts
+
+    def report(self) -> str:
+        return (self.results / "report.html").read_text()
+
+
+def make_site(cluster: Cluster, name: str) -> Site:
+    """Copy what runs to the shared file system."""
+    site = Site(cluster, name)
+    shutil.rmtree(site.host_folder, ignore_errors=True)
+    for folder in FOLDERS:
+        shutil.copytree(CHECKOUT / folder, site.host_folder / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "Snakefile", site.host_folder)
+    fake = site.host_folder / "tests/cluster/fake_ranks.py"
+    fake.write_text(fake.read_text().replace("/usr/bin/env python3", cluster.python, 1))  # the nodes have no other
+    site.own()
+    return site
+
+
+def fake_campaign(site: Site, env: dict | None = None, **changes: object) -> dict:
+    """Return a campaign whose ranks are played by fake_ranks.py: 4 cells at 2 nodes x 2 ranks, two launches."""
+    python = f"{site.folder}/tests/cluster/fake_ranks.py"
+    return campaign({"fake": {"kind": "host", "python": python, "env": env or {}}}, **changes)
+
+
+def campaign(stacks: dict, **changes: object) -> dict:
+    return {
+        "schema": 1,
+        "name": "drill",
+        "cluster": "drill",
+        "device": "cpu",
+        "backend": ["gloo"],
+        "stacks": stacks,
+        "shapes": [{"nodes": [2], "gpus_per_node": [2]}],
+        "repeats": 2,
+        "sampling": SAMPLING,
+        "limits": {"cell_seconds": 60, "launch_start_seconds": 60},
+        "benchmarks": [
+            {
+                "benchmark": "collective",
+                "parameters": {"operation": ["all_reduce"], "message_bytes": [1024, 4096, 16384, 65536]},
+            }
+        ],
+    } | changes

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Stands in for the Python of a stack on the test cluster: srun starts it once per rank, as it does the real ranks.
+
+Rank 0 writes the launch file without torch, as tests/workflow/fake_torchrun.py does and with the same FAKE_ variables; the
+others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1 ends
+with status 0 while rank 0 waits for it; "die": rank 1 is killed.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
+import fake_torchrun
+
+RANK = int(os.environ.get("SLURM_PROCID", "0"))
+
+
+def preflight(request: dict) -> None:
+    """Write what a preflight's rank 0 does."""
+    if RANK != 0:
+        return
+    backends = [{"backend": name, "ok": True, "cause": None, "elapsed_ns": 1} for name in request["backends"]]
+    header = fake_torchrun.launch_line(request | {"campaign": "x", "batch": "x", "repeat": 0, "git": None, "cells": []})
+    seen = {"schema": 1, "stack": request["stack"], "launch": request["launch"], "time_utc": fake_torchrun.utc_now()}
+    seen |= {"placement_problems": [], "environment": header["environment"], "backends": backends, "ranks": []}
+    Path(request["out_file"]).write_text(json.dumps(seen))
+
+
+def wait_for_rank_0(request: dict) -> None:
+    faults = json.loads(os.environ.get("FAKE_RANK_FAULTS", "{}"))
+    while True:
+        lines = [json.loads(line) for line in read(request["store_file"]) if line.endswith("}")]
+        if any(line["kind"] == "complete" for line in lines):
+            return
+        current = lines[-1]["cell"] if lines and lines[-1]["kind"] == "start" else ""
+        fault = next((what for part, what in faults.items() if part in current), None)
+        if fault and RANK == 1:
+            if fault == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            sys.exit(0)
+        time.sleep(0.05)
+
+
+def read(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[sys.argv.index("--request") + 1]).read_text())
+    if any(word.endswith("preflight.py") for word in sys.argv):
+        preflight(request)
+    elif RANK == 0:
+        rank_faults = json.loads(os.environ.get("FAKE_RANK_FAULTS", "{}"))
+        # Rank 0 waits in a collective for a rank that is gone: it hangs in that cell.
+        os.environ["FAKE_FAULTS"] = json.dumps(
+            json.loads(os.environ.get("FAKE_FAULTS", "{}")) | dict.fromkeys(rank_faults, "hang")
+        )
+        fake_torchrun.main()
+    else:
+        wait_for_rank_0(request)
+
+
+if __name__ == "__main__":
+    main()

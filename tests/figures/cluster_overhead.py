@@ -1,0 +1,111 @@
+"""What an allocation costs beside measuring, on the test cluster (tests/cluster), and an A/A of stacks in it.
+
+24 small cells at 2 nodes x 2 ranks: 12 all_reduce sizes on two stacks that are the same under two names, 6 launches each,
+in one job, stacks in turn (A B, B A, ...). Printed: sbatch and srun calls; seconds from the job's start to the first sample, and
+between cells; the share of the allocation spent measuring; and the ratio of the two stacks, which should be 1.
+"""
+
+import math
+import random
+import re
+import statistics
+import sys
+from datetime import datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
+from drills import campaign, make_site
+from slurm import Cluster, why_unusable
+
+REPEATS = 6
+MARGIN = 0.1  # of the ratio of two stacks that are called equivalent
+SIZES = [1024 * 2**k for k in range(12)]
+SAMPLING = {"min_seconds": 0.3, "max_seconds": 0.6, "max_warmup_seconds": 0.2}
+
+
+def main() -> None:
+    if reason := why_unusable():
+        print(f"not measured: {reason}")
+        return
+    cluster = Cluster()
+    was_up = cluster.is_up()
+    cluster.up()
+    try:
+        measure(cluster)
+    finally:
+        if not was_up:
+            cluster.control("down")
+
+
+def measure(cluster: Cluster) -> None:
+    site = make_site(cluster, "overhead")
+    host = {"kind": "host", "python": cluster.python}
+    benchmarks = [
+        {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": SIZES}},
+    ]
+    data = campaign({"a": host, "b": host}, benchmarks=benchmarks, repeats=REPEATS, sampling=SAMPLING)
+    site.write(data, max_walltime_minutes=60)
+    said = site.snakemake(timeout=1500).stderr
+    jobs = re.findall(r"Job \d+ has been submitted with SLURM jobid (\d+)", said)
+    begin, end = job_times(cluster, jobs[-1])
+    lines = site.lines()
+    headers = [line for line in lines if line["kind"] == "launch"]
+    print(f"sbatch calls: {len(jobs)} (one preflight, {len(jobs) - 1} batch); srun calls: {len(headers)} launches")
+    print_overhead(lines, begin, end)
+    print_ratios(site.records())
+
+
+def job_times(cluster: Cluster, job: str) -> tuple[float, float]:
+    """Return a job's start and end in seconds since 1970, as Slurm has them: whole seconds."""
+    text = cluster.run(["scontrol", "--oneliner", "show", "job", job]).stdout
+    found = [re.search(rf"\b{key}=(\S+)", text)[1] for key in ("StartTime", "EndTime")]
+    return tuple(datetime.fromisoformat(value + "+00:00").timestamp() for value in found)
+
+
+def seconds(time_utc: str) -> float:
+    return datetime.fromisoformat(time_utc.replace("Z", "+00:00")).timestamp()
+
+
+def print_overhead(lines: list[dict], begin: float, end: float) -> None:
+    records = [line for line in lines if line["kind"] == "record"]
+    first = min(records, key=lambda record: (seconds(record["time_utc"]), record["file"]))
+    to_first = seconds(first["time_utc"]) - first["sampling"]["elapsed_ns"] / 1e9 - begin
+    measuring = sum(record["sampling"]["elapsed_ns"] + record["warmup"]["elapsed_ns"] for record in records) / 1e9
+    between = [(r["elapsed_ns"] - r["sampling"]["elapsed_ns"] - r["warmup"]["elapsed_ns"]) / 1e9 for r in records]
+    ready = [line["environment"]["seconds_to_ready"] for line in lines if line["kind"] == "launch"]
+    num_ok = sum(record["status"] == "ok" for record in records)
+    print(f"{num_ok} of {len(records)} measurements ok; allocation {end - begin:.0f} s")
+    print(
+        f"job start to first sample: {to_first:.0f} s (two starts of Snakemake, the supervisor, srun, Python and torch)"
+    )
+    print(f"start of a launch, from exec to ready: median {statistics.median(ready):.1f} s of {len(ready)}")
+    print(f"within a launch, a cell's time beside warm-up and samples: median {statistics.median(between):.3f} s")
+    print(f"share of the allocation in warm-up and samples: {measuring / (end - begin):.2f}")
+
+
+def print_ratios(records: list[dict]) -> None:
+    """Print for each size the ratio b/a of each pair of launches, and over all sizes its interval."""
+    medians: dict[tuple[int, int], dict[str, float]] = {}
+    for record in records:
+        slowest = [max(samples) for samples in zip(*record["samples_ns"], strict=True)]
+        key = (record["spec"]["parameters"]["message_bytes"], record["repeat"])
+        medians.setdefault(key, {})[record["spec"]["stack"]["name"]] = statistics.median(slowest)
+    logs = {key: math.log(pair["b"] / pair["a"]) for key, pair in medians.items() if len(pair) == 2}
+    for size in SIZES:
+        own = sorted(math.exp(value) for (bytes_, _), value in logs.items() if bytes_ == size)
+        print(
+            f"  {size:>8} B: b/a median {statistics.median(own):.3f} [{own[0]:.3f}, {own[-1]:.3f}] of {len(own)} pairs"
+        )
+    pairs = [statistics.mean(v for (_, r), v in logs.items() if r == repeat) for repeat in range(REPEATS)]
+    choose = random.Random(1)
+    means = sorted(statistics.mean(choose.choices(pairs, k=len(pairs))) for _ in range(10_000))
+    low, high = math.exp(means[250]), math.exp(means[9749])
+    word = "equivalent" if low > 1 - MARGIN and high < 1 + MARGIN else "inconclusive" if low < 1 < high else "different"
+    print(
+        f"A/A over all sizes: geometric mean {math.exp(statistics.mean(pairs)):.3f}, 95 % interval over {REPEATS} pairs"
+        f" [{low:.3f}, {high:.3f}]: {word} (margin {MARGIN:.0%})"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a batch asks Slurm for: held against what the executor makes of it."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regatta.campaign import fill_defaults
+from regatta.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
+from regatta.validation import load_schema
+
+NEEDED = {"schema": 1, "name": "c", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 4}
+
+
+def cluster(**changes) -> dict:
+    return fill_defaults(NEEDED | changes, load_schema("cluster"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "expected"),
+    [
+        # mpi jobs of the executor need 2 tasks at least: 1x1 has two of half the cores
+        (1, 1, {"nodes": 1, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 9}),
+        (1, 4, {"nodes": 1, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18}),
+        (2, 1, {"nodes": 2, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 18}),
+        (2, 4, {"nodes": 2, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18}),
+    ],
+)
+def test_tasks_of_each_shape(nodes, gpus, expected):
+    assert shape_resources(cluster(cpus_per_rank=18), nodes, gpus, "cuda") == expected
+
+
+@given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 128))
+def test_the_cores_asked_for_are_enough_for_the_ranks_and_tasks_is_never_one(nodes, gpus, cpus):
+    found = shape_resources(cluster(cpus_per_rank=cpus), nodes, gpus, "cpu")
+    assert (found["tasks"] == 0) != (found["tasks_per_node"] == 0)
+    tasks = found["tasks"] or found["tasks_per_node"] * nodes
+    assert tasks >= 2
+    assert tasks * found["cpus_per_task"] >= nodes * gpus * cpus
+
+
+def test_gpus_are_asked_for_only_where_the_campaign_computes_on_them():
+    assert "--gpus-per-node=4" in sbatch_options(cluster(), 2, 4, "cuda")
+    assert "gpu" not in sbatch_options(cluster(), 2, 4, "cpu")
+    assert shape_resources(cluster(gpu_request="gres"), 2, 4, "cuda")["gres"] == "gpu:4"
+    assert "gpu" not in sbatch_options(cluster(gpu_request="gres"), 2, 4, "cuda")
+    assert "gpu" not in sbatch_options(cluster(gpu_request="none"), 2, 4, "cuda")
+
+
+def test_only_what_the_cluster_file_sets_is_asked_for():
+    assert site_resources(cluster()) == {"mem_mb": 0}
+    asked = site_resources(cluster(partition="gpu", account="p", qos="q", constraint="a&b", memory_mb_per_node=1000))
+    assert asked == {"slurm_partition": "gpu", "slurm_account": "p", "qos": "q", "constraint": "a&b", "mem_mb": 1000}
+
+
+def test_nodes_of_a_failed_start_are_avoided_only_where_others_are_left():
+    assert "--exclude=n1,n2" in sbatch_options(cluster(), 2, 1, "cpu", ["n2", "n1"])
+    assert "--exclude" not in sbatch_options(cluster(), 3, 1, "cpu", ["n2", "n1"])
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4))
+def test_options_survive_a_shell_as_they_are(values):
+    options = [f"--x={value}" for value in values]
+    words = shlex.split(sbatch_options(cluster(sbatch=options, reservation="a b"), 1, 1, "cpu"))
+    assert words == ["--exclusive", "--reservation=a b", *options]
+
+
+@pytest.mark.parametrize(("planned", "attempt", "expected"), [(0.1, 1, 6), (10, 1, 20), (10, 2, 40), (10, 9, 60)])
+def test_the_walltime_grows_with_each_attempt_up_to_the_clusters(planned, attempt, expected):
+    assert walltime_minutes(cluster(max_walltime_minutes=60), planned, attempt) == expected

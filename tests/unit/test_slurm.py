@@ -1,0 +1,101 @@
+"""Slurm's commands, played by small programs: what is asked of them, and what is made of their answers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from regatta import slurm
+from regatta.errors import UserError
+from regatta.launchers import find_launcher
+
+FOLDER = Path("/home/me/regatta")
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Return a function that puts a command on the PATH which prints a text."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def put(name: str, text: str, status: int = 0) -> None:
+        (tmp_path / f"{name}.out").write_text(text)
+        path = tmp_path / name
+        path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/{name}.calls\ncat {tmp_path}/{name}.out\nexit {status}\n')
+        path.chmod(0o755)
+
+    return put
+
+
+QUEUE = """\
+11|PENDING|rule_measure_wildcards_mine_n02g04-0123456789ab|/home/me/regatta
+12|RUNNING|rule_preflight_wildcards_mine_preflight-0123456789ab|/home/me/regatta
+13|RUNNING|rule_measure_wildcards_mine_too_n02g04-0123456789ab|/home/me/regatta
+14|RUNNING|rule_measure_wildcards_mine_n02g04-0123456789ab|/home/me/another
+15|RUNNING|(null)|/home/me/regatta
+16|RUNNING
+"""
+
+
+def test_live_jobs_are_those_of_this_campaign_in_this_folder(command):
+    command("squeue", QUEUE)
+    found = slurm.live_jobs("mine", FOLDER)
+    assert [(job.id, job.state, job.batch) for job in found] == [
+        ("11", "PENDING", "n02g04-0123456789ab"),
+        ("12", "RUNNING", "preflight-0123456789ab"),
+    ]
+    assert [job.id for job in slurm.live_jobs("mine_too", FOLDER)] == ["13"]
+
+
+@pytest.mark.parametrize(
+    ("json_text", "text", "expected"),
+    [
+        ('{"jobs": [{"job_state": ["NODE_FAIL", "COMPLETING"]}]}', "", "NODE_FAIL"),
+        ('{"jobs": [{"job_state": "TIMEOUT"}]}', "", "TIMEOUT"),
+        ('{"jobs": [{"job_state": ["COMPLETING"]}]}', "", "COMPLETING"),
+        ("no json", "JobState=COMPLETING Reason=TimeLimit Dependency=(null)", "TIMEOUT"),
+        ("", "JobId=1 JobState=CANCELLED Reason=None", "CANCELLED"),
+        ("", "", None),
+    ],
+)
+def test_the_state_behind_completing(monkeypatch, json_text, text, expected):
+    monkeypatch.setattr(slurm, "ask", lambda line: json_text if "--json" in line else text)
+    assert slurm.job_state("1") == expected
+
+
+def test_only_steps_of_srun_are_signalled(command, tmp_path):
+    command("squeue", "7.batch\n7.extern\n7.0\n7.3\n")
+    command("scancel", "")
+    slurm.signal_steps("7", "USR1")
+    assert (tmp_path / "scancel.calls").read_text() == "--signal=USR1 7.0 7.3\n"
+
+
+def test_the_meeting_point_is_the_first_node_of_the_allocation(command):
+    command("squeue", "n[7-8]")
+    command("scontrol", "n7\nn8\n")
+    found = slurm.meeting_point("7")
+    assert found["MASTER_ADDR"] == "n7"
+    assert 1024 <= int(found["MASTER_PORT"]) < 65536
+
+
+def test_a_command_that_fails_or_is_not_there_says_nothing(command):
+    command("squeue", "garbage", status=1)
+    assert slurm.ask(["squeue"]) == slurm.ask(["no-such-command"]) == ""
+    assert slurm.live_jobs("mine", FOLDER) == []
+
+
+def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeypatch):
+    monkeypatch.delenv("REGATTA_SLURM_CONF", raising=False)
+    monkeypatch.setenv("SLURM_CONF", "/etc/my slurm.conf")
+    slurm.keep_configuration()
+    monkeypatch.delenv("SLURM_CONF")
+    assert slurm.environment()["SLURM_CONF"] == "/etc/my slurm.conf"
+    monkeypatch.delenv("REGATTA_SLURM_CONF")
+
+
+def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert find_launcher({"name": "c", "scheduler": "none"}).job is None
+    with pytest.raises(UserError, match=r"this is no Slurm job\. Use --profile profiles/slurm"):
+        find_launcher({"name": "c", "scheduler": "slurm"})
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert find_launcher({"name": "c", "scheduler": "slurm"}).job == "7"

@@ -1,0 +1,145 @@
+"""What srun says of its tasks. The logs in tests/golden/srun/ are Slurm 26.05.5's own, of two nodes with two tasks each:
+
+srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --wait=60 (2 in one_left_early), and where no node
+failed without a job around it. Tasks 2 and 3 are on n2. In cancelled, scancel sent TERM to the step; in the two of a
+node failure, n2 vanished while its tasks ran, and the job did not have --no-kill in node_failure_of_the_job.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from regatta.srun_log import TaskEnd, exit_codes, first_task_end, node_problem
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
+
+
+def golden(name: str) -> str:
+    return (FOLDER / f"{name}.log").read_text(encoding="utf-8")
+
+
+FIRST = {
+    "exit_code": TaskEnd(2, "n2", 3, "Exited with exit code 3"),
+    "killed": TaskEnd(2, "n2", -9, "Killed"),
+    "segmentation_fault": TaskEnd(1, "n1", -11, "Segmentation fault"),
+    "segmentation_fault_in_image": TaskEnd(2, "n2", -11, "Segmentation fault"),
+    "aborted": TaskEnd(3, "n2", -6, "Aborted"),
+    "bus_error": TaskEnd(3, "n2", -7, "Bus error"),
+    "illegal_instruction": TaskEnd(3, "n2", -4, "Illegal instruction"),
+    "floating_point": TaskEnd(3, "n2", -8, "Floating point exception"),
+    "terminated": TaskEnd(3, "n2", -15, "Terminated"),
+    "import_error": TaskEnd(0, "n1", 1, "Exited with exit code 1"),
+    "no_program": TaskEnd(0, "n1", 2, "Exited with exit code 2"),
+    "no_python_in_image": TaskEnd(2, "n2", 127, "Exited with exit code 127"),
+    "no_image": TaskEnd(0, "n1", 255, "Exited with exit code 255"),
+    "store_unwritable": TaskEnd(0, "n1", 74, "Exited with exit code 74"),
+    "one_left_early": TaskEnd(1, "n1", None, "still ran 2s after another rank had ended, and was killed"),
+    "time_limit": TaskEnd(2, "n2", None, "cancelled by Slurm DUE TO TIME LIMIT"),
+    "cancelled": TaskEnd(2, "n2", None, "cancelled by Slurm DUE to SIGNAL Terminated"),
+    "no_mpi": None,
+    "no_option": None,
+    "no_gpus": None,
+    "too_many_nodes": None,
+    "node_unreachable": None,
+}
+
+
+@pytest.mark.parametrize(("name", "end"), FIRST.items(), ids=list(FIRST))
+def test_the_task_that_ended_first_is_found_with_how_it_ended(name, end):
+    assert first_task_end(golden(name)) == end
+
+
+def test_every_log_is_looked_at():
+    of_nodes = {"node_failure", "node_failure_of_the_job"}
+    assert {path.stem for path in FOLDER.glob("*.log")} == set(FIRST) | of_nodes
+
+
+PROBLEMS = {
+    "node_failure": "srun: error: Node failure on n2",
+    "node_failure_of_the_job": "srun: error: Node failure on n2",
+    "node_unreachable": (
+        "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*FIRST, *PROBLEMS])
+def test_a_node_that_is_gone_is_told_from_everything_else(name):
+    assert node_problem(golden(name)) == PROBLEMS.get(name)
+
+
+def test_the_line_of_the_step_is_enough_to_know_that_a_node_failed():
+    log = golden("node_failure_of_the_job").replace("srun: error: Node failure on n2\n", "")
+    assert node_problem(log).endswith(
+        "CANCELLED AT 2026-11-21T12:19:07 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank1]: RuntimeError: Unable to resolve hostname n2",
+        "nid000001: NCCL WARN Socket timed out on send/recv",
+        "ValueError: Node failure",
+        "3: Nodes n2 are not responding",
+    ],
+)
+def test_what_a_rank_says_of_its_peers_is_no_word_of_slurm(line):
+    assert node_problem(f"{line}\n{golden('exit_code')}") is None
+
+
+@pytest.mark.parametrize("prefix", ["slurmstepd: ", "slurmstepd-n1: ", "[2026-11-21T12:21:15.010] "])
+def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix):
+    cancelled = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO NODE FAILURE ***"
+    assert node_problem(f"epoch 3\n{cancelled}\n") == cancelled
+    limit = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO TIME LIMIT ***\n"
+    ended = first_task_end(limit + "srun: error: n1: task 0: Terminated\n")
+    assert (ended.exit_code, ended.text) == (None, "cancelled by Slurm DUE TO TIME LIMIT")
+
+
+def test_what_follows_the_first_end_does_not_change_it():
+    log = golden("killed")
+    later = "srun: First task exited 60s ago\n[x] error: *** STEP 1.0 ON n1 CANCELLED AT y DUE TO TIME LIMIT ***\n"
+    assert first_task_end(log + later) == first_task_end(log)
+
+
+@pytest.mark.parametrize(
+    ("text", "exit_code"),
+    [
+        ("Exited with exit code 1", 1),
+        ("Exited with exit code 128", 128),
+        ("Exited with exit code 137", -9),  # as a shell, or an image's first process, says a signal
+        ("Exited with exit code 139", -11),
+        ("Exited with exit code 143", -15),
+        ("Exited with exit code 200", 200),
+        ("Exited with exit code 255", 255),
+        ("Segmentation fault (core dumped)", -11),
+        ("Aborted (core dumped)", -6),
+        ("Out Of Memory", -9),  # with cgroups, which the cluster of these logs has not: src/common/proc_args.c
+        ("User defined signal 1", None),
+        ("something that nobody has seen yet", None),
+    ],
+)
+def test_srun_s_words_are_an_exit_code_as_python_counts_it(text, exit_code):
+    assert first_task_end(f"srun: error: nid001234: task 7: {text}\n") == TaskEnd(7, "nid001234", exit_code, text)
+
+
+@pytest.mark.parametrize(("tasks", "rank"), [("5", 5), ("4-7", 4), ("1,3,5", 1), ("2-3,9", 2), ("0,4-6", 0)])
+def test_the_first_of_several_tasks_speaks_for_them(tasks, rank):
+    assert first_task_end(f"srun: error: n1: tasks {tasks}: Killed\n").rank == rank
+
+
+def test_exit_codes_are_those_of_all_tasks():
+    assert exit_codes(golden("store_unwritable")) == {74}
+    assert exit_codes(golden("illegal_instruction")) == {-4, -15}
+    assert exit_codes(golden("no_mpi")) == exit_codes("") == set()
+
+
+def test_a_rank_that_quotes_srun_within_a_line_is_not_taken_for_it():
+    assert first_task_end("my log: srun: error: n1: task 0: Killed\n") is None
+
+
+def test_these_logs_hold_what_srun_wrote():
+    for path in FOLDER.glob("*.log"):
+        assert re.search(r"^(srun|\[2026)", path.read_text(), re.MULTILINE), path.name

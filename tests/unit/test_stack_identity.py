@@ -1,0 +1,219 @@
+"""Of a stack, what its image and its wrapper hold, and what can change a number, is in a cell's id; nothing else is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from campaign_files import SLURM, TEXT, collectives, fake_sif, matrix, pin_versions, program, stack, write
+
+from regatta.campaign import load_campaign
+from regatta.errors import UserError
+from regatta.matrix import expand
+from regatta.stacks import changed_since_planned, image_id
+from regatta.stacks import expand as expand_bind
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+def test_the_identity_of_an_image_is_the_uuid_in_its_header(tmp_path):
+    number = 0x6A5C759F8D4D48A3B803255132C4EC71
+    assert image_id(fake_sif(tmp_path / "a.sif", number)) == "6a5c759f-8d4d-48a3-b803-255132c4ec71"
+
+
+def test_the_header_of_an_image_that_apptainer_built_is_read():
+    """The first 128 bytes of a SIF file of Apptainer 1.4.5; `apptainer sif header` said the same ID."""
+    assert image_id(GOLDEN / "apptainer" / "sif_header.bin") == "6a5c759f-8d4d-48a3-b803-255132c4ec71"
+
+
+@pytest.mark.parametrize("content", [b"", b"SIF_MAGIC", b"\0" * 64, b"#!/bin/sh\n" * 20])
+def test_what_is_no_image_is_told_apart(tmp_path, content):
+    (tmp_path / "a.sif").write_bytes(content)
+    with pytest.raises(ValueError, match="is no SIF image"):
+        image_id(tmp_path / "a.sif")
+
+
+def test_a_header_that_is_cut_off_is_no_image(tmp_path):
+    whole = fake_sif(tmp_path / "a.sif").read_bytes()
+    (tmp_path / "a.sif").write_bytes(whole[:63])
+    with pytest.raises(ValueError, match="is no SIF image"):
+        image_id(tmp_path / "a.sif")
+
+
+def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
+    with pytest.raises(ValueError, match="has no UUID in its header, by which images are told apart"):
+        image_id(fake_sif(tmp_path / "a.sif", 0))
+
+
+def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(folder):
+    made = stack("contained", image="a.sif", wrapper="wrapper.sh")
+    again = "Run the same line again: it plans anew, with what is there now."
+    assert changed_since_planned("a", made) is None
+    program(folder / "wrapper.sh", 'exec env A=1 "$@"\n')
+    edited = f"stack a: {folder}/wrapper.sh was edited after the cells were planned. {again}"
+    assert changed_since_planned("a", made) == edited
+    fake_sif(folder / "a.sif", 2)
+    other = f"stack a: {folder}/a.sif is another image than the one that was planned. {again}"
+    assert changed_since_planned("a", made) == other
+    (folder / "a.sif").write_text("no image")
+    assert changed_since_planned("a", made) == f"stack a: {folder}/a.sif cannot be read (is no SIF image)."
+    (folder / "a.sif").unlink()
+    assert changed_since_planned("a", made).startswith(f"stack a: {folder}/a.sif cannot be read ([Errno 2] ")
+    assert changed_since_planned("host", stack()) is None
+
+
+# ---- Variables in binds
+
+
+@pytest.mark.parametrize(
+    ("bind", "expanded"),
+    [
+        ("/a:/b", "/a:/b"),
+        ("$A/x:/b", "/one/x:/b"),
+        ("${A}x", "/onex"),
+        ("/a:$B", "/a:two words"),
+        ("/cost$$5", "/cost$5"),
+        ("$$A", "$A"),
+    ],
+)
+def test_variables_of_a_bind_are_replaced_and_nothing_else(bind, expanded):
+    assert expand_bind(bind, {"A": "/one", "B": "two words"}) == expanded
+
+
+@pytest.mark.parametrize("bind", ["$(touch x)", "/a$", "${A", "${A:-x}", "$1"])
+def test_other_words_of_a_shell_are_refused(bind):
+    with pytest.raises(UserError, match=r"holds a \$ that begins no name of a variable\. Write \$\$ for a plain \$\."):
+        expand_bind(bind, {"A": "/one"})
+
+
+# ---- What is in a cell's id
+
+
+def ids(folder: Path, changes: dict | None = None, cluster: dict | None = None) -> list[str]:
+    """Return the ids of a campaign with one bind-mounted stack, changed so."""
+    entry = {"kind": "bind-mounted", "image": "a.sif", "wrapper": "wrapper.sh", "binds": ["/usr:/host/usr"]}
+    data = collectives(4096, stacks={"a": entry | (changes or {})})
+    return [cell.id for cell in matrix(folder, data, SLURM | (cluster or {})).cells]
+
+
+def test_an_image_and_a_wrapper_keep_their_cells_wherever_they_lie(folder):
+    before = ids(folder)
+    shutil.move(folder / "a.sif", folder / "moved.sif")
+    shutil.move(folder / "wrapper.sh", folder / "moved.sh")
+    assert ids(folder, {"image": "moved.sif", "wrapper": "moved.sh"}) == before
+
+
+def test_another_image_under_the_same_path_makes_other_cells(folder):
+    before = ids(folder)
+    fake_sif(folder / "a.sif", 2)
+    assert set(ids(folder)).isdisjoint(before)
+
+
+def test_an_edit_of_the_wrapper_makes_other_cells(folder):
+    before = ids(folder)
+    program(folder / "wrapper.sh", 'export FI_CXI_RX_MATCH_MODE=hybrid; exec "$@"\n')
+    assert set(ids(folder)).isdisjoint(before)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"binds": ["/usr:/host"]},
+        {"binds": ["/usr:/host/usr", "/etc"]},
+        {"runtime": "singularity"},
+        {"runtime_options": ["--ipc"]},
+        {"env": {"NCCL_CROSS_NIC": 1}},
+        {"srun": ["--mpi=pmi2"]},
+        {"python": "/opt/python"},
+        {"kind": "contained"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_of_a_stack_can_change_a_number_makes_other_cells(folder, changes):
+    assert set(ids(folder, changes)).isdisjoint(ids(folder))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"required_network": "AWS Libfabric"},
+        {"required_host_libraries": ["libfabric"]},
+        {"runtime": "apptainer"},
+        {"env": {}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_only_asked_of_a_stack_leaves_its_cells(folder, changes):
+    assert ids(folder, changes) == ids(folder)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"partition": "gpu"},
+        {"account": "physics"},
+        {"qos": "high"},
+        {"constraint": "nvlink"},
+        {"reservation": "tuesday"},
+        {"exclusive": False},
+        {"sbatch": ["--switches=1"]},
+        {"max_walltime_minutes": 5},
+        {"memory_mb_per_node": 0},
+        {"gpu_request": "gres"},
+        {"node_folders": ["/scratch"]},
+        {"num_nodes": 7},
+        {"gpus_per_node": 8},
+    ],
+    ids=lambda cluster: next(iter(cluster)),
+)
+def test_how_jobs_are_asked_for_leaves_the_cells(folder, cluster):
+    assert ids(folder, cluster=cluster) == ids(folder)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [{"env": {"NCCL_DEBUG": "WARN"}}, {"srun": ["--cpu-bind=socket"]}, {"cpus_per_rank": 72}],
+    ids=lambda cluster: next(iter(cluster)),
+)
+def test_what_of_a_cluster_reaches_the_ranks_makes_other_cells(folder, cluster):
+    assert set(ids(folder, cluster=cluster)).isdisjoint(ids(folder))
+
+
+def test_it_does_not_matter_whether_cluster_or_stack_says_it(folder):
+    by_cluster = ids(folder, cluster={"env": {"A": "1"}, "srun": ["--cpu-bind=socket"]})
+    assert ids(folder, {"env": {"A": "1"}, "srun": ["--cpu-bind=socket"]}) == by_cluster
+
+
+def test_a_variable_of_the_stack_replaces_the_cluster_s(folder):
+    made = stack("contained", {**SLURM, "env": {"A": "1", "B": "2"}}, image="a.sif", env={"A": "3"})
+    assert made["env"] == {"A": "3", "B": "2"}
+
+
+def test_the_cluster_s_options_come_before_the_stack_s(folder):
+    cluster = {**SLURM, "srun": ["--cpu-bind=socket"], "cpus_per_rank": 72}
+    assert stack(cluster=cluster, srun=["--mpi=pmi2"])["srun"] == [
+        "--cpu-bind=socket",
+        "--cpus-per-task=72",
+        "--mpi=pmi2",
+    ]
+    assert stack(srun=[])["srun"] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "cell"),
+    [
+        ({"kind": "host"}, "collective-all_reduce-4096-n01g02-host-ce4a6657b0d8"),
+        ({"kind": "host", "python": "/p", "env": {"A": 1}}, "collective-all_reduce-4096-n01g02-host-d01bd1ac099c"),
+    ],
+)
+def test_cells_of_this_machine_have_the_ids_they_had_before_there_were_containers(tmp_path, monkeypatch, entry, cell):
+    """If this fails, every store made on one machine loses its history. Do that on purpose only."""
+    pin_versions(monkeypatch)
+    path = write(tmp_path, collectives("4KiB", cluster="local", stacks={"host": entry}))
+    assert [c.id for c in expand(load_campaign(path)).cells] == [cell]
+
+
+def test_a_variable_of_the_cluster_is_taken_as_it_is_written(folder):
+    path = write(folder, TEXT)
+    file = folder / "clusters" / "tiny.yaml"
+    file.write_text(file.read_text() + "env: {A: 1.10, B: 010}\n")
+    assert load_campaign(path, folder / "clusters").data["stacks"]["host"]["env"] == {"A": "1.10", "B": "010"}

@@ -1,0 +1,294 @@
+"""Stacks: each mistake is said before anything is submitted, and only what can change a number is in a cell's id."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from campaign_files import SLURM, TEXT, changed, load, message
+
+from regatta.stacks import SBATCH_BY_REGATTA, SRUN_BY_REGATTA
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+# A stack on its own lines: `a` is line 7 of the file, its kind line 8, and what follows line 9 and on.
+HOST = TEXT.replace("  host: {kind: host}\n", "  a:\n    kind: host\n")
+
+
+def with_lines(kind: str, *lines: str) -> str:
+    """Return the small campaign with one stack `a` of this kind and these further lines."""
+    return HOST.replace("kind: host\n", f"kind: {kind}\n" + "".join(f"    {line}\n" for line in lines))
+
+
+BUILD = "Build one: apptainer build NAME.sif ... (containers/README.md)."
+HOW_TO_BUILD = "Correct the path; containers/README.md says how to build an image."
+ON_HOST = "has no effect on kind host. Take it out, or make the stack contained or bind-mounted."
+IN_IMAGE = "does not reach a container: the runtime sets it anew. Set it in a wrapper (containers/README.md)."
+GIVEN = "is given by Regatta itself, from the campaign's shapes and the cluster file. Take it out."
+ABSOLUTE = "is not absolute. Begin both source and target with / or a variable."
+FORM = "is not source, source:target or source:target:ro."
+NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+
+# The stack's kind, its further lines, and all that is said, without the file's name.
+MISTAKES = {
+    "an image on the host": ("host", ["image: a.sif"], f"9: stacks.a.image {ON_HOST}"),
+    "a runtime on the host": ("host", ["runtime: apptainer"], f"9: stacks.a.runtime {ON_HOST}"),
+    "the runtime's options on the host": ("host", ["runtime_options: [-c]"], f"9: stacks.a.runtime_options {ON_HOST}"),
+    "binds on the host": ("host", ["binds: [/usr]"], f"9: stacks.a.binds {ON_HOST}"),
+    "a wrapper on the host": ("host", ["wrapper: wrapper.sh"], f"9: stacks.a.wrapper {ON_HOST}"),
+    "libraries of the host on the host": (
+        "host",
+        ["required_host_libraries: [libfabric]"],
+        f"9: stacks.a.required_host_libraries {ON_HOST}",
+    ),
+    "srun's options without Slurm": (
+        "host",
+        ["srun: [--mpi=pmi2]"],
+        "9: stacks.a.srun has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm.",
+    ),
+    "no image": (
+        "contained",
+        [],
+        "7: stacks.a is of kind contained and lacks image. Add `image:` (path of a SIF file).",
+    ),
+    "an image that is not there": (
+        "contained",
+        ["image: b.sif"],
+        f"9: stacks.a.image = 'b.sif' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+    ),
+    "an image in a registry": (
+        "contained",
+        ["image: docker://x/y"],
+        f"9: stacks.a.image = 'docker://x/y' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+    ),
+    "an image that is a folder": (
+        "contained",
+        ["image: bin"],
+        f"9: stacks.a.image = 'bin' cannot be read: Is a directory. {HOW_TO_BUILD}",
+    ),
+    "an image that is none": (
+        "contained",
+        ["image: wrapper.sh"],
+        f"9: stacks.a.image = 'wrapper.sh' is no SIF image. {BUILD}",
+    ),
+    "an image of a user who does not exist": (
+        "contained",
+        ["image: ~nobody-at-all/a.sif"],
+        f"9: stacks.a.image = '~nobody-at-all/a.sif' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+    ),
+    "a wrapper that is not there": (
+        "contained",
+        ["image: a.sif", "wrapper: none.sh"],
+        "10: stacks.a.wrapper = 'none.sh' is no program that can be run. Correct the path, or chmod +x it.",
+    ),
+    "a wrapper that cannot be run": (
+        "contained",
+        ["image: a.sif", "wrapper: a.sif"],
+        "10: stacks.a.wrapper = 'a.sif' is no program that can be run. Correct the path, or chmod +x it.",
+    ),
+    "a wrapper that is a folder": (
+        "contained",
+        ["image: a.sif", "wrapper: bin"],
+        "10: stacks.a.wrapper = 'bin' is no program that can be run. Correct the path, or chmod +x it.",
+    ),
+    "nothing mounted": (
+        "bind-mounted",
+        ["image: a.sif"],
+        "7: stacks.a is of kind bind-mounted and lacks binds. Add the host's libraries (source:target), or make it contained.",
+    ),
+    "a search path that the runtime drops": (
+        "contained",
+        ["image: a.sif", "env: {LD_LIBRARY_PATH: /host/lib}"],
+        f"10: stacks.a.env.LD_LIBRARY_PATH {IN_IMAGE}",
+    ),
+    "a path that the runtime drops": (
+        "contained",
+        ["image: a.sif", "env:", "  PATH: /host/bin"],
+        f"11: stacks.a.env.PATH {IN_IMAGE}",
+    ),
+    "an image without the ranks' variables": (
+        "contained",
+        ["image: a.sif", "runtime_options: [--fakeroot, --cleanenv]"],
+        "10: stacks.a.runtime_options[1] = '--cleanenv' would keep the ranks' variables out of the image. Take it out.",
+    ),
+    "a bind that is not there": (
+        "contained",
+        ["image: a.sif", "binds: [/usr, /no/such/folder:/x]"],
+        f"10: stacks.a.binds[1] = '/no/such/folder:/x' is not there: /no/such/folder does not exist. {NODE_FOLDERS}",
+    ),
+    "a bind from a relative path": (
+        "contained",
+        ["image: a.sif", "binds: ['bin:/x']"],
+        f"10: stacks.a.binds[0] = 'bin:/x' {ABSOLUTE}",
+    ),
+    "a bind to a relative path": (
+        "contained",
+        ["image: a.sif", "binds: ['/usr:x']"],
+        f"10: stacks.a.binds[0] = '/usr:x' {ABSOLUTE}",
+    ),
+    "a bind to a relative path from a job's folder": (
+        "contained",
+        ["image: a.sif", "binds: ['$TMPDIR:x']"],
+        f"10: stacks.a.binds[0] = '$TMPDIR:x' {ABSOLUTE}",
+    ),
+    "a bind of four parts": (
+        "contained",
+        ["image: a.sif", "binds: ['/a:/b:/c:ro']"],
+        f"10: stacks.a.binds[0] = '/a:/b:/c:ro' {FORM}",
+    ),
+    "a bind with an unknown option": (
+        "contained",
+        ["image: a.sif", "binds: ['/a:/b:rx']"],
+        f"10: stacks.a.binds[0] = '/a:/b:rx' {FORM}",
+    ),
+    "a bind of nothing": ("contained", ["image: a.sif", "binds: [':/b']"], f"10: stacks.a.binds[0] = ':/b' {FORM}"),
+    "a bind of a variable that is not set": (
+        "contained",
+        ["image: a.sif", "binds: ['$NO_SUCH/x']"],
+        "10: stacks.a.binds[0] = '$NO_SUCH/x' cannot be used: $NO_SUCH/x names $NO_SUCH, which is not set here."
+        " Set it, or write the path.",
+    ),
+    "a bind to a variable that is not set": (
+        "contained",
+        ["image: a.sif", "binds: ['/usr:$NO_SUCH/x']"],
+        "10: stacks.a.binds[0] = '/usr:$NO_SUCH/x' cannot be used: /usr:$NO_SUCH/x names $NO_SUCH, which is not set here."
+        " Set it, or write the path.",
+    ),
+    "a bind with a shell's words": (
+        "contained",
+        ["image: a.sif", "binds: ['/$(touch x)']"],
+        "10: stacks.a.binds[0] = '/$(touch x)' cannot be used: /$(touch x) holds a $ that begins no name of a variable."
+        " Write $$ for a plain $.",
+    ),
+    "a bind with a comma": (
+        "contained",
+        ["image: a.sif", "binds: ['/a:/b,/c:/d']"],
+        "10: stacks.a.binds[0] = '/a:/b,/c:/d' does not have the right form"
+        " (source, source:target or source:target:ro, without a comma).",
+    ),
+    "a runtime that is not installed": (
+        "contained",
+        ["image: a.sif", "runtime: singularity"],
+        "10: stacks.a.runtime = 'singularity' is not installed here. Install it, or name the other of the two.",
+    ),
+    "a runtime that is none": (
+        "contained",
+        ["image: a.sif", "runtime: docker"],
+        "10: stacks.a.runtime = 'docker' is not known here. Choose from: apptainer, singularity.",
+    ),
+    "a library that is a pattern": (
+        "contained",
+        ["image: a.sif", "required_host_libraries: ['lib*']"],
+        "10: stacks.a.required_host_libraries[0] = 'lib*' does not have the right form (^lib[A-Za-z0-9_+.-]+$).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "lines", "expected"), MISTAKES.values(), ids=list(MISTAKES))
+def test_each_mistake_is_said_with_file_line_value_and_remedy(folder, kind, lines, expected):
+    assert message(folder, with_lines(kind, *lines)) == f"campaign.yaml:{expected}"
+
+
+def test_all_mistakes_of_a_stack_are_said_together_in_the_order_of_the_file(folder):
+    lines = [
+        "image: b.sif",
+        "wrapper: none.sh",
+        "binds: [relative, /no/such]",
+        "runtime: singularity",
+        "env: {PATH: x}",
+    ]
+    said = message(folder, with_lines("contained", *lines)).splitlines()
+    assert [line.split(":")[1] for line in said] == ["9", "10", "11", "11", "12", "13"]
+
+
+def test_a_stack_without_a_mistake_is_taken_with_paths_made_absolute(folder, monkeypatch):
+    monkeypatch.setenv("WHERE", str(folder))
+    lines = ["image: $WHERE/a.sif", "wrapper: wrapper.sh", "binds: ['$WHERE/bin:/host/bin:ro', '$TMPDIR', '/a$$b:/c']"]
+    made = load(folder, with_lines("bind-mounted", *lines), {"node_folders": ["/a$b"]}).data["stacks"]["a"]
+    assert (made["image"], made["wrapper"]) == (f"{folder}/a.sif", f"{folder}/wrapper.sh")
+    assert made["binds"] == ["$WHERE/bin:/host/bin:ro", "$TMPDIR", "/a$$b:/c"]
+    assert made["image_id"] == "00000000-0000-0000-0000-000000000001"
+
+
+def test_folders_that_only_nodes_have_are_not_looked_for(folder):
+    lines = ["image: a.sif", "binds: ['/opt/no/such/lib:/host/lib', /optional]"]
+    said = message(folder, with_lines("contained", *lines), {"node_folders": ["/opt/no"]})
+    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' is not there")
+
+
+def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatch):
+    """As for an ordinary user below /root: os.stat refuses, and no traceback is shown."""
+    real = os.stat
+
+    def stat(path, **options):
+        if str(path).startswith("/secret"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    lines = ["image: a.sif", "wrapper: /secret/wrapper", "binds: [/secret/x]"]
+    said = message(folder, with_lines("contained", *lines))
+    assert "stacks.a.wrapper = '/secret/wrapper' is no program that can be run" in said
+    assert "'/secret/x' is not there" in said
+
+
+def test_the_runtime_is_looked_for_on_this_machine_only_where_it_will_run(folder):
+    lines = ["image: a.sif", "runtime: singularity"]
+    assert load(folder, with_lines("contained", *lines), SLURM).data["stacks"]["a"]["runtime"] == "singularity"
+
+
+FORMS = ["{}", "{}=4", "{} 4"]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "{}4"])
+@pytest.mark.parametrize("name", SRUN_BY_REGATTA)
+def test_options_that_regatta_gives_itself_are_refused_in_every_spelling(folder, name, form):
+    option = form.format(name)
+    if form == "{}4" and name.startswith("--"):
+        return
+    said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
+    assert said == f"campaign.yaml:9: stacks.a.srun[0] = '{option}' {GIVEN}"
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--mpi=pmix_v4", "--distribution=*:block", "--cpu-bind=socket", "--ntasks-per-socket=1", "-c 72", "--nodelist=n1"],
+)
+def test_other_options_of_srun_are_taken(folder, option):
+    assert load(folder, with_lines("host", f"srun: ['{option}']"), SLURM).data["stacks"]["a"]["srun"] == [option]
+
+
+def test_a_long_option_with_a_space_is_no_option(folder):
+    said = message(folder, with_lines("host", "srun: ['--mpi pmix_v4']"), SLURM)
+    assert said == (
+        "campaign.yaml:9: stacks.a.srun[0] = '--mpi pmix_v4' is one word, which a long option with a space is not."
+        " Write --mpi=pmix_v4."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ({"sbatch": ["--switches=1", "--partition=x"]}, f"sbatch[1] = '--partition=x' {GIVEN}"),
+        ({"sbatch": ["-N2"]}, f"sbatch[0] = '-N2' {GIVEN}"),
+        ({"srun": ["--gres=gpu:1"]}, f"srun[0] = '--gres=gpu:1' {GIVEN}"),
+        (
+            {"gpus_per_node": "detect"},
+            "gpus_per_node = detect counts this machine's, which is no node. Give the number.",
+        ),
+    ],
+)
+def test_mistakes_of_a_cluster_are_said_with_its_file(folder, cluster, expected):
+    said = message(folder, TEXT, SLURM | cluster)
+    place, _, words = said.partition(": ")
+    assert place.startswith("clusters/tiny.yaml:")
+    assert words == expected
+
+
+def test_every_option_that_is_refused_has_been_thought_of_for_sbatch_too():
+    shared = {"-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-G", "--gpus", "--gpus-per-node", "--gres", "-t"}
+    assert shared <= set(SRUN_BY_REGATTA) & set(SBATCH_BY_REGATTA)
+
+
+def test_the_examples_here_are_yaml(folder):
+    assert yaml.safe_load(with_lines("contained", "image: a.sif"))["stacks"]["a"]["image"] == "a.sif"
+    assert changed("repeats: 3", "repeats: 4", with_lines("host")).count("repeats: 4") == 1

@@ -1,0 +1,63 @@
+"""What a batch asks Slurm for, in the words of Snakemake's Slurm executor (2.8).
+
+The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one rank
+asks for two tasks on its node and uses one. What the ranks really get, srun says (launch.py).
+"""
+
+import math
+import shlex
+from collections.abc import Iterable
+
+WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails is measured no longer, but its launch starts again
+WALLTIME_EXTRA_MINUTES = 5
+
+
+def site_resources(cluster: dict) -> dict[str, str | int]:
+    """Return the resources that are the same for all jobs of a cluster; only those that its file sets."""
+    words = {
+        "slurm_partition": cluster["partition"],
+        "slurm_account": cluster["account"],
+        "qos": cluster["qos"],
+        "constraint": cluster["constraint"],
+    }
+    # 0 keeps Snakemake's own default of some MB away; all of the memory is asked for in the environment (common.smk).
+    return {key: value for key, value in words.items() if value is not None} | {
+        "mem_mb": cluster["memory_mb_per_node"] or 0
+    }
+
+
+def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> dict[str, int | str]:
+    """Return nodes, tasks and cores of a batch, so that srun can start gpus_per_node ranks on each node."""
+    cpus = cluster["cpus_per_rank"] or 1
+    found: dict[str, int | str] = {"nodes": nodes, "tasks": 0, "tasks_per_node": 0, "cpus_per_task": cpus}
+    if gpus_per_node > 1:
+        found["tasks_per_node"] = gpus_per_node
+    elif nodes > 1:
+        found["tasks"] = nodes
+    else:
+        found |= {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
+    if device == "cuda" and cluster["gpu_request"] == "gres":
+        found |= {"gres": f"gpu:{gpus_per_node}", "tasks_per_gpu": 0}
+    return found
+
+
+def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
+    """Return the time limit of a job: more with each attempt, never above the cluster's."""
+    minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
+    return min(cluster["max_walltime_minutes"], minutes * attempt)
+
+
+def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
+    """Return the options for which the executor has no resource, quoted for the shell that it hands them to.
+
+    avoid: nodes on which launches of this batch could not start; left in where the cluster has no others.
+    """
+    options = ["--exclusive"] if cluster["exclusive"] else []
+    if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
+        options.append(f"--gpus-per-node={gpus_per_node}")
+    if cluster["reservation"]:
+        options.append(f"--reservation={cluster['reservation']}")
+    avoid = sorted(avoid)
+    if avoid and cluster["num_nodes"] - len(avoid) >= nodes:
+        options.append(f"--exclude={','.join(avoid)}")
+    return shlex.join([*options, *cluster["sbatch"]])

@@ -1,0 +1,149 @@
+"""What Regatta asks of Slurm itself: which job this is, its nodes and state, and the steps that must end.
+
+Jobs are submitted by Snakemake's executor, and ranks started by srun (launch.py).
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND_SECONDS = 60  # a controller that is busy may take long; one that is away must not hold a batch for ever
+STEP_END_SECONDS = 60.0
+POLL_SECONDS = 0.5
+WAIT_SECONDS = 5.0
+MAX_JOBS_NAMED = 10
+LIVE_STATES = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,REQUEUE_HOLD,STAGE_OUT,RESIZING,STOPPED"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in the queue. `batch` is Regatta's, or `preflight`; `nodes` may be empty while it waits."""
+
+    id: str
+    state: str
+    batch: str
+
+
+def job_id() -> str | None:
+    """Return the id of the Slurm job that this process runs in, or None outside of one."""
+    return os.environ.get("SLURM_JOB_ID") or None
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for Slurm's commands: this one's, with SLURM_CONF as the user had it (see launch.py)."""
+    kept = os.environ.get("REGATTA_SLURM_CONF")
+    return {**os.environ, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in os.environ else dict(os.environ)
+
+
+def keep_configuration() -> None:
+    """Note where slurm.conf is under a name that the Slurm executor leaves in the job's environment."""
+    if os.environ.get("SLURM_CONF"):
+        os.environ["REGATTA_SLURM_CONF"] = os.environ["SLURM_CONF"]
+
+
+def hosts_of_job(job: str) -> list[str]:
+    """Return the names of a job's nodes, in Slurm's order: rank 0 is on the first. Empty if Slurm does not say."""
+    nodes = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%N"])
+    return ask(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
+
+
+def meeting_point(job: str) -> dict[str, str]:
+    """Return where the ranks meet: the first node of the allocation, on which the supervisor runs, and a free port."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    hosts = hosts_of_job(job)
+    return {"MASTER_ADDR": hosts[0] if hosts else socket.gethostname(), "MASTER_PORT": str(port)}
+
+
+def job_state(job: str) -> str | None:
+    """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED. None if Slurm does
+    not say. A job that is ending is COMPLETING, and only the JSON form names the state behind that."""
+    states = _states_in_json(ask(["scontrol", "--json", "show", "job", job]))
+    if not states:
+        text = ask(["scontrol", "--oneliner", "show", "job", job])
+        states = re.findall(r"\bJobState=(\S+)", text)
+        if "Reason=TimeLimit" in text:
+            states = ["TIMEOUT"]
+    said = [state for state in states if state != "COMPLETING"] or states
+    return said[0] if said else None
+
+
+def _states_in_json(text: str) -> list[str]:
+    try:
+        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a text before
+    except (ValueError, KeyError, IndexError, TypeError):
+        return []
+    return [states] if isinstance(states, str) else list(states)
+
+
+def signal_steps(job: str, name: str) -> None:
+    """Send a signal to the ranks of a job's running steps."""
+    steps = running_steps(job)
+    if steps:
+        ask(["scancel", f"--signal={name}", *steps])
+
+
+def end_steps(job: str) -> None:
+    """End all steps that srun started in a job: a killed srun leaves its ranks on the nodes. Waits until they are gone."""
+    deadline = time.monotonic() + STEP_END_SECONDS
+    name = "TERM"
+    while (steps := running_steps(job)) and time.monotonic() < deadline:
+        ask(["scancel", f"--signal={name}", *steps])
+        name = "KILL"
+        time.sleep(POLL_SECONDS)
+
+
+def running_steps(job: str) -> list[str]:
+    lines = ask(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"]).split()
+    return [step for step in lines if re.fullmatch(r"\d+\.\d+", step)]  # not JOB.batch, not JOB.extern
+
+
+def live_jobs(campaign: str, folder: Path) -> list[Job]:
+    """Return the jobs of a campaign that wait or run, whoever submitted them: also an earlier Snakemake that died.
+
+    They are known by the comment that the executor gives them and by the folder in which they were submitted.
+    """
+    lines = ask(["squeue", "--noheader", "--me", f"--states={LIVE_STATES}", "--format=%i|%T|%k|%Z"]).splitlines()
+    found = []
+    for line in lines:
+        job, state, comment, workdir = (line.split("|", 3) + [""] * 3)[:4]
+        name = r"n\d+g\d+-[0-9a-f]{12}|preflight-[0-9a-f]{12}"
+        match = re.fullmatch(rf"rule_(?:measure|preflight)_wildcards_{re.escape(campaign)}_({name})", comment)
+        if match and Path(workdir) == folder:
+            found.append(Job(job, state, match[1]))
+    return found
+
+
+def wait_for_live_jobs(campaign: str, folder: Path) -> None:
+    """Wait until no job of an earlier run of this campaign is left: what those measure must not be measured twice."""
+    has_said = False
+    while jobs := live_jobs(campaign, folder):
+        if not has_said:
+            listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in jobs[:MAX_JOBS_NAMED])
+            more = f" and {len(jobs) - MAX_JOBS_NAMED} more" if len(jobs) > MAX_JOBS_NAMED else ""
+            print(
+                f"results/{campaign}: jobs of an earlier run are still in the queue: {listed}{more}. Waiting for them; to"
+                f" do without: scancel {' '.join(job.id for job in jobs[:MAX_JOBS_NAMED])}",
+                file=sys.stderr,
+                flush=True,
+            )
+            has_said = True
+        time.sleep(WAIT_SECONDS)
+
+
+def ask(line: list[str]) -> str:
+    """Run one of Slurm's commands and return what it printed, or nothing if it failed or is not installed."""
+    try:
+        done = subprocess.run(
+            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
