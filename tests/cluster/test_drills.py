@@ -40,17 +40,21 @@ def test_hung_killed_and_early_ending_ranks_become_records(site):
     """One launch after the other ends: a rank that exits early, one that is killed, one that hangs, one that raises."""
     env = {
         "FAKE_RANK_FAULTS": json.dumps({"all_reduce-1024-": "die", "all_reduce-4096-": "exit_early"}),
-        "FAKE_FAULTS": json.dumps({"all_reduce-16384-": "oom"}),
+        "FAKE_FAULTS": json.dumps({"all_reduce-16384-": "oom", "all_reduce-65536-": "hang"}),
     }
     limits = {"cell_seconds": 6, "launch_start_seconds": 60}
-    site.write(fake_campaign(site, env, repeats=1, limits=limits))
+    benchmarks = fake_campaign(site)["benchmarks"]
+    benchmarks[0]["parameters"]["message_bytes"].append(262144)
+    site.write(fake_campaign(site, env, repeats=1, limits=limits, benchmarks=benchmarks))
     site.snakemake()
     causes = {record["cell"].split("-")[2]: (record["status"], record["cause"]) for record in site.records()}
     assert causes["1024"] == ("failed", "rank 1 on n1 was killed by SIGKILL")
     assert causes["4096"] == ("timeout", "no record within 6 s (cell_seconds); the log holds the ranks' stacks")
     assert causes["16384"][0] == "out_of_memory"
-    assert causes["65536"] == ("ok", None)
+    assert causes["65536"] == causes["4096"]
+    assert causes["262144"] == ("ok", None)
     assert "was killed by SIGKILL" in site.report()
+    assert "no record within 6 s" in site.report()
     assert site.cluster.run(["squeue", "--noheader", "--steps"]).stdout == ""
 
 

@@ -243,6 +243,18 @@ MISTAKES = {
         "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
         " (Letters, digits and underscore, at most 64, the first a letter or digit).",
     ),
+    "a kind of stack that is none": (
+        "{kind: host}",
+        "{kind: bind_mounted}",
+        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is not known here. Did you mean 'bind-mounted'?"
+        " Choose from: host, contained, bind-mounted.",
+    ),
+    "an unknown key of a stack": (
+        "{kind: host}",
+        "{kind: host, bind: [/a]}",
+        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Keys that may stand here: kind, python,"
+        " image, runtime, runtime_options, binds, wrapper, env, srun, required_network, required_host_libraries.",
+    ),
     "a variable's name with an equals sign": (
         "{kind: host}",
         "{kind: host, env: {A=B: 1}}",

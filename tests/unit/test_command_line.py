@@ -2,7 +2,7 @@
 
 import pytest
 
-from regatta.command_line import check_configfiles, is_asked_to_retry
+from regatta.command_line import check_configfiles, is_asked_to_retry, only_looks
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,13 @@ def test_a_good_config_file_and_none_at_all_pass(tmp_path):
     (tmp_path / "good.yaml").write_text("name: x\n")
     check_configfiles(["--configfile", str(tmp_path / "good.yaml")])
     check_configfiles(["-n"])
+
+
+@pytest.mark.parametrize("words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "-S"])
+def test_what_only_looks(words):
+    assert only_looks(["--profile", "profiles/slurm", *words.split()])
+
+
+@pytest.mark.parametrize("words", ["", "-p", "--nolock", "gate", "--forcerun measure", "--configfile plan.yaml"])
+def test_what_does_more_than_look(words):
+    assert not only_looks(["--profile", "profiles/slurm", *words.split()])

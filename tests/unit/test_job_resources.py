@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign import fill_defaults
-from regatta.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
+from regatta.job_resources import (
+    longest_planned_minutes,
+    sbatch_options,
+    shape_resources,
+    site_resources,
+    walltime_minutes,
+)
 from regatta.validation import load_schema
 
+NO_GRES = {"gres": "", "tasks_per_gpu": 0}
 NEEDED = {"schema": 1, "name": "c", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 4}
 
 
@@ -21,10 +28,10 @@ def cluster(**changes) -> dict:
     ("nodes", "gpus", "expected"),
     [
         # mpi jobs of the executor need 2 tasks at least: 1x1 has two of half the cores
-        (1, 1, {"nodes": 1, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 9}),
-        (1, 4, {"nodes": 1, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18}),
-        (2, 1, {"nodes": 2, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 18}),
-        (2, 4, {"nodes": 2, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18}),
+        (1, 1, {"nodes": 1, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 9} | NO_GRES),
+        (1, 4, {"nodes": 1, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18} | NO_GRES),
+        (2, 1, {"nodes": 2, "tasks": 2, "tasks_per_node": 0, "cpus_per_task": 18} | NO_GRES),
+        (2, 4, {"nodes": 2, "tasks": 0, "tasks_per_node": 4, "cpus_per_task": 18} | NO_GRES),
     ],
 )
 def test_tasks_of_each_shape(nodes, gpus, expected):
@@ -62,8 +69,15 @@ def test_nodes_of_a_failed_start_are_avoided_only_where_others_are_left():
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4))
 def test_options_survive_a_shell_as_they_are(values):
     options = [f"--x={value}" for value in values]
-    words = shlex.split(sbatch_options(cluster(sbatch=options, reservation="a b"), 1, 1, "cpu"))
-    assert words == ["--exclusive", "--reservation=a b", *options]
+    words = shlex.split(sbatch_options(cluster(sbatch=options), 1, 1, "cpu"))
+    assert words == ["--exclusive", *options]
+
+
+@given(st.integers(10, 5000))
+def test_a_batch_of_the_longest_planned_length_gets_its_time_limit(minutes):
+    site = cluster(max_walltime_minutes=minutes)
+    assert walltime_minutes(site, longest_planned_minutes(site), 1) <= minutes
+    assert walltime_minutes(cluster(max_walltime_minutes=10**6), longest_planned_minutes(site), 1) <= minutes + 1
 
 
 @pytest.mark.parametrize(("planned", "attempt", "expected"), [(0.1, 1, 6), (10, 1, 20), (10, 2, 40), (10, 9, 60)])

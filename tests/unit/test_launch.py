@@ -206,6 +206,7 @@ def test_an_image_s_own_value_does_not_win_over_the_campaign_s():
     environment = launch_environment(made, {"MASTER_ADDR": "n1"})
     found = {key: value for key, value in environment.items() if key.startswith("APPTAINERENV_")}
     assert found == {
+        "APPTAINERENV_PYTHONNOUSERSITE": "1",
         "APPTAINERENV_NCCL_NET": "AWS Libfabric",
         "APPTAINERENV_NCCL_PROTO": "^LL128",
         "APPTAINERENV_OMP_NUM_THREADS": "3",

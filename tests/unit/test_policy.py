@@ -128,17 +128,19 @@ def test_a_batch_that_never_lacked_a_node_avoids_none(tmp_path):
     assert jobs_of_batch(tmp_path) == jobs_without_start(tmp_path) == hosts_to_avoid(tmp_path) == []
 
 
-def test_jobs_are_noted_in_order_and_the_nodes_on_which_nothing_started_avoided_once_each(tmp_path):
+def test_jobs_are_noted_in_order_and_nodes_that_did_not_start_or_failed_avoided_once_each(tmp_path):
     note_job(tmp_path, "no_start", "17", ["n2", "n1"], "no rank came up")
     note_job(tmp_path, "stopped", "18", ["n9"], "SIGTERM: PREEMPTED")
     note_job(tmp_path, "no_start", None, ["n3", "n1"], "no rank came up")
+    note_job(tmp_path, "node_failure", "20", ["n4"], "srun: error: Node failure on n4")
     assert jobs_of_batch(tmp_path) == [
         {"kind": "no_start", "hosts": ["n2", "n1"], "cause": "no rank came up"},
         {"kind": "stopped", "hosts": ["n9"], "cause": "SIGTERM: PREEMPTED"},
         {"kind": "no_start", "hosts": ["n3", "n1"], "cause": "no rank came up"},
+        {"kind": "node_failure", "hosts": ["n4"], "cause": "srun: error: Node failure on n4"},
     ]
     assert [entry["hosts"] for entry in jobs_without_start(tmp_path)] == [["n2", "n1"], ["n3", "n1"]]
-    assert hosts_to_avoid(tmp_path) == ["n1", "n2", "n3"]
+    assert hosts_to_avoid(tmp_path) == ["n1", "n2", "n3", "n4"]  # not n9, whose job was only stopped
 
 
 def test_torn_and_foreign_lines_are_left_out(tmp_path):

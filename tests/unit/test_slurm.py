@@ -58,7 +58,7 @@ def test_live_jobs_are_those_of_this_campaign_in_this_folder(command):
     ],
 )
 def test_the_state_behind_completing(monkeypatch, json_text, text, expected):
-    monkeypatch.setattr(slurm, "ask", lambda line: json_text if "--json" in line else text)
+    monkeypatch.setattr(slurm, "ask", lambda line, seconds: json_text if "--json" in line else text)
     assert slurm.job_state("1") == expected
 
 
@@ -80,7 +80,15 @@ def test_the_meeting_point_is_the_first_node_of_the_allocation(command):
 def test_a_command_that_fails_or_is_not_there_says_nothing(command):
     command("squeue", "garbage", status=1)
     assert slurm.ask(["squeue"]) == slurm.ask(["no-such-command"]) == ""
-    assert slurm.live_jobs("mine", FOLDER) == []
+    assert slurm.live_jobs("mine", FOLDER) is None  # and not: there are none
+
+
+def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submission(monkeypatch):
+    monkeypatch.setattr(slurm, "SECONDS_WITHOUT_ANSWER", 0)
+    monkeypatch.setattr(slurm, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(slurm, "answer", lambda line, seconds=0: None)
+    with pytest.raises(UserError, match="squeue does not answer"):
+        slurm.wait_for_live_jobs("mine", FOLDER)
 
 
 def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeypatch):

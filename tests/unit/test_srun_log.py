@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.srun_log import TaskEnd, exit_codes, first_task_end, node_problem
+from regatta.srun_log import TaskEnd, exit_codes, first_task_end, node_problem, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 
@@ -134,6 +134,13 @@ def test_exit_codes_are_those_of_all_tasks():
     assert exit_codes(golden("store_unwritable")) == {74}
     assert exit_codes(golden("illegal_instruction")) == {-4, -15}
     assert exit_codes(golden("no_mpi")) == exit_codes("") == set()
+
+
+def test_tasks_that_left_well_before_the_others_are_known_only_where_srun_ended_those_for_it():
+    log = golden("one_left_early")
+    assert tasks_that_left(log) == "0"
+    assert tasks_that_left(log.replace("task 0: exited", "tasks 0,2-3: exited")) == "0,2-3"
+    assert [name for name in FIRST if tasks_that_left(golden(name))] == ["one_left_early"]
 
 
 def test_a_rank_that_quotes_srun_within_a_line_is_not_taken_for_it():

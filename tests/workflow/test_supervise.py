@@ -74,14 +74,109 @@ def test_a_driver_record_says_unknown_and_never_zero(tmp_path):
 
 
 def test_a_launch_that_never_starts_is_tried_twice_and_then_fails_its_cells(tmp_path):
-    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}))
-    assert by_status(results) == {"failed": NUM_RECORDS}
+    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=1))
+    assert by_status(results) == {"failed": NUM_RECORDS / 2}
     record = record_lines(results)[0]
     assert record["phase"] == "launch"
     assert "ModuleNotFoundError: No module named 'torch'" in record["cause"]
     headers = [line for line in lines(results) if line["kind"] == "launch"]
     assert {header["environment"] for header in headers} == {None}
     assert all(header["launch"].endswith("-a01") for header in headers)
+
+
+def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path):
+    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=3))
+    assert by_status(results) == {"failed": 7, "skipped": 14}  # 7 cells in each repeat
+    skipped = [record for record in record_lines(results) if record["status"] == "skipped"]
+    assert {record["repeat"] for record in skipped} == {1, 2}
+    assert {(record["phase"], record["cause"]) for record in skipped} == {
+        (None, "not started: an earlier launch of stack host did not come up")
+    }
+    for manifest in results.glob("batches/*/manifest.json"):
+        # Two tries of the first launch; of the others only what was asked for and why it was not.
+        assert len(list((manifest.parent / "logs").iterdir())) == 2
+        assert set(json.loads(manifest.read_text())["counts"]) == {"failed", "skipped"}
+
+
+def test_a_stack_that_does_not_come_up_does_not_stop_another(tmp_path):
+    campaign = fake_campaign()
+    campaign["stacks"]["broken"] = {"kind": "host", "python": "/no/such/python"}
+    results = measure_all(tmp_path, campaign)
+    counts = {stack: {} for stack in campaign["stacks"]}
+    for record in record_lines(results):
+        of_stack = counts[record["spec"]["stack"]["name"]]
+        of_stack[record["status"]] = of_stack.get(record["status"], 0) + 1
+    assert counts == {"host": {"ok": NUM_RECORDS}, "broken": {"failed": 7, "skipped": 7}}
+
+
+def test_after_three_cells_that_fail_alike_the_rest_of_a_stack_is_not_started(tmp_path):
+    sizes = [4096 * 2**i for i in range(6)]
+    entry = {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": sizes}}
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    campaign = fake_campaign({"all_reduce": "raise"}, benchmarks=[entry], shapes=shapes)
+    campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
+    results = measure_all(tmp_path, campaign)
+    found = {"host": [], "good": []}
+    for record in record_lines(results):
+        found[record["spec"]["stack"]["name"]].append((record["status"], record["cause"]))
+    assert set(found["good"]) == {("ok", None)}
+    assert len(found["good"]) == len(found["host"]) == 12
+    failed = "rank 0 on fake: ValueError: the fake cell raised"
+    assert found["host"].count(("failed", failed)) == 3
+    reason = f"not started: the first 3 cells of stack host failed alike: {failed}"
+    assert found["host"].count(("skipped", reason)) == 9
+
+
+def test_a_supervisor_that_goes_on_knows_which_cells_failed_before(tmp_path):
+    """Two cells failed alike when it was stopped: with the third, the stack is given up."""
+    sizes = [4096 * 2**i for i in range(5)]
+    entry = {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": sizes}}
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    campaign = fake_campaign({"all_reduce": "raise"}, benchmarks=[entry], shapes=shapes, repeats=1)
+    [batch] = frozen_batches(tmp_path, campaign)
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    results = batch.parent.parent
+    assert by_status(results) == {"failed": 3, "skipped": 2}
+    files = sorted((results / "launches").iterdir())
+    for file in files[2:]:  # what was written after the second failure
+        file.unlink()
+    (batch / "manifest.json").unlink()
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    assert by_status(results) == {"failed": 3, "skipped": 2}
+
+
+def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_path):
+    campaign = fake_campaign(repeats=1)
+    campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
+    for batch in frozen_batches(tmp_path, campaign):
+        frozen = json.loads((batch / "batch.json").read_text())
+        results = batch.parent.parent
+        verdict = {"ok": False, "problems": ["NCCL uses Socket."]}
+        passed = {"ok": True, "problems": []}
+        (results / "preflight").mkdir(exist_ok=True)
+        stacks = [{"stack": "host", "verdict": verdict}, {"stack": "good", "verdict": passed}]
+        (results / "preflight" / "preflight-1.json").write_text(json.dumps({"stacks": stacks}))
+        (batch / "batch.json").write_text(json.dumps(frozen | {"preflight": "preflight-1"}))
+        done = script(tmp_path, "measure.py", "--batch", str(batch))
+        assert "stack host was not started: NCCL uses Socket." in done.stderr
+        manifest = json.loads((batch / "manifest.json").read_text())
+        assert manifest["held"] == {"host": "NCCL uses Socket."}
+        assert {launch["stack"] for launch in manifest["launches"]} == {"good"}
+    assert {record["spec"]["stack"]["name"] for record in record_lines(results)} == {"good"}
+    assert by_status(results) == {"ok": 7}
+
+
+def test_an_image_or_wrapper_edited_after_planning_stops_the_batch_before_anything_runs(tmp_path):
+    [batch, *_] = frozen_batches(tmp_path, fake_campaign())
+    frozen = json.loads((batch / "batch.json").read_text())
+    wrapper = tmp_path / "wrapper.sh"
+    wrapper.write_text("edited")
+    frozen["stacks"]["host"] |= {"wrapper": str(wrapper), "wrapper_sha256": "0" * 64}
+    (batch / "batch.json").write_text(json.dumps(frozen))
+    done = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    assert done.returncode == 1
+    assert f"stack host: {wrapper} was edited after the cells were planned." in done.stderr
+    assert record_lines(batch.parent.parent) == []
 
 
 def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
@@ -91,7 +186,7 @@ def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
 
 
 def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path):
-    campaign = fake_campaign()
+    campaign = fake_campaign(repeats=1)
     campaign["stacks"]["host"]["python"] = "/no/such/python"
     results = measure_all(tmp_path, campaign)
     assert {record["cause"] for record in record_lines(results)} == {

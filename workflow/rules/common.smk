@@ -26,7 +26,8 @@ from regatta.policy import hosts_to_avoid
 from regatta.preflight import latest_preflight
 from regatta.sources import sources
 
-PREFLIGHT_MINUTES = 10
+STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
+NOTHING = {"slurm_extra": "", "gres": "", "tasks_per_gpu": 0}
 
 
 def campaign_file():
@@ -48,6 +49,9 @@ def plan_campaign():
         path = campaign_file()
         campaign = load_campaign(path)
         if campaign.cluster["scheduler"] == "slurm" and not only_looks(sys.argv):
+            from regatta.slurm_executor import mend_status_queries
+
+            mend_status_queries()
             take(campaign.name)
             slurm.wait_for_live_jobs(campaign.name, Path.cwd())
         return make_plan(path, Path("results"), is_retry=IS_RETRY)
@@ -70,8 +74,8 @@ def of_batch(key):
 
     def value(wildcards, attempt):
         if PLAN is None:
-            return "" if key == "slurm_extra" else 1
-        minutes = BATCH_MINUTES.get(wildcards.batch, PREFLIGHT_MINUTES)
+            return NOTHING.get(key, 1)
+        minutes = BATCH_MINUTES.get(wildcards.batch, 0)
         nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", wildcards.batch).groups())
         avoid = hosts_to_avoid(Path(RESULTS) / "batches" / wildcards.batch)
         return job_resource(key, nodes, gpus_per_node, minutes, attempt, avoid)
@@ -82,9 +86,10 @@ def of_batch(key):
 def of_preflight(key):
     def value(wildcards, attempt):
         if PLAN is None or PLAN.preflight is None:
-            return "" if key == "slurm_extra" else 1
+            return NOTHING.get(key, 1)
         content = PLAN.preflight.content
-        return job_resource(key, content["nodes"], content["gpus_per_node"], PREFLIGHT_MINUTES, 1, [])
+        minutes = len(content["stacks"]) * (content["launch_start_seconds"] / 60 + STACK_MINUTES)
+        return job_resource(key, content["nodes"], content["gpus_per_node"], minutes, attempt, [])
 
     return value
 
@@ -168,6 +173,8 @@ if workflow.is_main_process:
     PREFLIGHT = [str(PLAN.preflight_result)] if PLAN.preflight else []
     LATEST_PREFLIGHT = PREFLIGHT or latest_preflight(PLAN.results)
     PREFLIGHT_REQUEST = [f"{RESULTS}/preflight/{PLAN.preflight.id}/request.json"] if PLAN.has_preflight_to_run else []
+    if PLAN.campaign.cluster["reservation"]:
+        os.environ["SBATCH_RESERVATION"] = PLAN.campaign.cluster["reservation"]  # the executor has no resource for it
     if PLAN.campaign.cluster["memory_mb_per_node"] == 0:
         os.environ["SBATCH_MEM_PER_NODE"] = "0"  # all of it; the executor takes no --mem=0
 else:

@@ -18,6 +18,8 @@ rule preflight:
         tasks=of_preflight("tasks"),
         tasks_per_node=of_preflight("tasks_per_node"),
         cpus_per_task=of_preflight("cpus_per_task"),
+        gres=of_preflight("gres"),
+        tasks_per_gpu=of_preflight("tasks_per_gpu"),
         runtime=of_preflight("runtime"),
         slurm_extra=of_preflight("slurm_extra"),
     params:
@@ -46,6 +48,8 @@ rule measure:
         tasks=of_batch("tasks"),
         tasks_per_node=of_batch("tasks_per_node"),
         cpus_per_task=of_batch("cpus_per_task"),
+        gres=of_batch("gres"),
+        tasks_per_gpu=of_batch("tasks_per_gpu"),
         runtime=of_batch("runtime"),
         slurm_extra=of_batch("slurm_extra"),
     params:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign import Campaign
+from regatta.job_resources import longest_planned_minutes
 from regatta.matrix import Cell, content_hash
 
 SCHEMA = 1
@@ -67,7 +68,7 @@ def make_batches(
 
 def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
     """Split by repeats first, which keeps cells that are compared in one allocation; then by cells."""
-    max_seconds = campaign.data["limits"]["max_batch_minutes"] * 60
+    max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest_planned_minutes(campaign.cluster)) * 60
     parts: list[list[Launch]] = []
     left_seconds = 0.0
     for repeat, cells in sorted(repeats.items()):

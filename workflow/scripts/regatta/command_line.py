@@ -1,11 +1,35 @@
 """What Snakemake's command line says, for the few places that need it before Snakemake's own settings are there."""
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regatta.errors import UserError, describe_os_error
 from regatta.yaml_file import read_yaml
+
+LOOKING = {
+    "plan",
+    "--dry-run",
+    "--dryrun",
+    "--summary",
+    "-S",
+    "--detailed-summary",
+    "-D",
+    "--list-rules",
+    "--list",
+    "-l",
+    "--list-changes",
+    "--dag",
+    "--rulegraph",
+    "--filegraph",
+    "--d3dag",
+    "--lint",
+    "--unlock",
+    "--report",
+    "--cleanup-metadata",
+    "--archive",
+}
 
 
 def is_asked_to_retry(arguments: Sequence[str]) -> bool:
@@ -15,8 +39,7 @@ def is_asked_to_retry(arguments: Sequence[str]) -> bool:
 
 def only_looks(arguments: Sequence[str]) -> bool:
     """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
-    looking = {"-n", "--dry-run", "--dryrun", "plan", "--summary", "--list-rules", "--dag", "--rulegraph", "--lint"}
-    return not looking.isdisjoint(arguments)
+    return not LOOKING.isdisjoint(arguments) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
 
 
 def check_configfiles(arguments: Sequence[str]) -> None:

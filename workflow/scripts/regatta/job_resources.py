@@ -30,6 +30,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     """Return nodes, tasks and cores of a batch, so that srun can start gpus_per_node ranks on each node."""
     cpus = cluster["cpus_per_rank"] or 1
     found: dict[str, int | str] = {"nodes": nodes, "tasks": 0, "tasks_per_node": 0, "cpus_per_task": cpus}
+    found |= {"gres": "", "tasks_per_gpu": 0}
     if gpus_per_node > 1:
         found["tasks_per_node"] = gpus_per_node
     elif nodes > 1:
@@ -37,7 +38,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     else:
         found |= {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
     if device == "cuda" and cluster["gpu_request"] == "gres":
-        found |= {"gres": f"gpu:{gpus_per_node}", "tasks_per_gpu": 0}
+        found["gres"] = f"gpu:{gpus_per_node}"
     return found
 
 
@@ -45,6 +46,13 @@ def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int
     """Return the time limit of a job: more with each attempt, never above the cluster's."""
     minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
     return min(cluster["max_walltime_minutes"], minutes * attempt)
+
+
+def longest_planned_minutes(cluster: dict) -> float:
+    """Return how long a batch may be planned so that its time limit is within the cluster's; no bound without Slurm."""
+    if cluster["scheduler"] == "none":
+        return math.inf
+    return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
 def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
@@ -55,8 +63,6 @@ def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, a
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
         options.append(f"--gpus-per-node={gpus_per_node}")
-    if cluster["reservation"]:
-        options.append(f"--reservation={cluster['reservation']}")
     avoid = sorted(avoid)
     if avoid and cluster["num_nodes"] - len(avoid) >= nodes:
         options.append(f"--exclude={','.join(avoid)}")

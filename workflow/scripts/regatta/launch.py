@@ -96,7 +96,8 @@ def launch_environment(stack: dict, meeting_point: dict[str, str] | None = None)
     }
     if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor takes SLURM_CONF away from the job
         own.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
-    given = {**stack_variables(stack), **(meeting_point or {}), "PYTHONUNBUFFERED": "1"}
+    # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
+    given = {"PYTHONNOUSERSITE": "1", **stack_variables(stack), **(meeting_point or {}), "PYTHONUNBUFFERED": "1"}
     return {**own, **given, **{name: given[key] for key, name in _names_over_image(stack, given).items()}}
 
 

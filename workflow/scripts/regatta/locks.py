@@ -1,7 +1,9 @@
 """Locks that the kernel frees when their holder dies, so that a kill -9 never leaves one behind."""
 
+import errno
 import fcntl
 import os
+import socket
 from pathlib import Path
 from typing import TextIO
 
@@ -17,12 +19,19 @@ def hold(path: Path, taken: str) -> TextIO:
     file = path.open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            file.close()
+            raise UserError(
+                f"{path}: this file system has no locks ({error.strerror}). Mount it with them (Lustre: -o flock)."
+            ) from None
+        if not isinstance(error, BlockingIOError):
+            raise
         file.seek(0)
         holder = file.read().strip()
         file.close()
         raise UserError(f"{taken} (process {holder})" if holder else taken) from None
     file.truncate(0)
-    file.write(str(os.getpid()))
+    file.write(f"{os.getpid()} on {socket.gethostname()}")
     file.flush()
     return file

@@ -60,7 +60,7 @@ def jobs_of_batch(folder: Path) -> list[dict]:
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
-    """Note why a job ended before its batch was finished. kind: `no_start`, or `stopped` by a signal."""
+    """Note why a job ended before its batch was finished. kind: `no_start`, `node_failure`, or `stopped` by a signal."""
     append_line(
         folder / "jobs.jsonl", {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
     )
@@ -72,5 +72,5 @@ def jobs_without_start(folder: Path) -> list[dict]:
 
 
 def hosts_to_avoid(folder: Path) -> list[str]:
-    """Return the nodes on which launches of a batch could not start."""
-    return sorted({host for entry in jobs_without_start(folder) for host in entry["hosts"]})
+    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
+    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})

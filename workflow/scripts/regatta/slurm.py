@@ -13,12 +13,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.errors import UserError
+
 COMMAND_SECONDS = 60  # a controller that is busy may take long; one that is away must not hold a batch for ever
 STEP_END_SECONDS = 60.0
+STATE_SECONDS = 5  # of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) most is for writing
+SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 5.0
 MAX_JOBS_NAMED = 10
-LIVE_STATES = "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,REQUEUE_HOLD,STAGE_OUT,RESIZING,STOPPED"
+LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,9 @@ def meeting_point(job: str) -> dict[str, str]:
 def job_state(job: str) -> str | None:
     """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED. None if Slurm does
     not say. A job that is ending is COMPLETING, and only the JSON form names the state behind that."""
-    states = _states_in_json(ask(["scontrol", "--json", "show", "job", job]))
+    states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
-        text = ask(["scontrol", "--oneliner", "show", "job", job])
+        text = ask(["scontrol", "--oneliner", "show", "job", job], STATE_SECONDS)
         states = re.findall(r"\bJobState=(\S+)", text)
         if "Reason=TimeLimit" in text:
             states = ["TIMEOUT"]
@@ -102,21 +106,25 @@ def end_steps(job: str) -> None:
 
 def running_steps(job: str) -> list[str]:
     lines = ask(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"]).split()
-    return [step for step in lines if re.fullmatch(r"\d+\.\d+", step)]  # not JOB.batch, not JOB.extern
+    own = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # where Regatta itself runs in a step: a shell that srun started
+    return [step for step in lines if re.fullmatch(r"\d+\.\d+", step) and step != own]  # not JOB.batch, JOB.extern
 
 
-def live_jobs(campaign: str, folder: Path) -> list[Job]:
-    """Return the jobs of a campaign that wait or run, whoever submitted them: also an earlier Snakemake that died.
+def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
+    """Return the jobs of a campaign that wait or run, whoever submitted them: also an earlier Snakemake that died. None
+    if squeue does not answer.
 
     They are known by the comment that the executor gives them and by the folder in which they were submitted.
     """
-    lines = ask(["squeue", "--noheader", "--me", f"--states={LIVE_STATES}", "--format=%i|%T|%k|%Z"]).splitlines()
+    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"])
+    if text is None:
+        return None
     found = []
-    for line in lines:
+    for line in text.splitlines():
         job, state, comment, workdir = (line.split("|", 3) + [""] * 3)[:4]
         name = r"n\d+g\d+-[0-9a-f]{12}|preflight-[0-9a-f]{12}"
         match = re.fullmatch(rf"rule_(?:measure|preflight)_wildcards_{re.escape(campaign)}_({name})", comment)
-        if match and Path(workdir) == folder:
+        if match and Path(workdir) == folder and state in LIVE:
             found.append(Job(job, state, match[1]))
     return found
 
@@ -124,8 +132,14 @@ def live_jobs(campaign: str, folder: Path) -> list[Job]:
 def wait_for_live_jobs(campaign: str, folder: Path) -> None:
     """Wait until no job of an earlier run of this campaign is left: what those measure must not be measured twice."""
     has_said = False
-    while jobs := live_jobs(campaign, folder):
-        if not has_said:
+    deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
+    while (jobs := live_jobs(campaign, folder)) != []:
+        if jobs is None and time.monotonic() > deadline:
+            raise UserError(
+                "squeue does not answer, so that jobs of an earlier run cannot be told. Call it by hand to see why, and"
+                " then run the same line again."
+            )
+        if jobs is not None and not has_said:
             listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in jobs[:MAX_JOBS_NAMED])
             more = f" and {len(jobs) - MAX_JOBS_NAMED} more" if len(jobs) > MAX_JOBS_NAMED else ""
             print(
@@ -138,12 +152,17 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
         time.sleep(WAIT_SECONDS)
 
 
-def ask(line: list[str]) -> str:
+def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
     """Run one of Slurm's commands and return what it printed, or nothing if it failed or is not installed."""
+    return answer(line, seconds) or ""
+
+
+def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
+    """Run one of Slurm's commands and return what it printed; None if it failed, took too long or is not installed."""
     try:
         done = subprocess.run(
-            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS
+            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

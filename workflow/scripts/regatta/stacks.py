@@ -91,6 +91,14 @@ SBATCH_BY_REGATTA = [
     "--chdir",
     "-k",
     "--no-kill",
+    "-M",
+    "--clusters",
+    "--ntasks-per-gpu",
+    "--cpus-per-gpu",
+    "--requeue",
+    "--no-requeue",
+    "-a",
+    "--array",
 ]
 
 

@@ -53,9 +53,6 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
     """
     batch = read_frozen(folder / "batch.json")
     run = Run(folder, batch, git, find_launcher(batch["cluster"]), held or {})
-    for name, stack in batch["stacks"].items():
-        if problem := changed_since_planned(name, stack):
-            raise UserError(problem)
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     with hold(folder / "lock", taken), _noting_signals(run), _machine(run):
         indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
@@ -86,6 +83,9 @@ def _run_planned_launch(run: Run, index: int) -> None:
     stack = run.batch["launches"][index]["stack"]
     num_fruitless = 0
     while remaining := run.remaining(index):
+        _raise_if_stopped(run)
+        if problem := changed_since_planned(stack, run.batch["stacks"][stack]):
+            raise UserError(problem)
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise no_space(run)
         if reason := run.stacks.given_up(stack):
@@ -116,7 +116,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
 def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node has failed under it: with what is left of its nodes no launch of this shape can start."""
     hosts = run.launcher.hosts()
-    note_job(run.folder, "no_start", run.launcher.job, hosts, cause.text)
+    note_job(run.folder, "node_failure", run.launcher.job, hosts, cause.text)
     raise UserError(
         f"{run.id}: a node of {', '.join(hosts) or 'this job'} failed: {cause.text}. What was measured is kept; the"
         " batch goes on in another job."
@@ -124,14 +124,16 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
 
 
 def _settle_launches_without_start(run: Run) -> None:
-    """Decide about launches that no rank came up for. If others of this job did, it is the stack that does not work, and
-    its cells fail; so they do outside of Slurm. Else the nodes may be to blame: Snakemake submits the batch again, and
-    avoids them."""
+    """Decide about launches that no rank came up for. If only other stacks came up in this job, it is the stack that does
+    not work, and its cells fail; so they do outside of Slurm. Else the nodes may be to blame: Snakemake submits the batch
+    again, and avoids them."""
     if not run.not_started:
         return
     cause = next(iter(run.not_started.values()))[1]
     earlier = jobs_without_start(run.folder)
-    if run.launcher.job and not run.has_come_up and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
+    has_worked = any(request["stack"] in run.stacks.works for request, _ in run.not_started.values())
+    is_of_nodes = has_worked or not run.has_come_up
+    if run.launcher.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
         hosts = run.launcher.hosts()
         note_job(run.folder, "no_start", run.launcher.job, hosts, cause.text)
         raise UserError(
@@ -166,6 +168,7 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
         count(run, line)
     if watch.is_complete:
         return watch, None, None
+    _raise_if_job_ends(run, watch, request)
     if is_late:
         return watch, _late(watch), elapsed_ns
     text = read_log_tail(log)
@@ -197,6 +200,18 @@ def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, reque
                 close_stopped_launch(watch, request, stop)
             raise
         time.sleep(POLL_SECONDS)
+
+
+def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
+    """Slurm ends ranks, srun and supervisor together: a launch that is over may be so because its job is."""
+    try:
+        _raise_if_stopped(run)
+        state = run.launcher.state()
+        if state not in (None, "RUNNING"):
+            raise Stopped("Slurm ends the job", 143, state)
+    except Stopped as stop:
+        close_stopped_launch(watch, request, stop)
+        raise
 
 
 def _raise_if_stopped(run: Run) -> None:

@@ -1,0 +1,69 @@
+"""With slurmdbd behind the cluster: what a campaign is charged for; on a cluster of its own beside the others."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from drills import fake_campaign, make_site
+from slurm import STATE, Cluster, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def accounting(usable) -> Iterator[Cluster]:
+    """Return a cluster with slurmdbd and the account `proj`. Its root file system begins as a copy of the shared
+    cluster's, if there is one, to save a minute; it is purged afterwards."""
+    own = Cluster(STATE.with_name(STATE.name + "-accounting"))
+    own.control("purge")
+    if (STATE / "root" / ".complete").exists():
+        own.state.mkdir(parents=True)
+        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], check=True)
+    own.up("--accounting")
+    yield own
+    own.control("purge")
+
+
+def sacct(cluster: Cluster, *columns: str) -> list[list[str]]:
+    line = ["sacct", "--noheader", "--parsable2", "--starttime=now-1hour", f"--format={','.join(columns)}"]
+    return [row.split("|") for row in cluster.run(line).stdout.splitlines()]
+
+
+def jobs(cluster: Cluster) -> set[str]:
+    return {number.partition(".")[0] for [number] in sacct(cluster, "jobid")}
+
+
+@pytest.mark.parametrize("command", ["squeue", "sacct"])
+def test_one_job_per_batch_and_one_step_per_launch_are_charged_to_the_account(accounting, command):
+    site = make_site(accounting, f"charged {command}")
+    before = jobs(accounting)
+    site.write(fake_campaign(site), account="proj")
+    done = site.snakemake("--slurm-status-command", command)
+    assert site.statuses() == {"ok": 8}
+    assert "<html" in site.report()
+    preflight, batch = re.findall(r"has been submitted with SLURM jobid (\d+)", done.stderr)
+    assert jobs(accounting) - before == {preflight, batch}
+
+    def charged() -> list[list[str]]:
+        rows = sacct(accounting, "jobid", "account", "user", "state", "exitcode")
+        own = [row for row in rows if row[0].partition(".")[0] in (preflight, batch)]
+        return [row for row in own if not row[0].endswith((".batch", ".extern"))]
+
+    wait_until(lambda: {row[3] for row in charged()} == {"COMPLETED"}, 20, "word in the database that all has ended")
+    of_jobs = [[number, "proj", "bench", "COMPLETED", "0:0"] for number in (preflight, batch)]
+    # One look at the one stack; one stack x two repeats.
+    of_steps = [[f"{step}", "proj", "", "COMPLETED", "0:0"] for step in (f"{preflight}.0", f"{batch}.0", f"{batch}.1")]
+    assert sorted(charged()) == sorted(of_jobs + of_steps)
+
+
+def test_an_account_that_is_not_there_ends_the_run_and_names_those_that_are(accounting):
+    site = make_site(accounting, "wrong account")
+    before = jobs(accounting)
+    site.write(fake_campaign(site), account="nosuch")
+    done = site.snakemake(check=False, timeout=60)
+    assert done.returncode == 1
+    assert "The given account nosuch appears to be invalid. Available accounts:\nproj" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert jobs(accounting) == before
+    assert accounting.squeue() == {}

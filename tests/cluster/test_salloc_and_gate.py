@@ -1,0 +1,112 @@
+"""Batches within an allocation that the user holds, what is refused instead, and the gate of a cluster's CI."""
+
+import json
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pytest
+from drills import Site, campaign, fake_campaign, make_site
+from slurm import wait_until
+
+
+@pytest.fixture
+def site(cluster, request) -> Iterator[Site]:
+    yield make_site(cluster, request.node.name.removeprefix("test_")[:40])
+    cluster.run(["scancel", "--me"])
+    wait_until(lambda: not cluster.squeue(), 60, "an empty queue")
+
+
+def locally(site: Site, *words: str) -> list[str]:
+    line = [site.cluster.python, "-m", "snakemake", "--profile", "profiles/local"]
+    return [*line, *words, "--configfile", "campaign.yaml"]
+
+
+def all_jobs(site: Site) -> set[str]:
+    """Return the jobs that the controller knows of, also those that have ended."""
+    return set(site.cluster.run(["squeue", "--noheader", "--states=all", "--format=%i"]).stdout.split())
+
+
+def assert_nothing_was_started(site: Site, before: set[str]) -> None:
+    for name in ("batches", "preflight", "launches"):
+        assert not (site.results / name).exists(), name
+    assert all_jobs(site) == before
+
+
+def submitted(done: subprocess.CompletedProcess, what: str) -> int:
+    """Return how often Snakemake submitted a job of a rule."""
+    lines = done.stderr.splitlines()
+    return sum("has been submitted with SLURM jobid" in line and f"/rule_{what}/" in line for line in lines)
+
+
+def failures(site: Site) -> dict[str, str]:
+    """Return the cells that fail the gate, by what gate.junit.xml says of them."""
+    cases = ET.parse(site.results / "gate.junit.xml").getroot().iter("testcase")
+    told = {case.get("name"): case.find("failure") for case in cases}
+    return {name: failure.get("message") for name, failure in told.items() if failure is not None}
+
+
+def test_inside_an_allocation_all_is_measured_there_and_passes_the_gate(site):
+    site.write(fake_campaign(site))
+    before = all_jobs(site)
+    held = ["salloc", "--nodes=2", "--ntasks-per-node=2"]
+    done = site.cluster.run([*held, *locally(site, "gate")], cwd=site.folder)
+    assert site.statuses() == {"ok": 8}  # four cells, two repeats
+    assert len(all_jobs(site) - before) == 1  # salloc's own
+    assert "has been submitted" not in done.stderr
+    starts = [line["argv"] for line in site.lines() if line["kind"] == "launch"]
+    assert [argv[:4] for argv in starts] == [["srun", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2"]] * 2
+    verdicts = [
+        json.loads(path.read_text())["stacks"][0]["verdict"]["ok"] for path in site.results.glob("preflight/*.json")
+    ]
+    assert verdicts == [True]
+    assert "<html" in site.report()
+    assert "gate: passed: 4 cells ok" in done.stdout
+    assert done.stdout.endswith((site.results / "gate.txt").read_text())
+    assert failures(site) == {}
+
+
+def test_without_an_allocation_the_same_line_is_refused(site):
+    site.write(fake_campaign(site))
+    before = all_jobs(site)
+    done = site.cluster.run(locally(site), cwd=site.folder, check=False)
+    assert done.returncode == 1
+    remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+    assert f"cluster 'drill' has scheduler slurm. {remedy}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert_nothing_was_started(site, before)
+
+
+def test_a_campaign_for_one_machine_is_not_submitted(site):
+    stack = {"kind": "host", "python": site.cluster.python}
+    site.write(campaign({"host": stack}, cluster="local", shapes=[{"nodes": [1], "gpus_per_node": [2]}]))
+    before = all_jobs(site)
+    done = site.snakemake(check=False)
+    assert done.returncode == 1
+    assert (
+        "cluster 'local' has scheduler none: nothing of it is submitted. Use --profile profiles/local." in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert_nothing_was_started(site, before)
+
+
+def test_the_gate_fails_for_a_failed_cell_that_is_not_measured_again(site):
+    """One cell's check fails in both repeats; a rank that dies in another ends its launch."""
+    faults = {"all_reduce-4096-": "check", "all_reduce-16384-": "raise"}
+    site.write(fake_campaign(site, {"FAKE_FAULTS": json.dumps(faults)}))
+    done = site.snakemake("gate", check=False)
+    assert done.returncode == 1
+    assert (submitted(done, "preflight"), submitted(done, "measure")) == (1, 1)
+    assert site.statuses() == {"ok": 4, "failed": 4}
+    text = (site.results / "gate.txt").read_text()
+    assert text.startswith("gate: failed: 2 cells not ok")
+    assert done.stdout.endswith(text)
+    assert {name.split("-")[2]: message for name, message in failures(site).items()} == {
+        "4096": "2 failed of 2: loss_is_finite is false",
+        "16384": "2 failed of 2: rank 0 on fake: ValueError: the fake cell raised",
+    }
+    assert "<html" in site.report()
+    again = site.snakemake("gate", check=False)
+    assert again.returncode == 1
+    assert "has been submitted" not in again.stderr
+    assert again.stdout.endswith(text)
