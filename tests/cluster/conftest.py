@@ -56,3 +56,14 @@ def cpu_image(cluster) -> str:
     """Return the path, on the nodes, of an image with Python and torch; built once, and kept with the cluster's caches."""
     cluster.control("image")
     return "/images/cpu.sif"
+
+
+@pytest.fixture
+def site(cluster, request) -> Iterator:
+    """Return a copy of what runs on the cluster's shared file system; the queue is empty before and after."""
+    from drills import make_site
+    from slurm import wait_until
+
+    yield make_site(cluster, request.node.name.removeprefix("test_")[:40].rstrip("["))
+    cluster.run(["scancel", "--me"])
+    wait_until(lambda: not cluster.squeue(), 60, "an empty queue")

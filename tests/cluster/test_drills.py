@@ -5,19 +5,11 @@ import signal
 import subprocess
 import time
 
-import pytest
-from drills import Site, campaign, fake_campaign, make_site
+from drills import Site, campaign, fake_campaign
 from slurm import wait_until
 
 SLOW = {"FAKE_CELL_SECONDS": "1"}
 NUM_RECORDS = 8  # 4 cells x 2 launches
-
-
-@pytest.fixture
-def site(cluster, request) -> Site:
-    yield make_site(cluster, request.node.name.removeprefix("test_")[:40])
-    cluster.run(["scancel", "--me"])
-    wait_until(lambda: not cluster.squeue(), 60, "an empty queue")
 
 
 def slots(site: Site) -> list[tuple[str, int]]:

@@ -3,18 +3,8 @@
 import json
 import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 
-import pytest
-from drills import Site, campaign, fake_campaign, make_site
-from slurm import wait_until
-
-
-@pytest.fixture
-def site(cluster, request) -> Iterator[Site]:
-    yield make_site(cluster, request.node.name.removeprefix("test_")[:40])
-    cluster.run(["scancel", "--me"])
-    wait_until(lambda: not cluster.squeue(), 60, "an empty queue")
+from drills import Site, campaign, fake_campaign
 
 
 def locally(site: Site, *words: str) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drills import CHECKOUT, SAMPLING, Site, campaign, make_site
-from slurm import wait_until
+from drills import CHECKOUT, SAMPLING, Site, campaign
+from slurm import STATE, Cluster, wait_until
 
 QUOTED = 'it\'s "quoted"'
 WRAPPER = """#!/bin/bash
@@ -35,11 +35,24 @@ TRAIN_STEP = {
 }
 
 
-@pytest.fixture
-def site(cluster, request) -> Iterator[Site]:
-    yield make_site(cluster, request.node.name.removeprefix("test_")[:40].rstrip("["))
-    cluster.run(["scancel", "--me"])
-    wait_until(lambda: not cluster.squeue(), 60, "an empty queue")
+@pytest.fixture(scope="module")
+def cluster(usable) -> Iterator[Cluster]:
+    """Return a cluster of this file's own: real ranks need the machine's cores for minutes. It is purged afterwards."""
+    own = Cluster(STATE.with_name(STATE.name + "-stacks"))
+    own.control("purge")
+    own.state.mkdir(parents=True)
+    for part, marker in (("root", "root/.complete"), ("images", "images/cpu.sif.complete")):
+        if (STATE / marker).exists():
+            subprocess.run(["cp", "--archive", "--one-file-system", STATE / part, own.state], check=True)
+    own.up()
+    yield own
+    own.control("purge")
+
+
+@pytest.fixture(scope="module")
+def cpu_image(cluster) -> str:
+    cluster.control("image")
+    return "/images/cpu.sif"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
 MAX_CAUSE_CHARACTERS = 300
 # Lines of torchrun, and of srun once a task has ended; what srun says before that is why no task came up.
-FROM_LAUNCHER = r"[WE]\d{4} |srun: (Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+FROM_LAUNCHER = r"[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,8 @@ def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: d
     seen = read_frozen(out_file) if out_file.exists() else None
     nccl_text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"{launch}.nccl.*.log")))
     verdict = judge({"name": name, **stack}, seen, nccl_text, None if seen else cause)
+    if request is None:  # nothing was launched, so there is no log to read
+        verdict["problems"] = [cause]
     kept = {key: stack[key] for key in ("kind", "image", "image_id")}
     return {
         "stack": name,

@@ -85,6 +85,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
     while remaining := run.remaining(index):
         _raise_if_stopped(run)
         if problem := changed_since_planned(stack, run.batch["stacks"][stack]):
+            note_job(run.folder, "stopped", run.launcher.job, [], problem)
             raise UserError(problem)
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise no_space(run)
