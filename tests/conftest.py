@@ -1,7 +1,6 @@
 """Tests import Regatta's library as the thin scripts do: `from regatta import ...`, with workflow/scripts on the path.
 
-`make test` runs three streams side by side: the tests on the Slurm cluster, which mostly wait, those that make a cluster of
-their own, and all others.
+`make test` runs four streams side by side: three of tests on Slurm clusters, which mostly wait, and all others.
 """
 
 import sys
@@ -10,7 +9,12 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-WITH_OWN_CLUSTER = ("test_accounting", "test_cluster_lifecycle", "test_stacks")
+STREAMS = {  # of the files in tests/cluster that make a cluster of their own
+    "test_accounting": "own clusters",
+    "test_cluster_lifecycle": "own clusters",
+    "test_stacks": "own clusters",
+    "test_job_drills": "jobs",
+}
 sys.path.insert(0, str(TESTS.parent / "workflow" / "scripts"))
 
 
@@ -19,5 +23,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         stream = "others"
         if TESTS / "cluster" in item.path.parents:
-            stream = "own clusters" if item.path.stem in WITH_OWN_CLUSTER else "cluster"
+            stream = STREAMS.get(item.path.stem, "cluster")
         item.add_marker(pytest.mark.xdist_group(stream))

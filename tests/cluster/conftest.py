@@ -1,6 +1,7 @@
 """Fixtures of the tests that run on a real Slurm cluster, made of namespaces of this machine."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
+WITH_OWN_CLUSTER = ("test_job_drills", "test_stacks")
 sys.path.insert(0, str(FOLDER))
 
 
@@ -35,23 +37,35 @@ def usable() -> None:
         skip(reason)
 
 
-@pytest.fixture(scope="session")
-def cluster(usable) -> Iterator:
-    """Return the cluster: a login node, n1 and n2, without accounting. It stays up afterwards if it was up before."""
-    from slurm import UNAVAILABLE, Cluster
+@pytest.fixture(scope="module")
+def cluster(usable, request) -> Iterator:
+    """Return a cluster: a login node, n1 and n2, without accounting.
 
-    cluster = Cluster()
-    was_up = cluster.is_up()
+    The files in WITH_OWN_CLUSTER have one of their own, so that they can run beside the others; it is purged afterwards.
+    Its root file system and image begin as copies of the shared one's, if there is one. The shared one stays up if it was.
+    """
+    from slurm import STATE, UNAVAILABLE, Cluster
+
+    stem = request.path.stem
+    is_own = stem in WITH_OWN_CLUSTER
+    cluster = Cluster(STATE.with_name(f"{STATE.name}-{stem.removeprefix('test_')}") if is_own else STATE)
+    was_up = not is_own and cluster.is_up()
+    if is_own:
+        cluster.control("purge")
+        cluster.state.mkdir(parents=True)
+        for part, marker in (("root", "root/.complete"), ("images", "images/cpu.sif.complete")):
+            if (STATE / marker).exists():
+                subprocess.run(["cp", "--archive", "--one-file-system", STATE / part, cluster.state], check=True)
     brought_up = cluster.up(check=False)
     if brought_up.returncode == UNAVAILABLE:
         skip(brought_up.stderr.strip().splitlines()[-1])
     assert brought_up.returncode == 0, brought_up.stderr
     yield cluster
     if not was_up:
-        cluster.control("down")
+        cluster.control("purge" if is_own else "down")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cpu_image(cluster) -> str:
     """Return the path, on the nodes, of an image with Python and torch; built once, and kept with the cluster's caches."""
     cluster.control("image")

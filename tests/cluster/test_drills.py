@@ -1,7 +1,6 @@
 """What goes wrong on clusters, done for real: nothing measured is lost, and the report names the cause."""
 
 import json
-import signal
 import subprocess
 import time
 
@@ -69,73 +68,6 @@ def test_a_node_killed_in_the_middle_of_a_launch_is_named_and_the_batch_goes_on(
     ok = [(r["cell"], r["repeat"]) for r in site.records() if r["status"] == "ok"]
     assert len(ok) == len(set(ok)) == NUM_RECORDS
     assert set(kept) <= set(ok)
-
-
-def test_scancel_keeps_what_was_measured_and_the_next_run_resumes(site):
-    site.write(fake_campaign(site, SLOW))
-    snakemake = site.popen("--retries", "0")
-    wait_until(lambda: len(site.records()) >= 2, 90)
-    job = next(iter(site.cluster.squeue()))
-    site.cluster.run(["scancel", job])
-    assert snakemake.wait(90) == 1
-    assert [line["signal"] for line in site.lines() if line["kind"] == "stopped"] == ["SIGTERM: CANCELLED"]
-    assert "its job ended before it was measured: SIGTERM: CANCELLED" in (site.results / "measurements.csv").read_text()
-    kept = slots(site)
-    assert 2 <= len(kept) < NUM_RECORDS
-    site.snakemake()
-    assert len(slots(site)) == len(set(slots(site))) == NUM_RECORDS
-
-
-def test_a_walltime_that_is_reached_keeps_what_was_measured_and_the_job_is_submitted_again(site):
-    site.write(fake_campaign(site, {"FAKE_CELL_SECONDS": "12"}), max_walltime_minutes=1)
-    site.snakemake(timeout=400)
-    stopped = [line["signal"] for line in site.lines() if line["kind"] == "stopped"]
-    assert set(stopped) == {"SIGTERM: TIMEOUT"}
-    assert site.statuses() == {"ok": NUM_RECORDS}
-    assert len(set(slots(site))) == NUM_RECORDS
-
-
-def test_kill_9_of_snakemake_leaves_a_job_that_the_next_run_waits_for(site):
-    site.write(fake_campaign(site, SLOW))
-    snakemake = site.popen()
-    wait_until(lambda: len(site.records()) >= 1, 90)
-    snakemake.kill()
-    snakemake.wait()
-    jobs = set(site.cluster.squeue())
-    assert len(jobs) == 1
-    done = site.snakemake()
-    assert f"jobs of an earlier run are still in the queue: {jobs.pop()}" in done.stderr
-    assert "has been submitted" not in done.stderr
-    assert site.statuses() == {"ok": NUM_RECORDS}
-    assert len(set(slots(site))) == NUM_RECORDS
-    assert "<html" in site.report()
-
-
-def test_a_second_snakemake_on_the_campaign_is_told_so(site):
-    site.write(fake_campaign(site, SLOW))
-    first = site.popen()
-    wait_until(lambda: len(site.records()) >= 1, 90)
-    second = site.snakemake(check=False)
-    assert second.returncode == 1
-    assert "results/drill: another Snakemake is running this campaign" in second.stderr
-    assert first.wait(120) == 0
-    assert site.statuses() == {"ok": NUM_RECORDS}
-
-
-def test_a_campaign_edited_while_its_jobs_wait_changes_nothing_for_them(site):
-    path = site.write(fake_campaign(site))
-    site.snakemake("--until", "preflight")
-    line = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", "sleep 60"]
-    blocker = site.cluster.run(line).stdout.strip()
-    snakemake = site.popen()
-    wait_until(lambda: len(site.cluster.squeue()) == 2, 60, "the batch's job behind the one that has the nodes")
-    planned = path.read_text()
-    path.write_text("schema: 1\nname: [broken\n")
-    site.cluster.run(["scancel", blocker])
-    assert snakemake.wait(120) == 0
-    assert site.statuses() == {"ok": NUM_RECORDS}
-    path.write_text(planned)
-    assert "Nothing to be done" in site.snakemake().stderr
 
 
 def test_a_node_that_does_not_answer_ends_in_another_try_and_not_in_a_hang(site):
@@ -234,19 +166,3 @@ def test_pretend_gpus_are_asked_for_and_a_rank_without_one_says_so(site):
     site.snakemake(timeout=200)
     verdict = json.loads(next(site.results.glob("preflight/*.json")).read_text())["stacks"][0]["verdict"]
     assert "CUDA_VISIBLE_DEVICES='0,1'" in str(verdict["problems"])
-
-
-def test_ctrl_c_cancels_the_jobs_and_reports_what_there_is(site):
-    site.write(fake_campaign(site, SLOW))
-    snakemake = site.popen()
-    wait_until(lambda: len(site.records()) >= 2, 90)
-    from slurm import send_signal
-
-    send_signal(snakemake, signal.SIGINT)
-    assert snakemake.wait(60) != 0
-    wait_until(lambda: not site.cluster.squeue(), 30)
-    assert "<html" in site.report()
-    kept = slots(site)
-    site.snakemake()
-    assert set(kept) <= set(slots(site))
-    assert len(slots(site)) == len(set(slots(site))) == NUM_RECORDS

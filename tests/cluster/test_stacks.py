@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from drills import CHECKOUT, SAMPLING, Site, campaign
-from slurm import STATE, Cluster, wait_until
+from slurm import wait_until
 
 QUOTED = 'it\'s "quoted"'
 WRAPPER = """#!/bin/bash
@@ -33,26 +33,6 @@ TRAIN_STEP = {
     "benchmark": "train_step",
     "parameters": {"model": ["resnet18"], "image_size": [32], "batch_size": [2], "strategy": ["none"]},
 }
-
-
-@pytest.fixture(scope="module")
-def cluster(usable) -> Iterator[Cluster]:
-    """Return a cluster of this file's own: real ranks need the machine's cores for minutes. It is purged afterwards."""
-    own = Cluster(STATE.with_name(STATE.name + "-stacks"))
-    own.control("purge")
-    own.state.mkdir(parents=True)
-    for part, marker in (("root", "root/.complete"), ("images", "images/cpu.sif.complete")):
-        if (STATE / marker).exists():
-            subprocess.run(["cp", "--archive", "--one-file-system", STATE / part, own.state], check=True)
-    own.up()
-    yield own
-    own.control("purge")
-
-
-@pytest.fixture(scope="module")
-def cpu_image(cluster) -> str:
-    cluster.control("image")
-    return "/images/cpu.sif"
 
 
 @pytest.fixture
