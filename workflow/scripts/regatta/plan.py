@@ -13,7 +13,7 @@ from regatta.campaign import Campaign, load_campaign
 from regatta.history import SAYS_NOTHING, History, read_history
 from regatta.launch import RUN_LAUNCH, Geometry, launch_argv
 from regatta.matrix import Cell, Matrix, canonical_json, content_hash, expand
-from regatta.preflight import Preflight, plan_preflight
+from regatta.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store import write_json, write_text
 
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
@@ -124,7 +124,7 @@ def plan_json(plan: Plan) -> dict:
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
-        "preflight": preflight_json(plan),
+        "preflight": preflight_json(plan.preflight, plan.has_preflight_to_run),
         "batches": batch_prices(plan),
         "stacks": launch_lines(plan),
         "cells": [
@@ -141,16 +141,6 @@ def plan_json(plan: Plan) -> dict:
         + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
         "notes": notes(plan),
     }
-
-
-def preflight_json(plan: Plan) -> dict | None:
-    """Return what the preflight looks at, and whether it is still to be done; None where none is needed."""
-    if plan.preflight is None:
-        return None
-    content = plan.preflight.content
-    kept = {key: content[key] for key in ("nodes", "gpus_per_node")}
-    status = "todo" if plan.has_preflight_to_run else "done"
-    return {"preflight": plan.preflight.id, "status": status, **kept, "stacks": list(content["stacks"])}
 
 
 def totals(plan: Plan) -> dict:

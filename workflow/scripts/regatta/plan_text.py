@@ -1,6 +1,7 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
-from regatta.plan import Plan, batch_prices, launch_lines, notes, preflight_json, totals
+from regatta.plan import Plan, batch_prices, launch_lines, notes, totals
+from regatta.preflight import preflight_json
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 
@@ -41,7 +42,8 @@ def _totals(plan: Plan, gpu: str) -> str:
             f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours ({how};"
             f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline were reached)"
         )
-        if (preflight := preflight_json(plan)) and preflight["status"] == "todo":
+        if plan.has_preflight_to_run:
+            preflight = preflight_json(plan.preflight, is_todo=True)
             shape = f"{preflight['nodes']}x{preflight['gpus_per_node']}"
             lines.append(
                 f"before them: a preflight on {shape} of {', '.join(preflight['stacks'])}, one short launch each"

@@ -67,6 +67,15 @@ def plan_preflight(
         content["generation"] += 1
 
 
+def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
+    """Return what a preflight looks at, as plan.json holds it; None where none is needed."""
+    if preflight is None:
+        return None
+    kept = {key: preflight.content[key] for key in ("nodes", "gpus_per_node")}
+    status = "todo" if is_todo else "done"
+    return {"preflight": preflight.id, "status": status, **kept, "stacks": list(preflight.content["stacks"])}
+
+
 def failed_stacks(path: Path) -> dict[str, str]:
     """Return the stacks that a preflight failed, each with what was found. Nothing if there is no result to read."""
     try:
