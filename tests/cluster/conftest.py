@@ -1,6 +1,8 @@
 """Fixtures of the tests that run on a real Slurm cluster, made of namespaces of this machine."""
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,6 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
-WITH_OWN_CLUSTER = ("test_job_drills", "test_stacks")
 sys.path.insert(0, str(FOLDER))
 
 
@@ -37,38 +38,52 @@ def usable() -> None:
         skip(reason)
 
 
-@pytest.fixture(scope="module")
-def cluster(usable, request) -> Iterator:
-    """Return a cluster: a login node, n1 and n2, without accounting.
-
-    The files in WITH_OWN_CLUSTER have one of their own, so that they can run beside the others; it is purged afterwards.
-    Its root file system and image begin as copies of the shared one's, if there is one. The shared one stays up if it was.
-    """
+def make_cache(with_image: bool = False) -> None:
+    """Make the root file system that all clusters begin with, and the image, if they are not there yet: one test at a
+    time, in the default state folder, whose cluster is left as it was."""
     from slurm import STATE, UNAVAILABLE, Cluster
 
-    stem = request.path.stem
-    is_own = stem in WITH_OWN_CLUSTER
-    cluster = Cluster(STATE.with_name(f"{STATE.name}-{stem.removeprefix('test_')}") if is_own else STATE)
-    was_up = not is_own and cluster.is_up()
-    if is_own:
-        cluster.control("purge")
-        cluster.state.mkdir(parents=True)
-        for part, marker in (("root", "root/.complete"), ("images", "images/cpu.sif.complete")):
-            if (STATE / marker).exists():
-                subprocess.run(["cp", "--archive", "--one-file-system", STATE / part, cluster.state], check=True)
-    brought_up = cluster.up(check=False)
-    if brought_up.returncode == UNAVAILABLE:
-        skip(brought_up.stderr.strip().splitlines()[-1])
-    assert brought_up.returncode == 0, brought_up.stderr
+    wanted = ["root/.complete", *(["images/cpu.sif.complete"] if with_image else [])]
+    with STATE.with_name(f"{STATE.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if all((STATE / marker).exists() for marker in wanted):
+            return
+        shared = Cluster(STATE)
+        was_up = shared.is_up()
+        brought_up = shared.up(check=False)
+        if brought_up.returncode == UNAVAILABLE:
+            skip(brought_up.stderr.strip().splitlines()[-1])
+        assert brought_up.returncode == 0, brought_up.stderr
+        if with_image:
+            shared.control("image")
+        if not was_up:
+            shared.control("down")
+
+
+@pytest.fixture(scope="module")
+def cluster(usable, request) -> Iterator:
+    """Return a cluster for one file of tests: a login node, n1 and n2, without accounting. It is purged afterwards."""
+    from slurm import STATE, Cluster
+
+    make_cache()
+    cluster = Cluster(STATE.with_name(f"{STATE.name}-{request.path.stem.removeprefix('test_')}"))
+    cluster.control("purge")
+    cluster.state.mkdir(parents=True)
+    # Not checked: where the default cluster is up, its logs and sockets come and go.
+    subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", cluster.state], capture_output=True)
+    cluster.up()
     yield cluster
-    if not was_up:
-        cluster.control("purge" if is_own else "down")
+    cluster.control("purge")
 
 
 @pytest.fixture(scope="module")
 def cpu_image(cluster) -> str:
-    """Return the path, on the nodes, of an image with Python and torch; built once, and kept with the cluster's caches."""
-    cluster.control("image")
+    """Return the path, on the nodes, of an image with Python and torch; built once, and kept with the caches."""
+    from slurm import STATE
+
+    make_cache(with_image=True)
+    for part in ("cpu.sif", "cpu.sif.complete"):
+        shutil.copy2(STATE / "images" / part, cluster.state / "images" / part)
     return "/images/cpu.sif"
 
 

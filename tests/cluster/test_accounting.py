@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def accounting(usable) -> Iterator[Cluster]:
-    """Return a cluster with slurmdbd and the account `proj`. Its root file system begins as a copy of the shared
+    """Return a cluster with slurmdbd and the account `proj`. Its root file system begins as a copy of the default
     cluster's, if there is one, to save a minute; it is purged afterwards."""
     own = Cluster(STATE.with_name(STATE.name + "-accounting"))
     own.control("purge")
     if (STATE / "root" / ".complete").exists():
         own.state.mkdir(parents=True)
-        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], check=True)
+        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], capture_output=True)
     own.up("--accounting")
     yield own
     own.control("purge")

@@ -30,7 +30,7 @@ def made(own) -> Cluster:
     if (STATE / marker).exists() and not (own.state / marker).exists():
         own.state.mkdir(exist_ok=True)
         shutil.rmtree(own.state / "root", ignore_errors=True)
-        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], check=True)
+        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], capture_output=True)
     own.control("down")  # what a failed test left
     return own
 
