@@ -1,5 +1,6 @@
 """Taking the cluster down leaves nothing behind, whatever state it is in; on a cluster of its own beside the others."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -15,12 +16,22 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def own(usable):
-    """Return a cluster that is down, with a state folder of its own; it is purged afterwards."""
+    """Return a cluster that is down, with a state folder of its own; it is purged afterwards.
+
+    What it leaves behind becomes a child of this process, not of init, and is so known to be its own.
+    """
+    adopt_orphans(True)
     own = Cluster(STATE.with_name(STATE.name + "-lifecycle"))
     own.control("purge")
     yield own
     own.control("purge")
     assert not own.state.exists()
+    adopt_orphans(False)
+
+
+def adopt_orphans(yes: bool) -> None:
+    """Take, or take no longer, the descendants whose parents end (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    assert ctypes.CDLL(None).prctl(36, int(yes), 0, 0, 0) == 0
 
 
 @pytest.fixture
@@ -35,15 +46,34 @@ def made(own) -> Cluster:
     return own
 
 
-def namespaces() -> set[str]:
-    """Return the process and network namespaces that have a process, as the kernel numbers them."""
-    found = set()
+def descendants(root: int) -> set[int]:
+    """Return the processes that a process started, those that these started, and so on; also those on nodes."""
+    children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-            if state not in "ZX":  # ended, and not yet asked about by the process that adopted it
-                found.update(os.readlink(process / "ns" / kind) for kind in ("pid", "net"))
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
         except OSError:  # ended meanwhile
+            continue
+        if state not in "ZX":  # ended, and not yet asked about by the process that adopted it
+            children.setdefault(int(parent), []).append(int(process.name))
+    found, left = set(), [root]
+    while left:
+        new = children.get(left.pop(), [])
+        found.update(new)
+        left.extend(new)
+    return found
+
+
+def namespaces() -> set[str]:
+    """Return the process and network namespaces of this process and its descendants, as the kernel numbers them.
+
+    Other clusters may come and go meanwhile: theirs are not counted.
+    """
+    found = set()
+    for pid in descendants(os.getpid()) | {os.getpid()}:
+        try:
+            found.update(os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("pid", "net"))
+        except OSError:
             continue
     return found
 
@@ -99,6 +129,16 @@ def test_half_an_installation_ends_with_the_program_and_is_not_taken_for_a_whole
     own.control("down")
     assert_nothing_is_left(own, before)
     assert not (own.state / "root" / ".complete").exists()
+
+
+def test_a_cluster_that_is_up_is_seen_by_what_looks_for_leftovers(made):
+    before = host()
+    made.up()
+    assert namespaces() > before["namespaces"]
+    with pytest.raises(AssertionError):
+        assert_nothing_is_left(made, before)
+    made.control("down")
+    assert_nothing_is_left(made, before)
 
 
 def test_down_leaves_nothing_and_twice_is_no_error(made):
