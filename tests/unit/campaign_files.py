@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regatta.benchmarks import load_benchmark
-from regatta.campaign import Campaign, load_campaign
+from regatta.campaign.benchmarks import load_benchmark
+from regatta.campaign.load import Campaign, load_campaign
+from regatta.campaign.matrix import Cell, Matrix, expand
+from regatta.campaign.stacks import complete_stack
+from regatta.campaign.validation import fill_defaults, load_schema
 from regatta.errors import UserError
-from regatta.matrix import Cell, Matrix, expand
-from regatta.plan import Plan, make_plan
-from regatta.stacks import complete_stack
-from regatta.validation import fill_defaults, load_schema
+from regatta.planning.plan import Plan, make_plan
 
 # Line numbers in the tests count from here: `schema` is line 1.
 TEXT = """\
@@ -134,7 +134,8 @@ def changed(old: str, new: str, text: str = TEXT) -> str:
 def pin_versions(monkeypatch: pytest.MonkeyPatch, version: int = 1) -> None:
     """Make all benchmarks this version for the matrix, so that a golden id outlives a change of method."""
     monkeypatch.setattr(
-        "regatta.matrix.load_benchmark", lambda name: dataclasses.replace(load_benchmark(name), version=version)
+        "regatta.campaign.matrix.load_benchmark",
+        lambda name: dataclasses.replace(load_benchmark(name), version=version),
     )
 
 

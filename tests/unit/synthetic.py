@@ -379,13 +379,13 @@ def write_laptop(folder: Path) -> Path:
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
-    from regatta.collect import collect
-    from regatta.collectives import collectives_table
-    from regatta.failures_table import failures_table
-    from regatta.report import read_results, render
-    from regatta.scaling import scaling_table
-    from regatta.store import read_frozen, write_json, write_text
-    from regatta.tables import MEASUREMENTS, read_csv, write_csv
+    from regatta.analysis.collect import collect
+    from regatta.analysis.collectives import collectives_table
+    from regatta.analysis.failures_table import failures_table
+    from regatta.analysis.scaling import scaling_table
+    from regatta.analysis.tables import MEASUREMENTS, read_csv, write_csv
+    from regatta.report.page import read_results, render
+    from regatta.store.launch_files import read_frozen, write_json, write_text
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)

@@ -7,8 +7,8 @@ from campaign_files import SLURM, collectives, load, pin_versions, stack, write_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.batches import Price, make_batches
-from regatta.matrix import expand
+from regatta.campaign.matrix import expand
+from regatta.planning.batches import Price, make_batches
 
 TWO_STACKS = {"a": {"kind": "host"}, "b": {"kind": "host"}}
 

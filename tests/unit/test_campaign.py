@@ -8,12 +8,12 @@ from campaign_files import CLUSTER, TEXT, changed, collectives, load, message, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta import campaign
-from regatta.campaign import load_campaign
+from regatta.campaign import load as loading
+from regatta.campaign.launch_lines import command_by_hand
+from regatta.campaign.load import load_campaign
+from regatta.campaign.matrix import expand
+from regatta.campaign.validation import load_schema
 from regatta.errors import UserError
-from regatta.launch import command_by_hand
-from regatta.matrix import expand
-from regatta.validation import load_schema
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
@@ -339,9 +339,9 @@ def test_detected_gpus_are_those_of_the_driver_folder(tmp_path, monkeypatch):
     folder = tmp_path / "gpus"
     for name in ("0000:01:00.0", "0000:02:00.0"):
         (folder / name).mkdir(parents=True)
-    monkeypatch.setattr(campaign, "GPU_FOLDER", folder)
+    monkeypatch.setattr(loading, "GPU_FOLDER", folder)
     assert load(tmp_path, small(), {"gpus_per_node": "detect"}).cluster["gpus_per_node"] == 2
-    monkeypatch.setattr(campaign, "GPU_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(loading, "GPU_FOLDER", tmp_path / "none")
     assert load(tmp_path, small(), {"gpus_per_node": "detect"}).cluster["gpus_per_node"] == 0
 
 
@@ -411,9 +411,9 @@ def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
 
 
 def test_the_shipped_campaign_and_clusters_are_valid():
-    from regatta.campaign import CLUSTERS
-    from regatta.validation import schema_mistakes
-    from regatta.yaml_file import read_yaml
+    from regatta.campaign.load import CLUSTERS
+    from regatta.campaign.validation import schema_mistakes
+    from regatta.campaign.yaml_file import read_yaml
 
     loaded = load_campaign(CLUSTERS.parent / "config.yaml")
     assert loaded.name == "laptop"

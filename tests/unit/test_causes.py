@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from regatta import causes
-from regatta.causes import (
+from regatta.running import causes
+from regatta.running.causes import (
     Cause,
     find_cause,
     last_line,

@@ -18,9 +18,9 @@ from synthetic import (
     write_results,
 )
 
-from regatta.collect import collect
-from regatta.records import ARRAYS, SCHEMA_FILE, measured, one_line, violation
-from regatta.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+from regatta.analysis.collect import collect
+from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+from regatta.store.records import ARRAYS, SCHEMA_FILE, measured, one_line, violation
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
 CELL = train_cell("resnet18", 1, 2)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from regatta.collect import collect
-from regatta.collectives import collectives_table
-from regatta.failures_table import failures_table
-from regatta.records import violation
-from regatta.scaling import scaling_table
-from regatta.store import read_frozen
-from regatta.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+from regatta.analysis.collect import collect
+from regatta.analysis.collectives import collectives_table
+from regatta.analysis.failures_table import failures_table
+from regatta.analysis.scaling import scaling_table
+from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv, write_csv
+from regatta.store.launch_files import read_frozen
+from regatta.store.records import violation
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -1,9 +1,9 @@
 import pytest
 from synthetic import collective_cell, make_campaign
 
-from regatta.collect import cell_row
-from regatta.collectives import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth, collectives_table
-from regatta.tables import MEASUREMENTS, make_table
+from regatta.analysis.collect import cell_row
+from regatta.analysis.collectives import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth, collectives_table
+from regatta.analysis.tables import MEASUREMENTS, make_table
 
 
 def table_of(cells, medians, repeats=3):

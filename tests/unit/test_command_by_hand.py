@@ -11,7 +11,7 @@ from campaign_files import HOSTILE, SLURM, cells, collectives, contained, progra
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.launch import command_by_hand
+from regatta.campaign.launch_lines import command_by_hand
 
 HOST = stack()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regatta.command_line import check_configfiles, is_asked_to_retry, only_looks
+from regatta.campaign.command_line import check_configfiles, is_asked_to_retry, only_looks
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_all_names_of_a_long_list_stand_there_and_no_others():
 def test_the_example_campaign_is_valid_and_shows_every_key(tmp_path, monkeypatch):
     from campaign_files import fake_sif
 
-    from regatta.campaign import CLUSTERS, load_campaign
+    from regatta.campaign.load import CLUSTERS, load_campaign
 
     monkeypatch.chdir(ROOT)  # where the wrapper's path begins
     text = re.search(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]

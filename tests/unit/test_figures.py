@@ -6,11 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CLUSTER, cluster_campaign, collective_cell, make_campaign, make_report, train_cell, write_results
 
+from regatta.analysis.collect import cell_row
+from regatta.analysis.collectives import collectives_table
+from regatta.analysis.scaling import scaling_table, steps_by_cell
+from regatta.analysis.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
 from regatta.cell_words import natural
-from regatta.collect import cell_row
-from regatta.collective_figures import collective_figures
-from regatta.collectives import collectives_table
-from regatta.figures import (
+from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
+from regatta.report.collective_figures import collective_figures
+from regatta.report.figures import (
     COLOURS,
     DASHES,
     MARKERS,
@@ -24,10 +27,7 @@ from regatta.figures import (
     size_ticks,
     spread,
 )
-from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
-from regatta.scaling import scaling_table, steps_by_cell
-from regatta.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
-from regatta.training_figures import bucket_figures, scaling_figures
+from regatta.report.training_figures import bucket_figures, scaling_figures
 
 
 def series(num_points=3, label="ddp"):
@@ -211,7 +211,7 @@ def test_sizes_durations_and_ticks_have_their_units():
 def drawn_panels(monkeypatch):
     """Return the list that every panel drawn from now on is put into."""
     drawn = []
-    monkeypatch.setattr("regatta.panels.draw", lambda panel: drawn.append(panel) or b"<svg/>")
+    monkeypatch.setattr("regatta.report.panels.draw", lambda panel: drawn.append(panel) or b"<svg/>")
     return drawn
 
 

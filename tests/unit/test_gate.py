@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
-from regatta.gate import chance_alone, compare, judge
-from regatta.gate_text import gate_text, headline, junit
+from regatta.analysis.gate import chance_alone, compare, judge
+from regatta.analysis.gate_text import gate_text, headline, junit
 
 
 def verdict_of(now, before, margin=0.05):

@@ -5,8 +5,8 @@ import json
 import pytest
 from campaign_files import write_launch
 
-from regatta.history import Slot, read_history, summarise
-from regatta.store import read_launch_file
+from regatta.store.history import Slot, read_history, summarise
+from regatta.store.launch_files import read_launch_file
 
 
 def ok(cell: str, seconds: float = 2.0) -> dict:

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 BENCH = sorted((SCRIPTS / "bench").glob("*.py"))
-REGATTA = sorted((SCRIPTS / "regatta").glob("*.py"))
+REGATTA = sorted((SCRIPTS / "regatta").rglob("*.py"))
 THIN = sorted(SCRIPTS.glob("*.py"))
 RANK_ONLY = {"torch", "torchvision", "torchaudio"}
 HEAVY = RANK_ONLY | {"pandas", "numpy", "scipy", "matplotlib", "jinja2", "snakemake"}
@@ -36,7 +36,7 @@ def test_there_is_something_to_check():
     assert len(THIN) > 3
 
 
-@pytest.mark.parametrize("path", [*REGATTA, *THIN], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*REGATTA, *THIN], ids=lambda path: str(path.relative_to(SCRIPTS)))
 def test_the_driver_never_imports_torch_or_a_program_of_the_ranks(path):
     assert imported(path).isdisjoint(RANK_ONLY | {p.stem for p in BENCH} | {"bench", "(relative)"})
 
@@ -49,11 +49,11 @@ def test_the_ranks_never_import_the_driver_or_its_libraries(path):
 
 def test_an_import_inside_a_function_is_seen(tmp_path):
     path = tmp_path / "x.py"
-    path.write_text("def f():\n    from torch.nn import Module\n    importlib.import_module('regatta.plan')\n")
+    path.write_text("def f():\n    from torch.nn import Module\n    importlib.import_module('regatta.planning.plan')\n")
     assert imported(path) == {"torch", "regatta"}
 
 
-@pytest.mark.parametrize("module", ["plan", "plan_text", "supervise"])
+@pytest.mark.parametrize("module", ["planning.plan", "planning.plan_text", "running.supervise"])
 def test_planning_and_supervising_load_no_heavy_library(module):
     program = f"import sys, regatta.{module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run(
@@ -62,3 +62,18 @@ def test_planning_and_supervising_load_no_heavy_library(module):
     loaded = set(done.stdout.split())
     assert "regatta" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_the_packages_of_the_driver_import_each_other_in_one_direction():
+    """What a package may import stands before it: from files to cells, to plans and launches, to tables, to a page."""
+    order = ["", "store", "slurm", "campaign", "running", "preflight", "planning", "analysis", "report"]
+    wrong = []
+    for path in REGATTA:
+        package = path.parent.relative_to(SCRIPTS / "regatta").name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regatta"):
+                other = [*node.module.split("."), ""][1]
+                other = other if other in order else ""
+                if order.index(other) > order.index(package):
+                    wrong.append(f"{path.relative_to(SCRIPTS)} imports {node.module}")
+    assert wrong == []

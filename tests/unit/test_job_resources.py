@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign import fill_defaults
-from regatta.job_resources import (
+from regatta.campaign.load import fill_defaults
+from regatta.campaign.validation import load_schema
+from regatta.slurm.job_resources import (
     longest_planned_minutes,
     sbatch_options,
     shape_resources,
     site_resources,
     walltime_minutes,
 )
-from regatta.validation import load_schema
 
 NO_GRES = {"gres": "", "tasks_per_gpu": 0}
 NEEDED = {"schema": 1, "name": "c", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 4}

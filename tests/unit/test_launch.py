@@ -10,8 +10,8 @@ from campaign_files import HOSTILE, SLURM, contained, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv, launch_environment
 from regatta.errors import UserError
-from regatta.launch import ROOT, RUN_LAUNCH, Geometry, launch_argv, launch_environment
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
 ALL_RANKS_END = ["--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]

@@ -65,9 +65,9 @@ class Checkout:
         (folder / "config").mkdir()
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
-        library.mkdir()
+        (library / "campaign").mkdir(parents=True)
         (library / "errors.py").write_text("class UserError(Exception): pass\n")
-        (library / "campaign.py").write_text(FAKE_CAMPAIGN)
+        (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):
             (folder / "requirements" / f"{name}.in").write_text("snakemake>=1.0\n")

@@ -10,7 +10,7 @@ from campaign_files import SLURM, cells, changed, collectives, load, matrix, pin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.matrix import canonical_json, content_hash, expand, field_value
+from regatta.campaign.matrix import canonical_json, content_hash, expand, field_value
 
 TRAIN = {"model": ["resnet18"], "batch_size": [8], "strategy": ["ddp"]}
 AXES = {

@@ -6,10 +6,10 @@ import shutil
 import pytest
 from campaign_files import SLURM, collectives, fake_sif, plan, program, small, write, write_launch
 
-from regatta.campaign import load_campaign
+from regatta.campaign.load import load_campaign
 from regatta.errors import UserError
-from regatta.plan import make_plan, plan_json, totals, write_frozen, write_plan
-from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text, table
+from regatta.planning.plan import make_plan, plan_json, totals, write_frozen, write_plan
+from regatta.planning.plan_text import SHOWN_ON_TERMINAL, plan_text, table
 
 NANO = 1_000_000_000
 
@@ -43,8 +43,8 @@ def play(tmp_path):
 
 
 def write_manifest(results, batch, names):
-    from regatta.history import summarise
-    from regatta.store import read_launch_file, write_json
+    from regatta.store.history import summarise
+    from regatta.store.launch_files import read_launch_file, write_json
 
     entries = [summarise(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
     write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})
@@ -298,7 +298,7 @@ def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
 @pytest.fixture
 def on_slurm(folder, monkeypatch):
     """Make plans look for clusters beside the campaign, where `tiny` is one with Slurm."""
-    monkeypatch.setattr("regatta.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    monkeypatch.setattr("regatta.planning.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
     return lambda data: make_plan(write(folder, data, SLURM), folder / "results")
 
 

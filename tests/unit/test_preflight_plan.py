@@ -5,8 +5,8 @@ import json
 import pytest
 from campaign_files import small
 
-from regatta.campaign import load_campaign
-from regatta.preflight import failed_stacks, latest_preflight, plan_preflight
+from regatta.campaign.load import load_campaign
+from regatta.preflight.looks import failed_stacks, latest_preflight, plan_preflight
 
 SHAPES = [(1, 1), (4, 2), (2, 4)]
 

@@ -18,7 +18,7 @@ from synthetic import (
     write_results,
 )
 
-from regatta.tables import CELL, COLLECTIVES, MEASURED, SCALING
+from regatta.analysis.tables import CELL, COLLECTIVES, MEASURED, SCALING
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 VOID = {"meta", "link", "img", "br", "input", "hr"}
@@ -319,7 +319,7 @@ def test_the_campaign_file_is_there_verbatim(laptop):
 def test_constants_of_the_methods_are_those_of_the_code(laptop, monkeypatch, tmp_path):
     assert "Above 0.9 excellent, above 0.8 good, else poor" in laptop
     assert "p75 11, p90 29, p95 59, p99 299 samples" in laptop
-    monkeypatch.setattr("regatta.methods.EXCELLENT", 0.7)
+    monkeypatch.setattr("regatta.report.methods.EXCELLENT", 0.7)
     assert "Above 0.7 excellent" in report_of(tmp_path, make_campaign([]))
 
 

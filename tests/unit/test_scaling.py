@@ -1,9 +1,9 @@
 import pytest
 from synthetic import make_campaign, train_cell
 
-from regatta.collect import cell_row
-from regatta.scaling import grade, scaling_table
-from regatta.tables import MEASUREMENTS, make_table
+from regatta.analysis.collect import cell_row
+from regatta.analysis.scaling import grade, scaling_table
+from regatta.analysis.tables import MEASUREMENTS, make_table
 
 BATCH = 32
 # Images per second and GPU, by shape. "none" is one GPU without DDP. Published p50 values of two ResNets, 2 nodes x 4 GPUs.

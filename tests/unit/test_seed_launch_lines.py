@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from campaign_files import fake_sif
 
-from regatta.campaign import CLUSTERS, Campaign, load_campaign
-from regatta.launch import ROOT, RUN_LAUNCH, Geometry, launch_argv
-from regatta.matrix import expand
+from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
+from regatta.campaign.load import CLUSTERS, Campaign, load_campaign
+from regatta.campaign.matrix import expand
 
 CAMPAIGN = CLUSTERS.parent / "campaigns" / "gh200-slingshot-ddp.yaml"
 JOB = {"TMPDIR": "/tmp/job7", "HOME": "/home/me"}

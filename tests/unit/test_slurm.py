@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from regatta import slurm
 from regatta.errors import UserError
-from regatta.launchers import find_launcher
+from regatta.running.launchers import find_launcher
+from regatta.slurm import queue
 
 FOLDER = Path("/home/me/regatta")
 
@@ -38,12 +38,12 @@ QUEUE = """\
 
 def test_live_jobs_are_those_of_this_campaign_in_this_folder(command):
     command("squeue", QUEUE)
-    found = slurm.live_jobs("mine", FOLDER)
+    found = queue.live_jobs("mine", FOLDER)
     assert [(job.id, job.state, job.batch) for job in found] == [
         ("11", "PENDING", "n02g04-0123456789ab"),
         ("12", "RUNNING", "preflight-0123456789ab"),
     ]
-    assert [job.id for job in slurm.live_jobs("mine_too", FOLDER)] == ["13"]
+    assert [job.id for job in queue.live_jobs("mine_too", FOLDER)] == ["13"]
 
 
 @pytest.mark.parametrize(
@@ -58,45 +58,45 @@ def test_live_jobs_are_those_of_this_campaign_in_this_folder(command):
     ],
 )
 def test_the_state_behind_completing(monkeypatch, json_text, text, expected):
-    monkeypatch.setattr(slurm, "ask", lambda line, seconds: json_text if "--json" in line else text)
-    assert slurm.job_state("1") == expected
+    monkeypatch.setattr(queue, "ask", lambda line, seconds: json_text if "--json" in line else text)
+    assert queue.job_state("1") == expected
 
 
 def test_only_steps_of_srun_are_signalled(command, tmp_path):
     command("squeue", "7.batch\n7.extern\n7.0\n7.3\n")
     command("scancel", "")
-    slurm.signal_steps("7", "USR1")
+    queue.signal_steps("7", "USR1")
     assert (tmp_path / "scancel.calls").read_text() == "--signal=USR1 7.0 7.3\n"
 
 
 def test_the_meeting_point_is_the_first_node_of_the_allocation(command):
     command("squeue", "n[7-8]")
     command("scontrol", "n7\nn8\n")
-    found = slurm.meeting_point("7")
+    found = queue.meeting_point("7")
     assert found["MASTER_ADDR"] == "n7"
     assert 1024 <= int(found["MASTER_PORT"]) < 65536
 
 
 def test_a_command_that_fails_or_is_not_there_says_nothing(command):
     command("squeue", "garbage", status=1)
-    assert slurm.ask(["squeue"]) == slurm.ask(["no-such-command"]) == ""
-    assert slurm.live_jobs("mine", FOLDER) is None  # and not: there are none
+    assert queue.ask(["squeue"]) == queue.ask(["no-such-command"]) == ""
+    assert queue.live_jobs("mine", FOLDER) is None  # and not: there are none
 
 
 def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submission(monkeypatch):
-    monkeypatch.setattr(slurm, "SECONDS_WITHOUT_ANSWER", 0)
-    monkeypatch.setattr(slurm, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(slurm, "answer", lambda line, seconds=0: None)
+    monkeypatch.setattr(queue, "SECONDS_WITHOUT_ANSWER", 0)
+    monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
     with pytest.raises(UserError, match="squeue does not answer"):
-        slurm.wait_for_live_jobs("mine", FOLDER)
+        queue.wait_for_live_jobs("mine", FOLDER)
 
 
 def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeypatch):
     monkeypatch.delenv("REGATTA_SLURM_CONF", raising=False)
     monkeypatch.setenv("SLURM_CONF", "/etc/my slurm.conf")
-    slurm.keep_configuration()
+    queue.keep_configuration()
     monkeypatch.delenv("SLURM_CONF")
-    assert slurm.environment()["SLURM_CONF"] == "/etc/my slurm.conf"
+    assert queue.environment()["SLURM_CONF"] == "/etc/my slurm.conf"
     monkeypatch.delenv("REGATTA_SLURM_CONF")
 
 

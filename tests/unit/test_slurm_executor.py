@@ -5,14 +5,14 @@ import logging
 
 import pytest
 
-from regatta import slurm_executor
+from regatta.slurm import executor
 
 
 @pytest.fixture
 def ask(monkeypatch):
     """Return a function that asks once; what Slurm answers, one after the other, is given to it."""
-    monkeypatch.setattr(slurm_executor, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(slurm_executor, "_seen", set())
+    monkeypatch.setattr(executor, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(executor, "_seen", set())
 
     def once(*answers):
         replies = iter(answers)
@@ -20,8 +20,8 @@ def ask(monkeypatch):
         async def reply(command, logger):
             return next(replies)
 
-        monkeypatch.setattr(slurm_executor, "_ask", reply)
-        return asyncio.run(slurm_executor.query_job_status("squeue", logging.getLogger()))
+        monkeypatch.setattr(executor, "_ask", reply)
+        return asyncio.run(executor.query_job_status("squeue", logging.getLogger()))
 
     return once
 

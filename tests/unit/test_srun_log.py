@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.srun_log import TaskEnd, exit_codes, first_task_end, node_problem, tasks_that_left
+from regatta.slurm.srun_log import TaskEnd, exit_codes, first_task_end, node_problem, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from campaign_files import SLURM, TEXT, collectives, fake_sif, matrix, pin_versions, program, stack, write
 
-from regatta.campaign import load_campaign
+from regatta.campaign.load import load_campaign
+from regatta.campaign.matrix import expand
+from regatta.campaign.stacks import changed_since_planned, image_id
+from regatta.campaign.stacks import expand as expand_bind
 from regatta.errors import UserError
-from regatta.matrix import expand
-from regatta.stacks import changed_since_planned, image_id
-from regatta.stacks import expand as expand_bind
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

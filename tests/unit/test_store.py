@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.store import append_line, read_launch_file, read_store, records, write_json, write_text
+from regatta.store.launch_files import append_line, read_launch_file, read_store, records, write_json, write_text
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HEADER = {"kind": "launch", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:04:05Z"}
@@ -152,7 +152,7 @@ def test_a_line_can_be_appended_after_any_cut(tmp_path_factory, size):
 NO_SPACE = """
 import resource, signal, sys
 from pathlib import Path
-from regatta.store import append_line
+from regatta.store.launch_files import append_line
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regatta.campaign.yaml_file import place, read_yaml
 from regatta.errors import UserError
-from regatta.yaml_file import place, read_yaml
 
 
 def refusal(folder, content: str | bytes) -> str:

@@ -14,16 +14,16 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from regatta import slurm
-from regatta.campaign import load_campaign
-from regatta.command_line import is_asked_to_retry, only_looks
+from regatta.slurm import queue
+from regatta.campaign.load import load_campaign
+from regatta.campaign.command_line import is_asked_to_retry, only_looks
 from regatta.errors import UserError, describe_os_error
-from regatta.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
+from regatta.slurm.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
 from regatta.locks import hold
-from regatta.outcome import outcome_text
-from regatta.plan import batch_prices, make_plan
-from regatta.policy import hosts_to_avoid
-from regatta.preflight import latest_preflight
+from regatta.report.outcome import outcome_text
+from regatta.planning.plan import batch_prices, make_plan
+from regatta.running.policy import hosts_to_avoid
+from regatta.preflight.looks import latest_preflight
 from regatta.sources import sources
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
@@ -49,11 +49,11 @@ def plan_campaign():
         path = campaign_file()
         campaign = load_campaign(path)
         if campaign.cluster["scheduler"] == "slurm" and not only_looks(sys.argv):
-            from regatta.slurm_executor import mend_status_queries
+            from regatta.slurm.executor import mend_status_queries
 
             mend_status_queries()
             take(campaign.name)
-            slurm.wait_for_live_jobs(campaign.name, Path.cwd())
+            queue.wait_for_live_jobs(campaign.name, Path.cwd())
         return make_plan(path, Path("results"), is_retry=IS_RETRY)
     except UserError as error:
         sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from
@@ -125,7 +125,7 @@ def refuse_wrong_profile():
     name, scheduler = PLAN.campaign.cluster["name"], PLAN.campaign.cluster["scheduler"]
     if scheduler == "none" and not workflow.local_exec:
         sys.exit(f"cluster '{name}' has scheduler none: nothing of it is submitted. Use --profile profiles/local.")
-    if scheduler == "slurm" and workflow.local_exec and slurm.job_id() is None:
+    if scheduler == "slurm" and workflow.local_exec and queue.job_id() is None:
         sys.exit(
             f"cluster '{name}' has scheduler slurm. Use --profile profiles/slurm; or profiles/local within an allocation."
         )
@@ -157,7 +157,7 @@ IS_RETRY = is_asked_to_retry(sys.argv)
 RETRY_FLAG = "--retry" if IS_RETRY else ""  # not a param: a run without it must not make anything again
 PYTHON = sys.executable
 if workflow.is_main_process:
-    slurm.keep_configuration()
+    queue.keep_configuration()
     PLAN = plan_campaign()
     RESULTS = str(PLAN.results)
     CAMPAIGN = str(PLAN.campaign.file.path)

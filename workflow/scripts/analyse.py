@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from regatta.collectives import collectives_table
+from regatta.analysis.collectives import collectives_table
+from regatta.analysis.failures_table import failures_table
+from regatta.analysis.scaling import scaling_table
+from regatta.analysis.tables import MEASUREMENTS, read_csv, write_csv
 from regatta.errors import run_script
-from regatta.failures_table import failures_table
-from regatta.scaling import scaling_table
-from regatta.store import read_frozen
-from regatta.tables import MEASUREMENTS, read_csv, write_csv
+from regatta.store.launch_files import read_frozen
 
 
 def main() -> None:

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from regatta.collect import collect
+from regatta.analysis.collect import collect
+from regatta.analysis.tables import write_csv
 from regatta.errors import run_script
-from regatta.store import read_frozen, write_json
-from regatta.tables import write_csv
+from regatta.store.launch_files import read_frozen, write_json
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from regatta.errors import run_script
-from regatta.plan import make_plan, write_frozen, write_plan
-from regatta.plan_text import plan_text
+from regatta.planning.plan import make_plan, write_frozen, write_plan
+from regatta.planning.plan_text import plan_text
 
 
 def main() -> None:

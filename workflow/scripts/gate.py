@@ -10,12 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.baseline_campaign import read_baseline_campaign
+from regatta.analysis.baseline_campaign import read_baseline_campaign
+from regatta.analysis.gate import judge
+from regatta.analysis.gate_text import gate_text, junit
+from regatta.analysis.tables import MEASUREMENTS, read_csv
 from regatta.errors import run_script
-from regatta.gate import judge
-from regatta.gate_text import gate_text, junit
-from regatta.store import read_frozen, write_text
-from regatta.tables import MEASUREMENTS, read_csv
+from regatta.store.launch_files import read_frozen, write_text
 
 
 def main() -> None:

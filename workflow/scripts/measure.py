@@ -9,9 +9,9 @@ from pathlib import Path
 
 from regatta.errors import run_script
 from regatta.git import git_state
-from regatta.preflight import failed_stacks
-from regatta.store import read_frozen
-from regatta.supervise import Stopped, supervise
+from regatta.preflight.looks import failed_stacks
+from regatta.running.supervise import Stopped, supervise
+from regatta.store.launch_files import read_frozen
 
 
 def held_stacks(folder: Path) -> dict[str, str]:

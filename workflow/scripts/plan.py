@@ -8,8 +8,8 @@ from pathlib import Path
 
 from regatta.errors import UserError, run_script
 from regatta.locks import hold
-from regatta.plan import make_plan, write_plan
-from regatta.plan_text import SHOWN_ON_TERMINAL, plan_text
+from regatta.planning.plan import make_plan, write_plan
+from regatta.planning.plan_text import SHOWN_ON_TERMINAL, plan_text
 
 
 def main() -> None:

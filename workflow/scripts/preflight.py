@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from regatta.errors import run_script
-from regatta.preflight import run_preflight
+from regatta.preflight.looks import run_preflight
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from regatta.errors import run_script
-from regatta.preflight import latest_preflight
+from regatta.preflight.looks import latest_preflight
 
 SCRIPTS = Path(__file__).resolve().parent
 

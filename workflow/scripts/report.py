@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from regatta.errors import run_script
-from regatta.report import read_results, render
-from regatta.store import write_text
+from regatta.report.page import read_results, render
+from regatta.store.launch_files import write_text
 
 
 def main() -> None:

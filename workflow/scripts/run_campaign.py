@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from regatta.campaign import load_campaign
+from regatta.campaign.load import load_campaign
 from regatta.errors import UserError
 
 

@@ -16,8 +16,7 @@ def sources(script: str) -> list[str]:
             continue
         found.add(path)
         text = path.read_text(encoding="utf-8")
-        names = re.findall(r"^\s*from regatta\.(\w+) import", text, re.MULTILINE)
-        for group in re.findall(r"^\s*from regatta import ([\w, ]+)", text, re.MULTILINE):
-            names += [name.strip() for name in group.split(",")]
-        todo += [SCRIPTS / "regatta" / f"{name}.py" for name in names]
+        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import([\w, ]*)", text, re.MULTILINE):
+            folder = SCRIPTS.joinpath(*package.split("."))
+            todo += [folder.with_suffix(".py"), *(folder / f"{name.strip()}.py" for name in names.split(","))]
     return sorted(map(str, found))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
+
 Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics encloses the median with 95 %
 MIN_LAUNCHES_BOOTSTRAP = 6  # a bootstrap of fewer values says little more than their range

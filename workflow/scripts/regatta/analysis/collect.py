@@ -1,0 +1,174 @@
+"""Turn the store into one row per planned cell and repeat, and say what was left out of it and why.
+
+The latest valid record of a cell and repeat counts: latest by the time in its launch's first line, then by line. What
+has no valid record is a row too, `not_measured`. Times are those of the slowest rank in each iteration.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.running.policy import jobs_of_batch
+from regatta.store.launch_files import LaunchFile, read_launch_file
+from regatta.store.records import measured, one_line, violation
+
+Slot = tuple[str, int]  # (cell id, repeat)
+
+
+@dataclass
+class Problems:
+    """What of the store is not in the table, and why. Written as problems.json and shown in the report."""
+
+    corrupt: list[str] = field(default_factory=list)
+    invalid: list[dict] = field(default_factory=list)
+    superseded: list[dict] = field(default_factory=list)
+    beyond_repeats: list[dict] = field(default_factory=list)
+    not_planned: Counter = field(default_factory=Counter)
+
+    def as_json(self) -> dict:
+        not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
+        lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
+        return {"schema": 1, **lists, "not_planned": not_planned}
+
+
+@dataclass
+class Found:
+    """What the store holds of one campaign. `no_record` says of a slot why a trace of it in the store is no record."""
+
+    planned: dict[str, dict]
+    repeats: int
+    rows: dict[Slot, tuple[tuple[str, str, int], dict]] = field(default_factory=dict)  # slot -> (order, row)
+    no_record: dict[Slot, str] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+
+
+def collect(campaign: dict, launches_dir: Path) -> tuple[pd.DataFrame, dict]:
+    """Return measurements.csv as a table, and problems.json as an object. Launch files are read one at a time."""
+    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
+    for path in sorted(launches_dir.glob("*.jsonl")):
+        launch_file = read_launch_file(path)
+        found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
+        if launch_file.header is not None:
+            _read_launch(launch_file, found)
+    _read_batches(launches_dir.parent / "batches", found)
+    rows = [_slot_row(cell, repeat, found) for cell in campaign["cells"] for repeat in range(campaign["repeats"])]
+    rows += [
+        cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
+        for cell in campaign["skipped"]
+    ]
+    rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
+    return make_table(rows, MEASUREMENTS), found.problems.as_json()
+
+
+def _read_launch(launch_file: LaunchFile, found: Found) -> None:
+    header, name = launch_file.header, launch_file.path.name
+    is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
+    for number, line in launch_file.lines:
+        mistake = violation(line)
+        if mistake:
+            _refuse(launch_file, number, line, mistake, found)
+        if line is header and not is_placed:
+            return  # without repeat and time no record of this launch can be placed
+        if mistake or line["kind"] not in ("start", "record"):
+            continue
+        slot = (line["cell"], header["repeat"])
+        if line["kind"] == "start":
+            found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
+        elif line["cell"] not in found.planned:
+            found.problems.not_planned[line["cell"]] += 1
+        elif not 0 <= header["repeat"] < found.repeats:
+            found.problems.beyond_repeats.append(_place(slot, launch_file, number))
+        else:
+            _read_record(launch_file, number, line, slot, found)
+
+
+def _read_batches(batches: Path, found: Found) -> None:
+    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
+    was stopped before it came to them."""
+    for path in sorted(batches.glob("*/batch.json"), key=lambda path: path.stat().st_mtime_ns):
+        stops = jobs_of_batch(path.parent)
+        held = _held(path.with_name("manifest.json"))
+        if not stops and not held:
+            continue
+        try:
+            launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+        except (OSError, ValueError, KeyError):
+            continue
+        for launch in launches:
+            if launch["stack"] in held:
+                text = one_line(f"the preflight failed stack {launch['stack']}: {held[launch['stack']]}")
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+            elif stops and not path.with_name("manifest.json").exists():
+                text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+
+
+def _held(manifest: Path) -> dict[str, str]:
+    try:
+        return json.loads(manifest.read_text(encoding="utf-8")).get("held") or {}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
+    cell = found.planned[slot[0]]
+    columns, mistake = measured(record, cell["spec"])
+    if mistake:
+        _refuse(launch_file, number, record, mistake, found)
+        return
+    order = launch_file.header.get("order")
+    is_listed = isinstance(order, list) and slot[0] in order
+    row = cell_row(cell) | _place(slot, launch_file, number) | columns
+    row |= {"position": order.index(slot[0]) + 1 if is_listed else None}
+    row |= {"status": record["status"], "phase": record["phase"], "cause": _text(record["cause"])}
+    elapsed_ns = record["elapsed_ns"]
+    row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
+    latest = ((launch_file.header["time_utc"], launch_file.path.stem, number), row)
+    if slot in found.rows:
+        older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
+        place = {name: older[1][name] for name in ("cell", "repeat", "launch", "line")}
+        by = f"{latest[1]['launch']}:{latest[1]['line']}"
+        found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
+    found.rows[slot] = latest
+
+
+def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:
+    """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
+    kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
+    place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
+    found.problems.invalid.append(place | {"problem": mistake})
+    if kind == "record" and isinstance(repeat, int):
+        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+
+
+def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
+    slot = (cell["id"], repeat)
+    if slot in found.rows:
+        return found.rows[slot][1]
+    cause = found.no_record.get(slot, "the store has no record of it")
+    return cell_row(cell) | {"repeat": repeat, "status": "not_measured", "cause": cause}
+
+
+def _place(slot: Slot, launch_file: LaunchFile, number: int) -> dict:
+    return {"cell": slot[0], "repeat": slot[1], "launch": launch_file.path.stem, "line": number}
+
+
+def cell_row(cell: dict) -> dict:
+    """Return the columns that say what a cell is."""
+    spec = cell["spec"]
+    return {
+        "cell": cell["id"],
+        **{name: value for name, value in spec["parameters"].items() if name in MEASUREMENTS},
+        **{name: spec[name] for name in ("benchmark", "backend", "device", "nodes", "gpus_per_node")},
+        "world_size": spec["nodes"] * spec["gpus_per_node"],
+        "stack": spec["stack"]["name"],
+        "command": _text(cell.get("command")),
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else one_line(value)

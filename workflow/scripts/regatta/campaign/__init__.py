@@ -1,0 +1,1 @@
+"""From the YAML files to cells: read, checked, expanded."""

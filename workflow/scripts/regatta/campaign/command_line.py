@@ -1,0 +1,68 @@
+"""What Snakemake's command line says, for the few places that need it before Snakemake's own settings are there."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from regatta.campaign.yaml_file import read_yaml
+from regatta.errors import UserError, describe_os_error
+
+LOOKING = {
+    "plan",
+    "--dry-run",
+    "--dryrun",
+    "--summary",
+    "-S",
+    "--detailed-summary",
+    "-D",
+    "--list-rules",
+    "--list",
+    "-l",
+    "--list-changes",
+    "--dag",
+    "--rulegraph",
+    "--filegraph",
+    "--d3dag",
+    "--lint",
+    "--unlock",
+    "--report",
+    "--cleanup-metadata",
+    "--archive",
+}
+
+
+def is_asked_to_retry(arguments: Sequence[str]) -> bool:
+    """Whether the command line says `--forcerun measure`."""
+    return "measure" in _values(arguments, ("--forcerun", "-R"))
+
+
+def only_looks(arguments: Sequence[str]) -> bool:
+    """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
+    return not LOOKING.isdisjoint(arguments) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
+
+
+def check_configfiles(arguments: Sequence[str]) -> None:
+    """Read the files of --configfile, and end with file, line and remedy if one is no YAML or is not there.
+
+    The profiles call this (profiles/*/config.yaml): Snakemake reads these files before any rule, and says of a mistake
+    neither file nor line.
+    """
+    for name in _values(arguments, ("--configfile", "--configfiles")):
+        try:
+            read_yaml(Path(name))
+        except UserError as error:
+            raise SystemExit(str(error)) from None
+        except OSError as error:
+            raise SystemExit(describe_os_error(error)) from None
+
+
+def _values(arguments: Sequence[str], options: tuple[str, ...]) -> Iterator[str]:
+    """Yield the values of an option that takes all words up to the next option, as argparse reads them."""
+    for index, word in enumerate(arguments):
+        option, equals, value = word.partition("=")
+        if option in options:
+            following = itertools.takewhile(lambda w: not w.startswith("-"), arguments[index + 1 :])
+            yield from [value] if equals else following
+        elif option.startswith("-R") and "-R" in options:
+            yield option.removeprefix("-R")

@@ -1,0 +1,172 @@
+"""Expand a campaign into its cells, and give each a content-hash id. Cells that cannot run are skipped with the reason."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from regatta.campaign.benchmarks import Benchmark, load_benchmark, normalise
+from regatta.campaign.launch_lines import command_by_hand
+from regatta.campaign.load import Campaign
+from regatta.campaign.stacks import identity
+
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One point of the matrix. `spec` holds all that can change the number; `id` is its slug and hash."""
+
+    id: str
+    spec: dict
+    limit_seconds: float
+    stack: dict  # as launches need it, with the paths that are not in `spec`
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.spec["nodes"], self.spec["gpus_per_node"]
+
+    @property
+    def world_size(self) -> int:
+        return self.spec["nodes"] * self.spec["gpus_per_node"]
+
+    @cached_property
+    def command(self) -> str:
+        """The line that repeats this cell by hand."""
+        return command_by_hand(self.spec, self.stack)
+
+    @cached_property
+    def twin_key(self) -> str:
+        """The same for cells that differ in nothing but their stack: they are compared, so they stay together."""
+        return canonical_json({key: value for key, value in self.spec.items() if key != "stack"})
+
+
+@dataclass
+class Matrix:
+    """The cells of a campaign: those to measure, and those skipped, each with its reason. `notes`: rules without effect."""
+
+    cells: list[Cell] = field(default_factory=list)
+    skipped: list[tuple[Cell, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def canonical_json(value: object) -> str:
+    """Return the one JSON text of a value: keys sorted, no spaces, whole floats as integers. Order never matters."""
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def content_hash(value: object) -> str:
+    """Return the first 12 hex digits of SHA-256 over the canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
+
+
+def expand(campaign: Campaign) -> Matrix:
+    """Cross the axes of a campaign into cells, in the order of the file; the same cell twice is one cell."""
+    matrix = Matrix()
+    uses = [0] * len(campaign.data["exclude"])
+    seen = set()
+    for cell in _all_cells(campaign):
+        if cell.id in seen:
+            continue
+        seen.add(cell.id)
+        reason = impossible(cell.spec, campaign.cluster) or _excluded(cell.spec, campaign.data["exclude"], uses)
+        if reason:
+            matrix.skipped.append((cell, reason))
+        else:
+            matrix.cells.append(cell)
+    matrix.notes = [
+        f"{campaign.file.at(('exclude', i))}: exclude[{i}] takes no cell out" for i, n in enumerate(uses) if n == 0
+    ]
+    trained = [cell.spec for cell in matrix.cells if cell.spec["benchmark"] == "train_step"]
+    if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
+        where = campaign.file.at(("baseline",))
+        matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
+    return matrix
+
+
+def impossible(spec: dict, cluster: dict) -> str | None:
+    """Return why a cell cannot run at all, or None."""
+    world_size = spec["nodes"] * spec["gpus_per_node"]
+    parameters = spec["parameters"]
+    if spec["device"] == "cuda" and cluster["gpus_per_node"] == 0:
+        return f"device cuda needs a GPU; cluster '{cluster['name']}' has none"
+    if spec["backend"] == "nccl" and spec["device"] != "cuda":
+        return "backend nccl needs device cuda; this campaign's device is cpu"
+    if parameters.get("strategy") == "none" and world_size > 1:
+        return f"strategy none runs on 1 rank; this shape has {world_size}"
+    if spec["benchmark"] == "collective" and world_size < 2:
+        return "a collective needs at least 2 ranks; this shape has 1"
+    size = parameters.get("message_bytes")
+    if size is not None and size % ELEMENT_BYTES[parameters["dtype"]]:
+        return (
+            f"message_bytes {size} is no multiple of {parameters['dtype']}'s {ELEMENT_BYTES[parameters['dtype']]} bytes"
+        )
+    return None
+
+
+def field_value(spec: dict, name: str) -> object:
+    """Return a field of a cell as `exclude` and the plan name it. None where the cell has no such field."""
+    if name == "world_size":
+        return spec["nodes"] * spec["gpus_per_node"]
+    if name == "stack":
+        return spec["stack"]["name"]
+    return spec[name] if name in spec else spec["parameters"].get(name)
+
+
+def _all_cells(campaign: Campaign) -> Iterator[Cell]:
+    data = campaign.data
+    shapes = [pair for s in data["shapes"] for pair in itertools.product(s["nodes"], s["gpus_per_node"])]
+    for entry in data["benchmarks"]:
+        benchmark = load_benchmark(entry["benchmark"])
+        axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
+        points = [normalise(benchmark, dict(point)) for point in itertools.product(*axes)]
+        limit = entry.get("cell_seconds", data["limits"]["cell_seconds"])
+        for (nodes, gpus), stack, backend, parameters in itertools.product(
+            dict.fromkeys(shapes), data["stacks"], data["backend"], points
+        ):
+            spec = {
+                "benchmark": benchmark.name,
+                "version": benchmark.version,
+                "cluster": campaign.cluster["name"],
+                "device": data["device"],
+                "backend": backend,
+                "nodes": nodes,
+                "gpus_per_node": gpus,
+                "stack": identity(stack, data["stacks"][stack], campaign.cluster["scheduler"]),
+                "parameters": parameters,
+                "sampling": data["sampling"],
+            }
+            yield Cell(_cell_id(benchmark, spec), spec, float(limit), data["stacks"][stack])
+
+
+def _cell_id(benchmark: Benchmark, spec: dict) -> str:
+    slugs = [str(spec["parameters"][p]) for p, rule in benchmark.parameters.items() if rule.get("x-slug")]
+    slugs = [s for s in slugs if s != "None"]
+    shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
+    return "-".join([benchmark.name, *slugs, shape, spec["stack"]["name"], content_hash(spec)])
+
+
+def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
+    for index, rule in enumerate(rules):
+        if _has_fields(spec, rule["when"]):
+            uses[index] += 1
+            return f"excluded: {' '.join(rule['reason'].split())}"
+    return None
+
+
+def _has_fields(spec: dict, fields: dict) -> bool:
+    return all(_matches(field_value(spec, name), wanted) for name, wanted in fields.items())
+
+
+def _matches(value: object, wanted: object) -> bool:
+    return value in wanted if isinstance(wanted, list) else value == wanted
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _whole(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,276 @@
+"""Stacks: check them before anything is submitted, and tell what of them can change a number.
+
+A stack of a checked campaign holds every key of the schema and three more: `image_id` and `wrapper_sha256`, both null
+for kind host, and the cluster's `gpu_request`.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+from string import Template
+
+from regatta.campaign.validation import Mistake, show
+from regatta.campaign.yaml_file import YamlFile, place
+from regatta.errors import UserError
+
+SIF_MAGIC = slice(32, 42)  # header of a SIF file: github.com/apptainer/sif, pkg/sif/sif.go
+SIF_UUID = slice(48, 64)
+IN_CONTAINER = ("image", "runtime", "runtime_options", "binds", "wrapper", "required_host_libraries")
+OF_THE_JOB = re.compile(r"TMPDIR$|SLURM_")  # variables whose value only the job knows
+# Options of the runtime after which ranks have no MASTER_ADDR, no rank, and nothing of the stack's env.
+WITHOUT_ENVIRONMENT = ("-e", "--cleanenv", "-C", "--containall", "--compat")
+
+SRUN_BY_REGATTA = [
+    "-N",
+    "--nodes",
+    "-n",
+    "--ntasks",
+    "--ntasks-per-node",
+    "-G",
+    "--gpus",
+    "--gpus-per-node",
+    "--gres",
+    "-t",
+    "--time",
+    "--jobid",
+    "-o",
+    "--output",
+    "-e",
+    "--error",
+    "-K",
+    "--kill-on-bad-exit",
+    "--export",
+    "-D",
+    "--chdir",
+    "-J",
+    "--job-name",
+    "-W",
+    "--wait",
+    "--overlap",
+]
+SBATCH_BY_REGATTA = [
+    "-N",
+    "--nodes",
+    "-n",
+    "--ntasks",
+    "--ntasks-per-node",
+    "-c",
+    "--cpus-per-task",
+    "-t",
+    "--time",
+    "-p",
+    "--partition",
+    "-A",
+    "--account",
+    "-q",
+    "--qos",
+    "-C",
+    "--constraint",
+    "--reservation",
+    "--exclusive",
+    "--mem",
+    "--mem-per-cpu",
+    "-G",
+    "--gpus",
+    "--gpus-per-node",
+    "--gres",
+    "-J",
+    "--job-name",
+    "-o",
+    "--output",
+    "-e",
+    "--error",
+    "--export",
+    "--comment",
+    "--parsable",
+    "--wrap",
+    "-D",
+    "--chdir",
+    "-k",
+    "--no-kill",
+    "-M",
+    "--clusters",
+    "--ntasks-per-gpu",
+    "--cpus-per-gpu",
+    "--requeue",
+    "--no-requeue",
+    "-a",
+    "--array",
+]
+
+
+def stack_mistakes(file: YamlFile, stacks: dict, cluster: dict) -> list[Mistake]:
+    """Return what is wrong with each stack here and now: keys without effect, and paths that are not there."""
+    found = []
+    for name, stack in stacks.items():
+        where = ("stacks", name)
+        if stack["kind"] == "host":
+            found += [_no_effect(file, (*where, key)) for key in IN_CONTAINER if (*where, key) in file.lines]
+        else:
+            found += _container_mistakes(file, where, stack, cluster)
+        if cluster["scheduler"] == "none" and stack["srun"]:
+            text = "has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm."
+            found.append(_mistake(file, (*where, "srun"), text))
+        found += option_mistakes(file, (*where, "srun"), stack["srun"], SRUN_BY_REGATTA)
+    return found
+
+
+def option_mistakes(file: YamlFile, where: tuple, options: list[str], taken: list[str]) -> list[Mistake]:
+    """Return a mistake for each option that Regatta gives itself: a second one would start other ranks than planned."""
+    found = []
+    for index, option in enumerate(options):
+        name = re.split("[= ]", option)[0]
+        if name in taken or (option[:2] in taken and not option.startswith("--")):
+            text = "is given by Regatta itself, from the campaign's shapes and the cluster file. Take it out."
+            found.append(_mistake(file, (*where, index), f"= {show(option)} {text}"))
+        elif name.startswith("--") and option[len(name) :].startswith(" "):
+            words = f"{name}={option[len(name) :].strip()}"
+            text = f"is one word, which a long option with a space is not. Write {words}."
+            found.append(_mistake(file, (*where, index), f"= {show(option)} {text}"))
+    return found
+
+
+def complete_stack(stack: dict, cluster: dict) -> dict:
+    """Return a stack as launches need it: absolute paths, the cluster's options merged in, and who its image is."""
+    cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
+    srun = [*cluster["srun"], *cpus, *stack["srun"]] if cluster["scheduler"] == "slurm" else []
+    image, wrapper = _path(stack["image"]), _path(stack["wrapper"])
+    return {
+        **stack,
+        "env": {**cluster["env"], **stack["env"]},
+        "srun": srun,
+        "image": str(image) if image else None,
+        "image_id": image_id(image) if image else None,
+        "wrapper": str(wrapper) if wrapper else None,
+        "wrapper_sha256": hashlib.sha256(wrapper.read_bytes()).hexdigest() if wrapper else None,
+        "gpu_request": cluster["gpu_request"],
+    }
+
+
+def identity(name: str, stack: dict, scheduler: str) -> dict:
+    """Return what of a stack can change a number, as cells hold it: paths of image and wrapper cannot, what they hold can."""
+    keys = ["kind", "python", "env"]
+    if stack["kind"] != "host":
+        keys += ["image_id", "runtime", "runtime_options", "binds", "wrapper_sha256"]
+    if scheduler == "slurm":
+        keys.append("srun")
+    return {"name": name, **{key: stack[key] for key in keys}}
+
+
+def image_id(image: Path) -> str:
+    """Return the UUID in a SIF file's header: cheap, where a hash of 10 GB is not.
+
+    Raises ValueError if it is no SIF, or has none: some tools leave it empty, and two images could not be told apart.
+    """
+    with image.open("rb") as file:
+        header = file.read(SIF_UUID.stop)
+    if len(header) < SIF_UUID.stop or header[SIF_MAGIC] != b"SIF_MAGIC\0":
+        raise ValueError("is no SIF image")
+    if not any(header[SIF_UUID]):
+        raise ValueError("has no UUID in its header, by which images are told apart")
+    return str(uuid.UUID(bytes=header[SIF_UUID]))
+
+
+def changed_since_planned(name: str, stack: dict) -> str | None:
+    """Return in words how image or wrapper differ from those that the frozen stack was planned with, or None."""
+    remedy = "Run the same line again: it plans anew, with what is there now."
+    try:
+        if stack["image"] and image_id(Path(stack["image"])) != stack["image_id"]:
+            return f"stack {name}: {stack['image']} is another image than the one that was planned. {remedy}"
+        if stack["wrapper"]:
+            content = Path(stack["wrapper"]).read_bytes()
+            if hashlib.sha256(content).hexdigest() != stack["wrapper_sha256"]:
+                return f"stack {name}: {stack['wrapper']} was edited after the cells were planned. {remedy}"
+    except (OSError, ValueError) as error:
+        return f"stack {name}: {getattr(error, 'filename', None) or stack['image']} cannot be read ({error})."
+    return None
+
+
+def expand(text: str, variables: dict[str, str]) -> str:
+    """Return a bind with its $VARIABLES replaced. Raises UserError that names one that is not set."""
+    try:
+        return Template(text).substitute(variables)
+    except KeyError as error:
+        raise UserError(
+            f"binds: {text} names ${error.args[0]}, which is not set in the job. Set it, or write the path."
+        ) from None
+    except ValueError:
+        raise UserError(f"binds: {text} holds a $ that begins no name of a variable. Write $$ for a plain $.") from None
+
+
+def _container_mistakes(file: YamlFile, where: tuple, stack: dict, cluster: dict) -> list[Mistake]:
+    found = []
+    kind = stack["kind"]
+    image = _path(stack["image"])
+    if image is None:
+        found.append(_mistake(file, where, f"is of kind {kind} and lacks image. Add `image:` (path of a SIF file)."))
+    elif problem := _unreadable_image(image):
+        found.append(_mistake(file, (*where, "image"), f"= {show(stack['image'])} {problem}"))
+    wrapper = _path(stack["wrapper"])
+    if wrapper and not (os.path.isfile(wrapper) and os.access(wrapper, os.R_OK | os.X_OK)):
+        text = f"= {show(stack['wrapper'])} is no program that can be run. Correct the path, or chmod +x it."
+        found.append(_mistake(file, (*where, "wrapper"), text))
+    if kind == "bind-mounted" and not stack["binds"]:
+        text = (
+            "is of kind bind-mounted and lacks binds. Add the host's libraries (source:target), or make it contained."
+        )
+        found.append(_mistake(file, where, text))
+    for key in ("PATH", "LD_LIBRARY_PATH"):
+        if key in stack["env"]:
+            text = "does not reach a container: the runtime sets it anew. Set it in a wrapper (containers/README.md)."
+            found.append(_mistake(file, (*where, "env", key), text))
+    for index, option in enumerate(stack["runtime_options"]):
+        if option.split("=")[0] in WITHOUT_ENVIRONMENT:
+            text = f"= {show(option)} would keep the ranks' variables out of the image. Take it out."
+            found.append(_mistake(file, (*where, "runtime_options", index), text))
+    for index, bind in enumerate(stack["binds"]):
+        if problem := _bind_problem(bind, cluster):
+            found.append(_mistake(file, (*where, "binds", index), f"= {show(bind)} {problem}"))
+    if cluster["scheduler"] == "none" and shutil.which(stack["runtime"]) is None:
+        text = f"= {show(stack['runtime'])} is not installed here. Install it, or name the other of the two."
+        found.append(_mistake(file, (*where, "runtime"), text))
+    return found
+
+
+def _unreadable_image(image: Path) -> str | None:
+    try:
+        image_id(image)
+    except ValueError as error:
+        return f"{error}. Build one: apptainer build NAME.sif ... (containers/README.md)."
+    except OSError as error:
+        return f"cannot be read: {error.strerror}. Correct the path; containers/README.md says how to build an image."
+    return None
+
+
+def _bind_problem(bind: str, cluster: dict) -> str | None:
+    source, *rest = bind.split(":")
+    if len(rest) > 2 or not source or (len(rest) == 2 and rest[1] not in ("ro", "rw")):
+        return "is not source, source:target or source:target:ro."
+    if not all(part.startswith(("/", "$")) for part in [source, *rest[:1]]):
+        return "is not absolute. Begin both source and target with / or a variable."
+    names = re.findall(r"\$\{?(\w+)", bind.replace("$$", ""))
+    of_the_job = {name: f"/{name}" for name in names if OF_THE_JOB.match(name)}
+    try:
+        path = Path(expand(bind, {**os.environ, **of_the_job}).split(":")[0])
+    except UserError as error:
+        return f"cannot be used: {str(error).removeprefix('binds: ')}".replace(" in the job", " here")
+    if of_the_job or os.path.exists(path) or any(path.is_relative_to(folder) for folder in cluster["node_folders"]):
+        return None
+    return f"is not there: {path} does not exist. Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+
+
+def _no_effect(file: YamlFile, where: tuple) -> Mistake:
+    return _mistake(
+        file, where, "has no effect on kind host. Take it out, or make the stack contained or bind-mounted."
+    )
+
+
+def _mistake(file: YamlFile, where: tuple, text: str) -> Mistake:
+    return Mistake(where, f"{file.at(where)}: {place(where)} {text}")
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(os.path.expanduser(os.path.expandvars(text))).absolute() if text else None

@@ -1,0 +1,1 @@
+"""What will run, why, in which batches, at what price."""

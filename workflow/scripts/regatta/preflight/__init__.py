@@ -1,0 +1,1 @@
+"""One short launch per stack, before the batches, and what it means."""

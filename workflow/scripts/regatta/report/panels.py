@@ -1,0 +1,218 @@
+"""What the figures of the report share: names of cells, which of them go into one panel, and words of captions."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.analysis.tables import COLLECTIVES, SCALING, to_csv
+from regatta.cell_words import parameter_word
+from regatta.numbers import is_unknown, plural, shape, three
+from regatta.report.figures import MAX_SERIES, Panel, Point, Series, draw
+
+WORKLOAD = ["model", "image_size", "dtype", "batch_size"]
+WHERE = ["stack", "backend"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the report. alt: its message with numbers. caption: what it is, how to read it, n. csv: its data.
+
+    weight: of figures of one kind the heavier ones are told among the findings.
+    """
+
+    id: str
+    title: str
+    svg: bytes
+    alt: str
+    caption: str
+    table: Table
+    csv: str
+    weight: float = 0.0
+
+
+def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
+    """Add `workload`, `series` (all but the shape), `place` (shape, stack) and `name` (series, shape) to the rows.
+
+    Only what differs within the campaign is named, apart from the strategy. `full_name` also has what sets the workload
+    apart, for where no title tells it.
+    """
+    varied = {column: scaling[column].nunique() > 1 for column in [*WHERE, "bucket_cap_mb", "gradient_as_bucket_view"]}
+
+    def series(row) -> str:
+        words = [row.strategy]
+        if varied["bucket_cap_mb"] and not is_unknown(row.bucket_cap_mb):
+            words.append(f"{row.bucket_cap_mb:g} MiB")
+        if varied["gradient_as_bucket_view"] and not is_unknown(row.gradient_as_bucket_view):
+            words.append("view" if row.gradient_as_bucket_view else "copy")
+        return " ".join(words)
+
+    told = [column for column in WORKLOAD[1:] if scaling[column].nunique() > 1]
+
+    def workload(row) -> str:
+        return ", ".join([row.model, *told_of(row)])
+
+    def told_of(row) -> list[str]:
+        return [parameter_word(column, getattr(row, column)) for column in told]
+
+    return _named(scaling, varied, series, workload, told_of)
+
+
+def common_words(scaling: pd.DataFrame) -> str:
+    """Return what all workloads have in common, which their names therefore leave out."""
+    same = [column for column in WORKLOAD[1:] if scaling[column].nunique() == 1]
+    return ", ".join(parameter_word(column, scaling[column].iloc[0]) for column in same)
+
+
+def name_collectives(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Add the same columns as `name_training` to the rows of collectives."""
+    varied = {column: collectives[column].nunique() > 1 for column in WHERE}
+    return _named(
+        collectives, varied, lambda row: row.operation, lambda row: f"{row.operation}, {row.dtype}", lambda row: []
+    )
+
+
+def _named(
+    table: pd.DataFrame, varied: dict[str, bool], series: Callable, workload: Callable, told_of: Callable
+) -> pd.DataFrame:
+    rows = list(table.itertuples())
+    where = [[getattr(row, column) for column in WHERE if varied[column]] for row in rows]
+    shapes = [shape(row.nodes, row.gpus_per_node) for row in rows]
+    return table.assign(
+        workload=[workload(row) for row in rows],
+        series=["\n".join([series(row), *words]) for row, words in zip(rows, where, strict=True)],
+        place=["\n".join([text, *words]) for text, words in zip(shapes, where, strict=True)],
+        name=[", ".join([series(row), *words, text]) for row, words, text in zip(rows, where, shapes, strict=True)],
+        full_name=[
+            ", ".join([series(row), *told_of(row), *words, text])
+            for row, words, text in zip(rows, where, shapes, strict=True)
+        ],
+    )
+
+
+def panels(table: pd.DataFrame, label: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield (title, rows) for each panel: one per workload, or per workload and stack, with at most six labels."""
+    for workload, rows in table.groupby("workload", sort=True):
+        parts = [(workload, rows)]
+        if rows[label].nunique() > MAX_SERIES:
+            parts = [_facet(workload, rows, key, part, label) for key, part in rows.groupby(WHERE, sort=True)]
+        for title, part in parts:
+            labels = list(dict.fromkeys(part.sort_values(_order(part), kind="stable")[label]))
+            num = math.ceil(len(labels) / MAX_SERIES)
+            for index in range(num):
+                chosen = part[part[label].isin(labels[index * MAX_SERIES :][:MAX_SERIES])]
+                yield (title if num == 1 else f"{title} ({index + 1} of {num})"), chosen
+
+
+def _facet(workload: str, rows: pd.DataFrame, key: tuple, part: pd.DataFrame, label: str) -> tuple[str, pd.DataFrame]:
+    """Return a panel of one stack and backend. They move from its labels to its title."""
+    words = [value for column, value in zip(WHERE, key, strict=True) if rows[column].nunique() > 1]
+    texts = {column: part[column] for column in (label, "name", "full_name")}
+    for word in words:
+        for column in texts:
+            lead = "\n" if column == label else ", "
+            texts[column] = texts[column].str.replace(f"{lead}{word}", "", regex=False)
+    return ", ".join([workload, *words]), part.assign(**texts)
+
+
+def _order(rows: pd.DataFrame) -> list[str]:
+    """Return the columns that put cells in a natural order: shape first, then size."""
+    wanted = ["strategy", "nodes", "gpus_per_node", *WHERE, "gradient_as_bucket_view", "bucket_cap_mb", "message_bytes"]
+    return [column for column in wanted if column in rows]
+
+
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.sort_values(_order(rows), kind="stable", na_position="first")
+
+
+def baseline_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in order, those that are a baseline before the others."""
+    rows = in_order(rows)
+    is_baseline = (rows["cell"] == rows["baseline"]).fillna(False)
+    return pd.concat([rows[is_baseline], rows[~is_baseline]])
+
+
+def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, reported: Callable) -> tuple[Series, ...]:
+    """Return a series for each label. values: row -> one value per launch, in the unit of the axis.
+
+    reported: row -> the value of the table, in the same unit. It is no median of `values` where these are rates.
+    Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
+    """
+    series = []
+    for name in dict.fromkeys(in_order(rows)[label]):
+        points, seen = [], set()
+        for row in rows[rows[label] == name].sort_values([x, "nodes"], kind="stable").itertuples():
+            own = tuple(float(value) for value in values(row))
+            if own:
+                place = float(getattr(row, x))
+                points.append(Point(place, own, float(reported(row)), place not in seen))
+                seen.add(place)
+        if points:
+            series.append(Series(name, tuple(points)))
+    return tuple(series)
+
+
+def launches(row) -> str:
+    return f"{row.num_launches}/{row.num_planned}"
+
+
+def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> str:
+    """Return the sentences on points, lines, n and gaps.
+
+    drawn: the column that is unknown where nothing is drawn. interval: the column that says what the spread is.
+    """
+    is_drawn = rows[drawn].notna()
+    nums = sorted(set(rows.loc[is_drawn, "num_launches"]))
+    num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
+    kinds = set(rows.loc[is_drawn, interval])
+    spread = {"range": "the range over launches", "bootstrap": "the 95 % bootstrap interval over launches"}
+    told = " or ".join(text for kind, text in spread.items() if kind in kinds)
+    text = f"Each point is one launch ({num} per cell), the line joins the values of the table"
+    text += f"; spread in the table is {told}." if told else "."
+    num_missing = int((~is_drawn).sum())
+    if num_missing:
+        text += f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a valid record."
+    return text
+
+
+def baseline_text(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
+    """Return the baseline's name and absolute value, such as `the baseline none, 1×1 (71.3 samples/s)`."""
+    is_baseline = [
+        table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
+    ]
+    found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
+    names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
+    if len(names) == 1:
+        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
+    return f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
+
+
+def product_text(row) -> str:
+    """Return `wrapper 0.950 × intra-node 0.949 × inter-node 0.982` with the parts that are known, or an empty text."""
+    parts = (("wrapper", row.wrapper_ratio), ("intra-node", row.intra_node_ratio), ("inter-node", row.inter_node_ratio))
+    return " × ".join(f"{name} {three(ratio)}" for name, ratio in parts if not is_unknown(ratio))
+
+
+def best_of_largest(rows: pd.DataFrame):
+    """Return the fastest cell of the largest world size that was measured."""
+    measured = rows[rows["step_s"].notna()]
+    largest = measured[measured["world_size"] == measured["world_size"].max()]
+    return max(largest.itertuples(), key=lambda row: row.throughput_samples_per_s)
+
+
+def make_figure(
+    figure_id, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, weight: float = 0.0
+) -> Figure:
+    """Draw a panel and put its words and numbers beside it. words: alt and caption; rows: those of the CSV."""
+    columns = SCALING if "step_s" in rows else COLLECTIVES
+    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows[list(columns)]), float(weight))

@@ -1,0 +1,288 @@
+"""The figures of train_step: throughput and efficiency over the number of ranks, and step time by bucket size."""
+
+import pandas as pd
+
+from regatta.analysis.scaling import is_inconclusive
+from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, shape, thousands, three, times
+from regatta.report.figures import Axis, Panel, size_ticks
+from regatta.report.panels import (
+    Figure,
+    Table,
+    baseline_first,
+    baseline_text,
+    best_of_largest,
+    how_to_read,
+    in_order,
+    launches,
+    make_figure,
+    make_series,
+    name_training,
+    panels,
+    product_text,
+)
+
+PERCENT, MILLISECONDS = 100, 1e3
+EFFICIENCY_TOP = 105
+Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
+OVERLAPPING, APART = "spreads overlap", "spreads do not overlap"
+
+
+def scaling_figures(
+    scaling: pd.DataFrame, steps: dict[str, list[float]], device: str, threads: Threads | None = None
+) -> list[Figure]:
+    """Return throughput and efficiency in turn, for each workload. steps: seconds per step of each launch, by cell.
+
+    threads: given where ranks of different shapes may have had different numbers of them, which is on CPUs.
+    """
+    scaling = with_baseline(name_training(scaling), threads or {})
+    figures = []
+    shown = [(title, rows) for title, rows in panels(scaling, "series") if rows["step_s"].notna().any()]
+    for number, (title, rows) in enumerate(shown, start=1):
+        base = baseline_text(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
+        figures.append(_throughput(f"throughput-{number}", title, baseline_first(rows), base, steps, device))
+        if base is not None:
+            figures.append(_efficiency(f"efficiency-{number}", title, baseline_first(rows), base, steps, device))
+    return figures
+
+
+def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None, steps: dict, device: str) -> Figure:
+    series = make_series(
+        rows,
+        "series",
+        "world_size",
+        lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])],
+        lambda row: row.throughput_samples_per_s,
+    )
+    guides, best = (), best_of_largest(rows)
+    alt = f"{title}: {best.name} reaches {three(best.throughput_samples_per_s)} samples/s"
+    if base is None:
+        ideal, alt = "no baseline was measured, so no ideal line is drawn", f"{alt}."
+    else:
+        one = float(rows["per_gpu_baseline"].max())
+        guides = (("ideal", tuple((n, one * n) for n in sorted({1, *measured_sizes(rows)}))),)
+        ideal = f"the dashed ideal is {base} times the number of {ranks(device)}"
+        alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
+    panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
+    table = Table(
+        f"Throughput of {title}",
+        ("cell", "n", "step (ms)", "samples/s", "spread", f"per {rank(device)}"),
+        tuple(
+            (
+                row.full_name,
+                launches(row),
+                three(times(row.step_s, MILLISECONDS)),
+                three(row.throughput_samples_per_s),
+                bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s),
+                three(row.throughput_per_gpu_samples_per_s),
+            )
+            for row in rows.itertuples()
+        ),
+    )
+    caption = (
+        f"Throughput over the number of {ranks(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
+    )
+    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows)
+
+
+def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
+    others = rows[rows["cell"] != rows["baseline"].fillna("")]
+    shown = others if others["efficiency_ratio"].notna().any() else rows
+
+    def values(row) -> list[float]:
+        if is_unknown(row.efficiency_ratio):
+            return []
+        return [PERCENT * row.batch_size / step / row.per_gpu_baseline for step in steps[row.cell]]
+
+    series = make_series(shown, "series", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
+    top = max([EFFICIENCY_TOP, *(1.02 * value for s in series for p in s.points for value in p.values)])
+    y = Axis(
+        "efficiency (%)",
+        low=0,
+        high=top,
+        ticks=tuple((t, str(t)) for t in range(0, int(top) + 1, 20 if top <= 160 else 50 if top <= 400 else 200)),
+    )
+    sizes = measured_sizes(shown)
+    panel = Panel(world_axis(shown, device), y, series, (("100 %", ((sizes[0], 100), (sizes[-1], 100))),))
+    table = Table(
+        f"Efficiency of {title} against {base}",
+        ("cell", "n", "efficiency (%)", "spread", "wrapper", "intra-node", "inter-node", "grade"),
+        tuple(
+            (
+                row.full_name,
+                launches(row),
+                percent(row.efficiency_ratio),
+                NOT_PLANNED
+                if row.cell == row.baseline
+                else bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, percent),
+                NOT_PLANNED if row.strategy == "none" else three(row.wrapper_ratio),
+                three(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
+                three(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
+                _grade_word(row),
+            )
+            for row in rows.itertuples()
+        ),
+    )
+    best = best_of_largest(shown[shown["efficiency_ratio"].notna()])
+    sharing = _sharing(shown[shown["efficiency_ratio"].notna()])
+    caption = (
+        f"Throughput per {rank(device)} as a share of {base}. Linear axis from 0; points above 100 % stay"
+        f" visible, they often mean a slow baseline. Wrapper × intra-node × inter-node is the efficiency against one {rank(device)}"
+        f" without DDP. {how_to_read(shown, 'efficiency_ratio', 'efficiency_interval')}"
+        + (f" Efficiency here is also the loss of cores {sharing}." if sharing else "")
+    )
+    words = (_efficiency_text(title, best, base, device), caption)
+    weight = 0.0 if _is_wide(best) else 1 - best.efficiency_ratio
+    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, weight)
+
+
+def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
+    """Add of each row's baseline the throughput per rank and the launches, and the threads of both (None: all the same)."""
+    by_cell = scaling.set_index("cell")
+    world_sizes, num_launches = (scaling["baseline"].map(by_cell[name]) for name in ("world_size", "num_launches"))
+    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
+    pairs = [(shapes[row.cell], shapes.get(row.baseline)) for row in scaling.itertuples()]
+    return scaling.assign(
+        per_gpu_baseline=scaling["baseline_samples_per_s"] / world_sizes,
+        baseline_launches=num_launches,
+        uneven=[
+            {place: threads[place] for place in (base, own)}
+            if own in threads and base in threads and threads[own] != threads[base]
+            else None
+            for own, base in pairs
+        ],
+    )
+
+
+def _sharing(rows: pd.DataFrame) -> str:
+    """Return `(2 threads a rank in 1×1, 1 in 1×2: the ranks share the cores)` if that sets the rows and baselines apart."""
+    uneven: Threads = {place: nums for row in rows.itertuples() for place, nums in (row.uneven or {}).items()}
+    if not uneven:
+        return ""
+    told = []
+    for place, nums in sorted(uneven.items()):
+        noun = "" if told else " thread a rank" if nums == {1} else " threads a rank"
+        told.append(f"{'/'.join(map(str, sorted(nums)))}{noun} in {shape(*place)}")
+    return f"({', '.join(told)}: the ranks share the cores)"
+
+
+def _is_wide(row) -> bool:
+    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
+    return not is_unknown(low) and not is_unknown(high) and is_inconclusive(row.efficiency_ratio, low, high)
+
+
+def _grade_word(row) -> str:
+    """Return the grade. Where the ranks had fewer cores than the baseline's, a word would judge the machine's size."""
+    if row.cell == row.baseline:
+        return "baseline"
+    return UNKNOWN if is_unknown(row.grade) or row.uneven else row.grade
+
+
+def _efficiency_text(title: str, row, base: str, device: str) -> str:
+    """Return what an efficiency says, or that it says nothing."""
+    num = f"n = {row.num_launches}"
+    if row.baseline_launches != row.num_launches:
+        num += f" against {row.baseline_launches}"
+    sharing = _sharing(pd.DataFrame([row._asdict()]))
+    sharing = f" {sharing}" if sharing else ""
+    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
+    what = f"the throughput per {rank(device)} of {base}"
+    if _is_wide(row):
+        kind = "range" if row.efficiency_interval == "range" else "interval"
+        spread = f"{kind} {percent(low)} to {percent(high)} %"
+        return f"{title}: how much {row.name} keeps of {what}{sharing} is inconclusive: {spread}, {num}."
+    spread = bracket(low, high, percent)
+    kept = f"{percent(row.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
+    parts = product_text(row)
+    return f"{title}: {row.name} keeps {kept} of {what}{sharing}, {num}" + (f"; {parts}." if parts else ".")
+
+
+def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
+    """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
+    scaling = name_training(scaling)
+    rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
+    rows = rows.assign(curve=rows["place"] + rows["gradient_as_bucket_view"].map({True: "\nview"}).fillna(""))
+    curves = rows.groupby(["workload", "strategy", "curve"])
+    rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
+    rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
+    parts = enumerate(panels(rows, "curve"), start=1) if len(rows) else ()
+    return [_buckets(f"bucket-{number}", title, in_order(part), steps) for number, (title, part) in parts]
+
+
+def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
+    series = make_series(
+        rows,
+        "curve",
+        "bucket_cap_mb",
+        lambda row: [PERCENT * (s / row.best_step_s - 1) for s in steps[row.cell]],
+        lambda row: PERCENT * (row.step_s / row.best_step_s - 1),
+    )
+    sizes = sorted(set(rows["bucket_cap_mb"]))
+    x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
+    panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
+    table = Table(
+        f"Step time of {title} by bucket size",
+        ("cell", "n", "step (ms)", "spread (ms)", "above the best (%)"),
+        tuple(
+            (
+                row.full_name,
+                launches(row),
+                three(times(row.step_s, MILLISECONDS)),
+                bracket(times(row.step_low_s, MILLISECONDS), times(row.step_high_s, MILLISECONDS)),
+                percent(row.step_s / row.best_step_s - 1),
+            )
+            for row in rows.itertuples()
+        ),
+    )
+    bests = {(row.strategy, row.curve): row for row in rows.itertuples() if row.step_s == row.best_step_s}
+    pairs = [(row, bests[row.strategy, row.curve]) for row in rows.itertuples()]
+    pairs = [(row, best) for row, best in pairs if row.cell != best.cell]
+    apart = [pair for pair in pairs if _overlap(*pair) == APART]
+    worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)
+    difference = f"{percent(worst.step_s / best.step_s - 1)} %, {worst.name} against {best.name}"
+    if apart:
+        told = f"the bucket size changes the step time by up to {difference}"
+    elif _overlap(worst, best) == OVERLAPPING:
+        told = f"bucket sizes show no difference larger than the spread between launches; the largest of the medians is {difference}"
+    else:
+        told = f"step times of bucket sizes differ by up to {difference}"
+    alt = (
+        f"{title}: {told}"
+        f" ({three(worst.step_s * MILLISECONDS)} and {three(best.step_s * MILLISECONDS)} ms a step, n = {worst.num_launches} and"
+        f" {best.num_launches}; {_overlap(worst, best)})."
+    )
+    caption = (
+        "Step time by DDP's bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
+        f" better. {how_to_read(rows, 'step_s')}"
+    )
+    return make_figure(
+        figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows, worst.step_s / best.step_s
+    )
+
+
+def _overlap(slow, fast) -> str:
+    """Return whether the spreads of two cells overlap. It is no test; it keeps noise from reading as a finding."""
+    if is_unknown(slow.step_low_s) or is_unknown(fast.step_high_s):
+        return "too few launches for a spread"
+    return OVERLAPPING if slow.step_low_s <= fast.step_high_s else APART
+
+
+def world_axis(rows: pd.DataFrame, device: str) -> Axis:
+    """Return the axis of world sizes; each tick names its shapes too."""
+    shapes: dict[int, set] = {}
+    for row in rows[rows["step_s"].notna()].itertuples():
+        shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
+    texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
+    label = f"{ranks(device)} (nodes × {ranks(device)} per node)"
+    return Axis(label, is_log=True, ticks=size_ticks(list(texts), lambda n: texts[n]))
+
+
+def measured_sizes(rows: pd.DataFrame) -> list[int]:
+    return sorted(set(rows.loc[rows["step_s"].notna(), "world_size"]))
+
+
+def rank(device: str) -> str:
+    return "process" if device == "cpu" else "GPU"
+
+
+def ranks(device: str) -> str:
+    return "processes" if device == "cpu" else "GPUs"

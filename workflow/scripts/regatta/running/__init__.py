@@ -1,0 +1,1 @@
+"""What happens inside one allocation: launches, their deadlines, their ends."""

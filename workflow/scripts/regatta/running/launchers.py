@@ -1,0 +1,56 @@
+"""Start, watch over and end the ranks of a launch: with torchrun on this machine, or with srun in a Slurm job."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.campaign.launch_lines import launch_environment
+from regatta.errors import UserError
+from regatta.running import processes
+from regatta.slurm import queue
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How launches are started here. `job` is the Slurm job whose nodes they get; None means torchrun on this machine."""
+
+    job: str | None = None
+
+    def start(self, argv: list[str], stack: dict, log: Path, extra: dict[str, str] | None = None) -> subprocess.Popen:
+        """Start a launch, output to `log`. Raises OSError if its first word cannot be run."""
+        meeting_point = queue.meeting_point(self.job) if self.job else {}
+        return processes.start(argv, launch_environment(stack, {**meeting_point, **(extra or {})}), log)
+
+    def dump_stacks(self, process: subprocess.Popen) -> None:
+        """Have every rank write its Python stacks to the log."""
+        if self.job:
+            queue.signal_steps(self.job, "USR1")
+        else:
+            processes.dump_stacks(process)
+
+    def stop(self, process: subprocess.Popen) -> None:
+        """End a launch, and return when its processes are gone, on all nodes."""
+        processes.stop(process)
+        if self.job and process.returncode != 0:
+            queue.end_steps(self.job)
+
+    def hosts(self) -> list[str]:
+        """Return the nodes of the Slurm job, or nothing on one machine."""
+        return queue.hosts_of_job(self.job) if self.job else []
+
+    def state(self) -> str | None:
+        """Return the Slurm job's state, None on one machine and where Slurm does not say."""
+        return queue.job_state(self.job) if self.job else None
+
+
+def find_launcher(cluster: dict) -> Launcher:
+    """Return the launcher of a cluster. Raises UserError outside of a job where ranks need one."""
+    if cluster["scheduler"] == "none":
+        return Launcher()
+    job = queue.job_id()
+    if job is None:
+        raise UserError(
+            f"cluster '{cluster['name']}' has scheduler slurm, but this is no Slurm job. Use --profile profiles/slurm,"
+            " or call Snakemake with profiles/local inside an allocation (salloc) of the batch's shape."
+        )
+    return Launcher(job)

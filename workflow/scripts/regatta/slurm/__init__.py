@@ -1,0 +1,1 @@
+"""What Regatta asks of Slurm, and what it is told."""

@@ -1,0 +1,1 @@
+"""The launch files: what was measured, never rewritten."""

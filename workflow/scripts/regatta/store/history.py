@@ -1,0 +1,144 @@
+"""What the store already holds: for each cell and repeat the latest record's status and cost.
+
+Manifests of finished batches are read instead of their launch files, which hold every sample; other launch files are read whole.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from regatta.store.launch_files import LaunchFile, read_launch_file
+
+SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are none of the cell's: it is measured again
+NUMBER_OR_UNKNOWN = (int, float, type(None))
+ENTRY_TYPES = {
+    "launch": (str,),
+    "repeat": (int,),
+    "time_utc": (str,),
+    "size_bytes": (int,),
+    "overhead_s": NUMBER_OR_UNKNOWN,
+}
+RECORD_TYPES = {"cell": (str,), "status": (str,), "cause": (str, type(None)), "elapsed_s": NUMBER_OR_UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The latest record of one cell in one repeat."""
+
+    status: str
+    cause: str | None
+    launch: str
+    elapsed_s: float | None
+
+
+@dataclass
+class History:
+    """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells.
+
+    unlisted: launch files that stand in no manifest, of batches that were stopped.
+    """
+
+    slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
+    launch_overheads_s: list[float] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    unlisted: list[Path] = field(default_factory=list)
+
+    def cell_seconds(self) -> dict[str, float]:
+        """Return for each cell the median seconds of its records, as far as they have any."""
+        seconds: dict[str, list[float]] = {}
+        for (cell, _), slot in self.slots.items():
+            if slot.elapsed_s is not None:
+                seconds.setdefault(cell, []).append(slot.elapsed_s)
+        return {cell: statistics.median(values) for cell, values in seconds.items()}
+
+
+def summarise(launch_file: LaunchFile) -> dict | None:
+    """Return the entry of a launch in its batch's manifest, or None if the file has no header."""
+    header = launch_file.header
+    if header is None:
+        return None
+    records = [_summary(line) for _, line in launch_file.lines if line["kind"] == "record"]
+    complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
+    overhead = None
+    if complete and isinstance(complete[0].get("elapsed_ns"), int):
+        overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
+        # A launch's clock starts when Python and torch are up; what that took is in its environment.
+        overhead += _seconds((header.get("environment") or {}).get("seconds_to_ready"))
+    return {
+        "launch": launch_file.launch,
+        "repeat": header["repeat"],
+        "stack": header["stack"],
+        "time_utc": header["time_utc"],
+        "size_bytes": launch_file.path.stat().st_size,
+        "overhead_s": overhead,
+        "records": records,
+    }
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _summary(record: dict) -> dict:
+    """Return a record without its samples. One that the analysis would refuse is `invalid`, so that it is measured again."""
+    from regatta.store.records import problem_of  # numpy and pandas, which a plan of finished batches does without
+
+    problem = problem_of(record)
+    elapsed_ns = None if problem else record["elapsed_ns"]
+    return {
+        "cell": record["cell"],
+        "status": "invalid" if problem else record["status"],
+        "cause": problem or record["cause"],
+        "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
+    }
+
+
+def _read_manifest(path: Path) -> list[dict]:
+    """Return a manifest's launches. Raises ValueError, KeyError or TypeError if a part that is used is not there."""
+    launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+    used = ("cell", "status", "cause", "elapsed_s")
+    return [
+        _typed({key: entry[key] for key in ("launch", "repeat", "time_utc", "size_bytes", "overhead_s")}, ENTRY_TYPES)
+        | {"records": [_typed({key: r[key] for key in used}, RECORD_TYPES) for r in entry["records"]]}
+        for entry in launches
+    ]
+
+
+def _typed(values: dict, types: dict[str, tuple[type, ...]]) -> dict:
+    for key, allowed in types.items():
+        if not isinstance(values[key], allowed):
+            raise TypeError(f"{key} = {values[key]!r}")
+    return values
+
+
+def read_history(results: Path) -> History:
+    """Read what a results folder holds. A launch whose file was taken away by hand counts as not there."""
+    history = History()
+    launches = results / "launches"
+    present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}
+    entries, listed = [], set()
+    for manifest in sorted((results / "batches").glob("*/manifest.json")):
+        try:
+            found = _read_manifest(manifest)
+        except (ValueError, KeyError, TypeError) as error:
+            history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
+            continue
+        # A launch file that is not as long as it was has been touched by somebody: it is read instead.
+        known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
+        entries += known
+        listed |= {entry["launch"] for entry in known}
+    history.unlisted = [launches / f"{name}.jsonl" for name in sorted(present.keys() - listed)]
+    for path in history.unlisted:
+        launch_file = read_launch_file(path)
+        history.problems += launch_file.problems
+        entry = summarise(launch_file)
+        if entry is not None:
+            entries.append(entry)
+    for entry in sorted(entries, key=lambda e: (e["time_utc"], e["launch"])):
+        for record in entry["records"]:
+            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"])
+            history.slots[record["cell"], entry["repeat"]] = slot
+        if entry["overhead_s"] is not None:
+            history.launch_overheads_s.append(entry["overhead_s"])
+    return history
