@@ -62,7 +62,8 @@ def make_cache(with_image: bool = False) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(usable, request) -> Iterator:
-    """Return a cluster for one file of tests: a login node, n1 and n2, without accounting. It is purged afterwards."""
+    """Return a cluster for one file of tests: a login node, n1 and n2, or as many nodes as the file's NUM_NODES, without
+    accounting. It is purged afterwards."""
     from slurm import STATE, Cluster
 
     make_cache()
@@ -71,7 +72,7 @@ def cluster(usable, request) -> Iterator:
     cluster.state.mkdir(parents=True)
     # Not checked: where the default cluster is up, its logs and sockets come and go.
     subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", cluster.state], capture_output=True)
-    cluster.up()
+    cluster.up("--nodes", getattr(request.module, "NUM_NODES", 2))
     yield cluster
     cluster.control("purge")
 

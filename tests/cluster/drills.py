@@ -1,5 +1,6 @@
 """Campaigns on the test cluster, and what a drill asks of them afterwards."""
 
+import html
 import json
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ SITE = {
     "max_walltime_minutes": 10,
 }
 FOLDERS = ("config", "containers", "profiles", "workflow", "tests/workflow", "tests/cluster")
+SLOW = {"FAKE_CELL_SECONDS": "1"}
+NUM_RECORDS = 8  # of fake_campaign: 4 cells x 2 launches
 QUICK = ["--slurm-init-seconds-before-status-checks", "9", "--latency-wait", "5"]
 
 
@@ -83,8 +86,54 @@ class Site:
             counts[record["status"]] = counts.get(record["status"], 0) + 1
         return counts
 
+    def slots(self) -> list[tuple[str, int]]:
+        """Return cell and repeat of each record that is ok."""
+        return sorted((record["cell"], record["repeat"]) for record in self.records() if record["status"] == "ok")
+
+    def stops(self) -> list[str]:
+        """Return why launches were stopped, by their last lines."""
+        return [line["signal"] for line in self.lines() if line["kind"] == "stopped"]
+
+    def jobs(self) -> list[dict]:
+        """Return what was noted of jobs that ended before their batch was finished."""
+        files = sorted(self.results.glob("batches/*/jobs.jsonl"))
+        lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        return [line for line in lines if line["kind"] not in ("started", "finished")]
+
+    def output(self) -> str:
+        """Return what the Snakemakes that popen() started have printed."""
+        return (self.host_folder / "snakemake.out").read_text()
+
     def report(self) -> str:
         return (self.results / "report.html").read_text()
+
+
+def submitted(output: str, rule: str = "measure") -> int:
+    """Return how many jobs of a rule Snakemake has submitted, by what it printed."""
+    lines = output.splitlines()
+    return sum("has been submitted with SLURM jobid" in line and f"/rule_{rule}/" in line for line in lines)
+
+
+def report_says(site: Site, name: str, words: str) -> None:
+    """Assert that the report of a campaign was built and says these words, and a table or problems.json beside it too."""
+    results = site.host_folder / "results" / name
+    assert words in " ".join(html.unescape((results / "report.html").read_text()).split())
+    problems = (results / "problems.json").read_text().replace('\\"', '"')
+    failures = (results / "tables" / "failures.csv").read_text().replace('""', '"')
+    assert words in problems or words in failures
+
+
+def change_srun(site: Site, words: dict[str, str]) -> str:
+    """Put an srun before the real one that changes words of its command line; returns the PATH that has it."""
+    tools = site.host_folder / "bin"
+    tools.mkdir()
+    cases = "".join(f"    {old}) word={new} ;;\n" for old, new in words.items())
+    (tools / "srun").write_text(
+        f"#!/bin/bash\nwords=()\nfor word; do\n  case $word in\n{cases}  esac\n"
+        '  words+=("$word")\ndone\nexec /usr/bin/srun "${words[@]}"\n'
+    )
+    (tools / "srun").chmod(0o755)
+    return f"PATH={site.folder}/bin:/usr/bin:/bin"
 
 
 def make_site(cluster: Cluster, name: str) -> Site:

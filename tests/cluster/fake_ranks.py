@@ -3,12 +3,14 @@
 
 Rank 0 writes the launch file without torch, as tests/workflow/fake_torchrun.py does and with the same FAKE_ variables; the
 others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1 ends
-with status 0 while rank 0 waits for it; "die": rank 1 is killed.
+with status 0 while rank 0 waits for it; "die": rank 1 is killed. No rank comes up on the nodes that the file
+FAKE_BROKEN_NODES lists, as where a mount is missing.
 """
 
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -30,6 +32,14 @@ def preflight(request: dict) -> None:
     Path(request["out_file"]).write_text(json.dumps(seen))
 
 
+def meet(request: dict) -> None:
+    """Say that this rank is up; rank 0 waits for all, as in the rendezvous of real ranks."""
+    folder = Path(request["error_dir"])
+    (folder / f"up-{RANK}").touch()
+    while RANK == 0 and len(list(folder.glob("up-*"))) < request["nodes"] * request["gpus_per_node"]:
+        time.sleep(0.05)
+
+
 def wait_for_rank_0(request: dict) -> None:
     faults = json.loads(os.environ.get("FAKE_RANK_FAULTS", "{}"))
     while True:
@@ -46,14 +56,18 @@ def wait_for_rank_0(request: dict) -> None:
 
 
 def read(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+    return Path(path).read_text().splitlines() if Path(path).is_file() else []
 
 
 def main() -> None:
+    if socket.gethostname() in read(os.environ.get("FAKE_BROKEN_NODES", "")):
+        sys.exit("python3: error while loading shared libraries: libfake.so: cannot open shared object file")
     request = json.loads(Path(sys.argv[sys.argv.index("--request") + 1]).read_text())
     if any(word.endswith("preflight.py") for word in sys.argv):
         preflight(request)
-    elif RANK == 0:
+        return
+    meet(request)
+    if RANK == 0:
         rank_faults = json.loads(os.environ.get("FAKE_RANK_FAULTS", "{}"))
         # Rank 0 waits in a collective for a rank that is gone: it hangs in that cell.
         os.environ["FAKE_FAULTS"] = json.dumps(

@@ -101,6 +101,20 @@ class Cluster:
         """Take the network of a node "down", or "up" again."""
         self.control("link", node, state)
 
+    def kill_controller(self) -> None:
+        """Let slurmctld vanish: until it is started again, no command of Slurm's is answered."""
+        self.run(["sh", "-euc", 'kill -9 "$(cat /run/slurmctld.pid)"'], as_root=True)
+
+    def start_controller(self) -> None:
+        """Start slurmctld again, and wait until it answers."""
+        self.run(["slurmctld"], as_root=True)
+        wait_until(lambda: self.run(["squeue"], check=False).returncode == 0, 60, "an answer of slurmctld")
+
+    def submit(self, *options: str, seconds: int = 120) -> str:
+        """Submit a job that takes whole nodes and sleeps; returns its id."""
+        wrap = ["--exclusive", "--output=/dev/null", "--wrap", f"sleep {seconds}"]
+        return self.run(["sbatch", "--parsable", *options, *wrap]).stdout.strip()
+
     def squeue(self) -> dict[str, str]:
         """Return the state of each job that is not done, by its id: {"1001": "RUNNING"}."""
         listed = self.run(["squeue", "--noheader", "--all", "--format", "%i %T"]).stdout

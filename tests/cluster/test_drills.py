@@ -4,15 +4,8 @@ import json
 import subprocess
 import time
 
-from drills import Site, campaign, fake_campaign
+from drills import NUM_RECORDS, campaign, change_srun, fake_campaign, report_says
 from slurm import wait_until
-
-SLOW = {"FAKE_CELL_SECONDS": "1"}
-NUM_RECORDS = 8  # 4 cells x 2 launches
-
-
-def slots(site: Site) -> list[tuple[str, int]]:
-    return sorted((record["cell"], record["repeat"]) for record in site.records())
 
 
 def test_one_job_per_batch_and_one_step_per_launch(site):
@@ -44,8 +37,9 @@ def test_hung_killed_and_early_ending_ranks_become_records(site):
     assert causes["16384"][0] == "out_of_memory"
     assert causes["65536"] == causes["4096"]
     assert causes["262144"] == ("ok", None)
-    assert "was killed by SIGKILL" in site.report()
-    assert "no record within 6 s" in site.report()
+    report_says(site, "drill", "rank 1 on n1 was killed by SIGKILL")
+    report_says(site, "drill", "no record within 6 s (cell_seconds)")
+    report_says(site, "drill", "RuntimeError: can't allocate memory")
     assert site.cluster.run(["squeue", "--noheader", "--steps"]).stdout == ""
 
 
@@ -55,7 +49,7 @@ def test_a_node_killed_in_the_middle_of_a_launch_is_named_and_the_batch_goes_on(
     snakemake = site.popen()
     wait_until(lambda: len(site.records()) >= 2, 90)
     hang.touch()
-    kept = slots(site)
+    kept = site.slots()
     site.cluster.kill_node("n2")
     wait_until(lambda: any(line["kind"] == "stopped" for line in site.lines()), 60, "a line that says why it stopped")
     hang.unlink()
@@ -68,6 +62,7 @@ def test_a_node_killed_in_the_middle_of_a_launch_is_named_and_the_batch_goes_on(
     ok = [(r["cell"], r["repeat"]) for r in site.records() if r["status"] == "ok"]
     assert len(ok) == len(set(ok)) == NUM_RECORDS
     assert set(kept) <= set(ok)
+    report_says(site, "drill", "SIGTERM: NODE_FAIL")
 
 
 def test_a_node_that_does_not_answer_ends_in_another_try_and_not_in_a_hang(site):
@@ -81,13 +76,16 @@ def test_a_node_that_does_not_answer_ends_in_another_try_and_not_in_a_hang(site)
     assert snakemake.wait(240) == 0
     ok = [(r["cell"], r["repeat"]) for r in site.records() if r["status"] == "ok"]
     assert len(ok) == len(set(ok)) == 4
+    assert site.jobs()
+    for job in site.jobs():
+        report_says(site, "drill", job["cause"])
 
 
 def test_a_full_disk_is_told_and_the_store_stays_readable(site):
     site.write(fake_campaign(site))
     small = site.cluster.state / "small"
     subprocess.run(["rm", "-rf", str(small / "results")], check=True)
-    (site.host_folder / "results").symlink_to("/small/results")
+    (site.host_folder / "results").symlink_to("../../small/results")  # as the nodes see it, and the host
     (small / "results").mkdir()
     subprocess.run(["chown", "--reference", str(site.cluster.shared), str(small / "results")], check=True)
     site.snakemake("--until", "preflight")
@@ -102,6 +100,7 @@ def test_a_full_disk_is_told_and_the_store_stays_readable(site):
         assert "no space left on the disk. What was measured is kept" in logs
     finally:
         filler.unlink(missing_ok=True)
+    report_says(site, "drill", "no space left on the disk. What was measured is kept")
     site.snakemake()
     results = small / "results" / "drill"
     kinds = [json.loads(line)["kind"] for p in results.glob("launches/*.jsonl") for line in p.read_text().splitlines()]
@@ -110,26 +109,15 @@ def test_a_full_disk_is_told_and_the_store_stays_readable(site):
 
 
 def test_srun_giving_fewer_tasks_than_asked_is_a_failure_of_placement(site):
-    tools = site.host_folder / "bin"
-    tools.mkdir()
-    srun = tools / "srun"
-    fewer = ["--nodes=2", "--nodes=1", "--ntasks=4", "--ntasks=2"]
-    srun.write_text(
-        "#!/bin/bash\nwords=()\nfor word; do\n  case $word in\n"
-        + "".join(f"    {old}) word={new} ;;\n" for old, new in zip(fewer[::2], fewer[1::2], strict=True))
-        + '  esac\n  words+=("$word")\ndone\nexec /usr/bin/srun "${words[@]}"\n'
-    )
-    srun.chmod(0o755)
+    path = change_srun(site, {"--nodes=2": "--nodes=1", "--ntasks=4": "--ntasks=2"})
     python = site.cluster.python
     site.write(campaign({"host": {"kind": "host", "python": python}}, repeats=1))
-    line = ["env", f"PATH={site.folder}/bin:/usr/bin:/bin", *site.line()]
-    site.cluster.run(line, cwd=site.folder, timeout=200)
+    site.cluster.run(["env", path, *site.line()], cwd=site.folder, timeout=200)
     held = json.loads(next(site.results.glob("preflight/*.json")).read_text())["stacks"][0]["verdict"]
     assert not held["ok"]
     assert "world size 2 found, 4 expected (2 nodes x 2 ranks)" in str(held["problems"])
     assert site.records() == []
-    assert "world size 2 found" in site.report()
-    assert "world size 2 found" in (site.results / "measurements.csv").read_text()
+    report_says(site, "drill", "world size 2 found, 4 expected (2 nodes x 2 ranks)")
 
 
 def test_a_missing_image_is_told_before_anything_is_submitted(site):
@@ -166,3 +154,4 @@ def test_pretend_gpus_are_asked_for_and_a_rank_without_one_says_so(site):
     site.snakemake(timeout=200)
     verdict = json.loads(next(site.results.glob("preflight/*.json")).read_text())["stacks"][0]["verdict"]
     assert "CUDA_VISIBLE_DEVICES='0,1'" in str(verdict["problems"])
+    report_says(site, "drill", verdict["problems"][0])

@@ -2,15 +2,8 @@
 
 import signal
 
-from drills import Site, fake_campaign
+from drills import NUM_RECORDS, SLOW, fake_campaign, report_says
 from slurm import send_signal, wait_until
-
-SLOW = {"FAKE_CELL_SECONDS": "1"}
-NUM_RECORDS = 8  # 4 cells x 2 launches
-
-
-def slots(site: Site) -> list[tuple[str, int]]:
-    return sorted((record["cell"], record["repeat"]) for record in site.records())
 
 
 def test_scancel_keeps_what_was_measured_and_the_next_run_resumes(site):
@@ -21,11 +14,12 @@ def test_scancel_keeps_what_was_measured_and_the_next_run_resumes(site):
     site.cluster.run(["scancel", job])
     assert snakemake.wait(90) == 1
     assert [line["signal"] for line in site.lines() if line["kind"] == "stopped"] == ["SIGTERM: CANCELLED"]
-    assert "its job ended before it was measured: SIGTERM: CANCELLED" in (site.results / "measurements.csv").read_text()
-    kept = slots(site)
+    report_says(site, "drill", "its job ended before it was measured: SIGTERM: CANCELLED")
+    kept = site.slots()
     assert 2 <= len(kept) < NUM_RECORDS
     site.snakemake()
-    assert len(slots(site)) == len(set(slots(site))) == NUM_RECORDS
+    assert len(site.slots()) == len(set(site.slots())) == NUM_RECORDS
+    report_says(site, "drill", "SIGTERM: CANCELLED")
 
 
 def test_a_walltime_that_is_reached_keeps_what_was_measured_and_the_job_is_submitted_again(site):
@@ -34,7 +28,8 @@ def test_a_walltime_that_is_reached_keeps_what_was_measured_and_the_job_is_submi
     stopped = [line["signal"] for line in site.lines() if line["kind"] == "stopped"]
     assert set(stopped) == {"SIGTERM: TIMEOUT"}
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert len(set(slots(site))) == NUM_RECORDS
+    assert len(set(site.slots())) == NUM_RECORDS
+    report_says(site, "drill", "SIGTERM: TIMEOUT")
 
 
 def test_kill_9_of_snakemake_leaves_a_job_that_the_next_run_waits_for(site):
@@ -49,7 +44,7 @@ def test_kill_9_of_snakemake_leaves_a_job_that_the_next_run_waits_for(site):
     assert f"jobs of an earlier run are still in the queue: {jobs.pop()}" in done.stderr
     assert "has been submitted" not in done.stderr
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert len(set(slots(site))) == NUM_RECORDS
+    assert len(set(site.slots())) == NUM_RECORDS
     assert "<html" in site.report()
 
 
@@ -67,8 +62,7 @@ def test_a_second_snakemake_on_the_campaign_is_told_so(site):
 def test_a_campaign_edited_while_its_jobs_wait_changes_nothing_for_them(site):
     path = site.write(fake_campaign(site))
     site.snakemake("--until", "preflight")
-    line = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", "sleep 60"]
-    blocker = site.cluster.run(line).stdout.strip()
+    blocker = site.cluster.submit("--nodes=2", seconds=60)
     snakemake = site.popen()
     wait_until(lambda: len(site.cluster.squeue()) == 2, 60, "the batch's job behind the one that has the nodes")
     planned = path.read_text()
@@ -87,8 +81,8 @@ def test_ctrl_c_cancels_the_jobs_and_reports_what_there_is(site):
     send_signal(snakemake, signal.SIGINT)
     assert snakemake.wait(60) != 0
     wait_until(lambda: not site.cluster.squeue(), 30)
-    assert "<html" in site.report()
-    kept = slots(site)
+    report_says(site, "drill", "SIGTERM: CANCELLED")
+    kept = site.slots()
     site.snakemake()
-    assert set(kept) <= set(slots(site))
-    assert len(slots(site)) == len(set(slots(site))) == NUM_RECORDS
+    assert set(kept) <= set(site.slots())
+    assert len(site.slots()) == len(set(site.slots())) == NUM_RECORDS

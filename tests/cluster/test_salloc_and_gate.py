@@ -67,6 +67,15 @@ def test_without_an_allocation_the_same_line_is_refused(site):
     assert_nothing_was_started(site, before)
 
 
+def test_an_allocation_that_is_too_small_is_told_before_anything_starts(site):
+    site.write(fake_campaign(site))
+    done = site.cluster.run(["salloc", "--nodes=1", *locally(site)], cwd=site.folder, check=False)
+    assert done.returncode == 1
+    assert "shape 2x2 needs 2 nodes, and this allocation has 1. Ask salloc for as much" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert site.records() == []
+
+
 def test_a_campaign_for_one_machine_is_not_submitted(site):
     stack = {"kind": "host", "python": site.cluster.python}
     site.write(campaign({"host": stack}, cluster="local", shapes=[{"nodes": [1], "gpus_per_node": [2]}]))

@@ -299,3 +299,11 @@ srun: error: n1: tasks 0-1: Killed
 """
     text = "rank 2 ended without an error while others still ran; srun ended those after a while"
     assert find_cause([], log, 137, 0) == Cause("failed", None, text)
+
+
+def test_the_nodes_that_srun_names_come_with_the_cause_unless_a_rank_says_what_happened():
+    assert find_cause([], srun("exit_code"), 1, 0).hosts == {"n2"}
+    assert find_cause([], srun("killed"), 1, 0).hosts == {"n2"}
+    assert find_cause([], srun("node_unreachable"), 1, 0).hosts == {"n2"}
+    assert find_cause([CLOSED], srun("exit_code"), 1, 0).hosts == set()  # its peers may be to blame
+    assert find_cause([], golden("killed"), 1, 0).hosts == set()

@@ -238,3 +238,14 @@ def test_what_is_the_runtime_s_own_business_keeps_its_name(name):
     environment = launch_environment(contained(env={name: "/x"}))
     assert environment[name] == "/x"
     assert f"APPTAINERENV_{name}" not in environment
+
+
+def test_what_a_users_shell_gives_to_every_image_does_not_reach_the_ranks(monkeypatch):
+    """It would change the number, and no cell's id knows of it; what the stack itself sets is in the id."""
+    for name in ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "APPTAINERENV_A", "SINGULARITYENV_A"):
+        monkeypatch.setenv(name, "/from/the/shell")
+    monkeypatch.setenv("APPTAINER_CACHEDIR", "/cache")
+    environment = launch_environment(stack(env={"APPTAINER_BIND": "/of/the/stack"}))
+    assert "/from/the/shell" not in environment.values()
+    assert environment["APPTAINER_BIND"] == "/of/the/stack"
+    assert environment["APPTAINER_CACHEDIR"] == "/cache"

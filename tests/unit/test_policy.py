@@ -14,6 +14,7 @@ from regatta.running.policy import (
     jobs_of_batch,
     jobs_without_start,
     note_job,
+    open_job,
 )
 
 STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "invalid")
@@ -134,10 +135,10 @@ def test_jobs_are_noted_in_order_and_nodes_that_did_not_start_or_failed_avoided_
     note_job(tmp_path, "no_start", None, ["n3", "n1"], "no rank came up")
     note_job(tmp_path, "node_failure", "20", ["n4"], "srun: error: Node failure on n4")
     assert jobs_of_batch(tmp_path) == [
-        {"kind": "no_start", "hosts": ["n2", "n1"], "cause": "no rank came up"},
-        {"kind": "stopped", "hosts": ["n9"], "cause": "SIGTERM: PREEMPTED"},
-        {"kind": "no_start", "hosts": ["n3", "n1"], "cause": "no rank came up"},
-        {"kind": "node_failure", "hosts": ["n4"], "cause": "srun: error: Node failure on n4"},
+        {"kind": "no_start", "job": "17", "hosts": ["n2", "n1"], "cause": "no rank came up"},
+        {"kind": "stopped", "job": "18", "hosts": ["n9"], "cause": "SIGTERM: PREEMPTED"},
+        {"kind": "no_start", "job": None, "hosts": ["n3", "n1"], "cause": "no rank came up"},
+        {"kind": "node_failure", "job": "20", "hosts": ["n4"], "cause": "srun: error: Node failure on n4"},
     ]
     assert [entry["hosts"] for entry in jobs_without_start(tmp_path)] == [["n2", "n1"], ["n3", "n1"]]
     assert hosts_to_avoid(tmp_path) == ["n1", "n2", "n3", "n4"]  # not n9, whose job was only stopped
@@ -155,3 +156,16 @@ def test_a_line_says_which_job_it_was_and_when(tmp_path):
     note_job(tmp_path, "stopped", "17", [], "x")
     [line] = (tmp_path / "jobs.jsonl").read_text().splitlines()
     assert json.loads(line).keys() == {"kind", "job", "hosts", "cause", "time_utc"}
+
+
+def test_a_job_is_open_until_there_is_a_word_of_its_end(tmp_path):
+    assert open_job(tmp_path) is None
+    note_job(tmp_path, "started", "17", [], "")
+    assert open_job(tmp_path)["job"] == "17"
+    assert jobs_of_batch(tmp_path) == hosts_to_avoid(tmp_path) == []
+    note_job(tmp_path, "stopped", "17", [], "SIGTERM: PREEMPTED")
+    assert open_job(tmp_path) is None
+    note_job(tmp_path, "started", "18", [], "")
+    note_job(tmp_path, "finished", "18", [], "")
+    assert open_job(tmp_path) is None
+    assert [job["job"] for job in jobs_of_batch(tmp_path)] == ["17"]

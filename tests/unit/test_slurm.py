@@ -69,6 +69,22 @@ def test_only_steps_of_srun_are_signalled(command, tmp_path):
     assert (tmp_path / "scancel.calls").read_text() == "--signal=USR1 7.0 7.3\n"
 
 
+def test_steps_are_ended_also_when_squeue_does_not_answer_at_once(monkeypatch):
+    answers = iter([None, "7.batch\n7.0", "7.0", "7.batch"])
+    monkeypatch.setattr(queue, "answer", lambda line, *_: next(answers) if line[0] == "squeue" else asked.append(line))
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0.0)
+    asked = []
+    queue.end_steps("7")
+    assert asked == [["scancel", "--signal=TERM", "7.0"], ["scancel", "--signal=KILL", "7.0"]]
+
+
+def test_whether_slurmctld_answers_is_what_scontrol_says(command):
+    command("scontrol", "Slurmctld(primary) at login is UP")
+    assert queue.is_answering()
+    command("scontrol", "Slurmctld(primary) at login is DOWN", status=1)
+    assert not queue.is_answering()
+
+
 def test_the_meeting_point_is_the_first_node_of_the_allocation(command):
     command("squeue", "n[7-8]")
     command("scontrol", "n7\nn8\n")
@@ -92,12 +108,11 @@ def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submissi
 
 
 def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeypatch):
-    monkeypatch.delenv("REGATTA_SLURM_CONF", raising=False)
+    monkeypatch.setenv("REGATTA_SLURM_CONF", "")  # so that it is taken away again
     monkeypatch.setenv("SLURM_CONF", "/etc/my slurm.conf")
     queue.keep_configuration()
     monkeypatch.delenv("SLURM_CONF")
     assert queue.environment()["SLURM_CONF"] == "/etc/my slurm.conf"
-    monkeypatch.delenv("REGATTA_SLURM_CONF")
 
 
 def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
@@ -107,3 +122,24 @@ def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
         find_launcher({"name": "c", "scheduler": "slurm"})
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert find_launcher({"name": "c", "scheduler": "slurm"}).job == "7"
+
+
+@pytest.mark.parametrize(
+    ("job", "shapes", "expected"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_CPUS_PER_NODE": "8(x2)"}, [(2, 4), (1, 1)], None),
+        ({"SLURM_JOB_NUM_NODES": "2"}, [(4, 1)], "shape 4x1 needs 4 nodes, and this allocation has 2"),
+        (
+            {"SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_CPUS_PER_NODE": "16(x2),4"},
+            [(1, 4)],
+            "shape 1x4 needs 4 x 2 cores on a node, and this allocation has 4",
+        ),
+        ({}, [(64, 8)], None),  # a site whose Slurm does not say
+    ],
+)
+def test_an_allocation_that_is_too_small_is_told_before_anything_starts(monkeypatch, job, shapes, expected):
+    for name in ("SLURM_JOB_NUM_NODES", "SLURM_JOB_CPUS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    assert queue.does_not_fit(shapes, 2) == expected

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from regatta.slurm.srun_log import TaskEnd, exit_codes, first_task_end, node_problem, tasks_that_left
+from regatta.slurm.srun_log import (
+    TaskEnd,
+    blamed_hosts,
+    exit_codes,
+    expand_hosts,
+    first_task_end,
+    node_problem,
+    tasks_that_left,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 
@@ -89,6 +97,15 @@ def test_what_a_rank_says_of_its_peers_is_no_word_of_slurm(line):
     assert node_problem(f"{line}\n{golden('exit_code')}") is None
 
 
+def test_a_controller_that_does_not_answer_is_no_node_that_is_gone():
+    away = "Unable to contact slurm controller (connect failure)"
+    for line in (f"Unable to confirm allocation for job 1001: {away}", f"Unable to create step for job 1001: {away}"):
+        assert node_problem(f"srun: error: {line}\n") is None
+        assert blamed_hosts(f"srun: error: {line}\n") == set()
+    gone = "srun: error: Unable to confirm allocation for job 1001: Invalid job id specified"
+    assert node_problem(f"{gone}\n") == gone
+
+
 @pytest.mark.parametrize("prefix", ["slurmstepd: ", "slurmstepd-n1: ", "[2026-11-21T12:21:15.010] "])
 def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix):
     cancelled = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO NODE FAILURE ***"
@@ -150,3 +167,47 @@ def test_a_rank_that_quotes_srun_within_a_line_is_not_taken_for_it():
 def test_these_logs_hold_what_srun_wrote():
     for path in FOLDER.glob("*.log"):
         assert re.search(r"^(srun|\[2026)", path.read_text(), re.MULTILINE), path.name
+
+
+BLAMED = {
+    "node_failure": {"n2"},
+    "node_failure_of_the_job": {"n2"},
+    "node_unreachable": {"n2"},
+    "killed": {"n2"},  # tasks on n1 were ended for it
+    "segmentation_fault": {"n1"},
+    "import_error": {"n1", "n2"},
+    "one_left_early": set(),
+    "time_limit": set(),
+    "cancelled": set(),
+    "no_mpi": set(),
+    "no_gpus": set(),
+}
+
+
+@pytest.mark.parametrize(("name", "hosts"), BLAMED.items(), ids=list(BLAMED))
+def test_the_nodes_that_srun_names_are_blamed_and_no_others(name, hosts):
+    assert blamed_hosts(golden(name)) == hosts
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts"),
+    [
+        ("srun: error: Nodes n[1,3-4] are still not responding", {"n1", "n3", "n4"}),
+        (
+            "srun: error: Node failure on nid[000008-000010],nid000017",
+            {"nid000008", "nid000009", "nid000010", "nid000017"},
+        ),
+        ('srun: error: Unable to resolve "n7": Unknown host', {"n7"}),
+        ("srun: error: Task launch for StepId=7.0 failed on node n3: Socket timed out on send/recv operation", {"n3"}),
+        ("srun: error: Unable to contact slurmd", set()),
+        ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO NODE FAILURE ***", set()),
+    ],
+)
+def test_the_nodes_of_a_line_are_found_also_in_a_list_of_slurm_s(line, hosts):
+    assert blamed_hosts(f"{line}\n") == hosts
+
+
+def test_slurm_s_lists_of_hosts_are_read():
+    assert expand_hosts("n1") == ["n1"]
+    assert expand_hosts("n[9-11]-ib,login.site") == ["n9-ib", "n10-ib", "n11-ib", "login.site"]
+    assert expand_hosts("a[01,3],b[2]") == ["a01", "a3", "b2"]

@@ -27,6 +27,7 @@ GIVEN = "is given by Regatta itself, from the campaign's shapes and the cluster 
 ABSOLUTE = "is not absolute. Begin both source and target with / or a variable."
 FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+FROM = "from the folder in which Regatta was called"
 
 # The stack's kind, its further lines, and all that is said, without the file's name.
 MISTAKES = {
@@ -45,6 +46,18 @@ MISTAKES = {
         ["srun: [--mpi=pmi2]"],
         "9: stacks.a.srun has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm.",
     ),
+    "a Python that is not there": (
+        "host",
+        ["python: ~/venv/bin/python3"],
+        "9: stacks.a.python = '~/venv/bin/python3' is no program that can be run here. Neither ~ nor variables are expanded."
+        " Write its whole path; a folder that only nodes have goes into node_folders.",
+    ),
+    "a Python that is a folder": (
+        "host",
+        ["python: /usr/bin"],
+        "9: stacks.a.python = '/usr/bin' is no program that can be run here."
+        " Write its whole path; a folder that only nodes have goes into node_folders.",
+    ),
     "no image": (
         "contained",
         [],
@@ -53,17 +66,17 @@ MISTAKES = {
     "an image that is not there": (
         "contained",
         ["image: b.sif"],
-        f"9: stacks.a.image = 'b.sif' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+        f"9: stacks.a.image = 'b.sif' cannot be read (b.sif, {FROM}): No such file or directory. {HOW_TO_BUILD}",
     ),
     "an image in a registry": (
         "contained",
         ["image: docker://x/y"],
-        f"9: stacks.a.image = 'docker://x/y' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+        f"9: stacks.a.image = 'docker://x/y' cannot be read (docker:/x/y, {FROM}): No such file or directory. {HOW_TO_BUILD}",
     ),
     "an image that is a folder": (
         "contained",
         ["image: bin"],
-        f"9: stacks.a.image = 'bin' cannot be read: Is a directory. {HOW_TO_BUILD}",
+        f"9: stacks.a.image = 'bin' cannot be read (bin, {FROM}): Is a directory. {HOW_TO_BUILD}",
     ),
     "an image that is none": (
         "contained",
@@ -73,7 +86,7 @@ MISTAKES = {
     "an image of a user who does not exist": (
         "contained",
         ["image: ~nobody-at-all/a.sif"],
-        f"9: stacks.a.image = '~nobody-at-all/a.sif' cannot be read: No such file or directory. {HOW_TO_BUILD}",
+        f"9: stacks.a.image = '~nobody-at-all/a.sif' cannot be read (~nobody-at-all/a.sif, {FROM}): No such file or directory. {HOW_TO_BUILD}",
     ),
     "a wrapper that is not there": (
         "contained",
@@ -292,6 +305,15 @@ def test_mistakes_of_a_cluster_are_said_with_its_file(folder, cluster, expected)
     place, _, words = said.partition(": ")
     assert place.startswith("clusters/tiny.yaml:")
     assert words == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("partition", "gpu"), ("exclusive", False), ("srun", ["--mpi=pmix"]), ("cpus_per_rank", 2)]
+)
+def test_keys_of_slurm_are_refused_where_there_is_none(folder, key, value):
+    said = message(folder, TEXT, {key: value})
+    assert said.startswith("clusters/tiny.yaml:")
+    assert said.endswith(f": {key} has no effect with scheduler: none. Take it out.")
 
 
 def test_every_option_that_is_refused_has_been_thought_of_for_sbatch_too():

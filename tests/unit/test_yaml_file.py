@@ -78,6 +78,11 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or a text in quotes.",
         ),
         (
+            "a: 12:00:00\n",
+            "c.yaml:1: a = '12:00:00' cannot be used: YAML takes it for a number of base 60, which is 43200."
+            " Write a number, or a text in quotes.",
+        ),
+        (
             "a: !!binary aGk=\n",
             "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or a text in quotes.",
         ),

@@ -17,7 +17,8 @@ from regatta.store.launch_files import read_frozen
 def held_stacks(folder: Path) -> dict[str, str]:
     """Return the stacks that the batch's preflight failed, with the cause."""
     preflight = read_frozen(folder / "batch.json").get("preflight")
-    return failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
+    failed = failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
+    return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
 
 
 def main() -> None:
@@ -32,8 +33,8 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(stop.exit_code)
-    for stack, cause in held_stacks(folder).items():
-        print(f"{folder.name}: stack {stack} was not started: {cause}", file=sys.stderr)
+    for cause in read_frozen(folder / "manifest.json")["held"].values():
+        print(f"{folder.name}: not started: {cause}", file=sys.stderr)
     print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
 
 

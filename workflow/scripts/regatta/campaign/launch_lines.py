@@ -17,6 +17,8 @@ from regatta.campaign.stacks import expand
 SCRIPTS = Path(__file__).resolve().parents[2]
 ROOT = SCRIPTS.parents[1]
 NOT_INHERITED = ("PYTHON", "REGATTA_")
+# Binds and variables that a user's shell gives to every image: no cell's id knows them. A stack's env may set them.
+OF_THE_RUNTIME = ("APPTAINERENV_", "APPTAINER_BIND", "SINGULARITYENV_", "SINGULARITY_BIND")
 # Of a job's variables srun takes options. Those that only say which job it is stay.
 OF_SLURM = ("SLURM_", "SRUN_", "SBATCH_")
 JOB_IDENTITY = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
@@ -83,14 +85,15 @@ def launch_environment(stack: dict, meeting_point: dict[str, str] | None = None)
     """Return the environment of the ranks: this process's, with the stack's variables over it.
 
     PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's; REGATTA_* too:
-    they change the number, so they must come from the stack, which a cell's id knows. So are the
+    they change the number, so they must come from the stack, which a cell's id knows. So are binds and variables of
+    containers (OF_THE_RUNTIME), and the
     *_NUM_THREADS that Snakemake sets for each job: how many threads a rank has is between the stack and the ranks.
     meeting_point: MASTER_ADDR and MASTER_PORT, where srun and not torchrun starts the ranks.
     """
     own = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(NOT_INHERITED)
+        if not key.startswith((*NOT_INHERITED, *OF_THE_RUNTIME))
         and key not in THREADS
         and (key in JOB_IDENTITY or not key.startswith(OF_SLURM))
     }

@@ -11,6 +11,11 @@ from regatta.errors import UserError, nearest
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
+# Keys of a cluster file that mean something to Slurm alone.
+OF_SLURM = (
+    "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint", "reservation",
+    "exclusive", "sbatch", "srun", "max_walltime_minutes",
+)  # fmt: skip
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 
 
@@ -93,6 +98,12 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
 def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
     found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
     found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
+    if cluster["scheduler"] == "none":
+        found += [
+            Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: none. Take it out.")
+            for key in OF_SLURM
+            if (key,) in file.lines
+        ]
     if cluster["scheduler"] == "slurm" and cluster["gpus_per_node"] == "detect":
         where = ("gpus_per_node",)
         text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."

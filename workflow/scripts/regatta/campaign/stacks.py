@@ -109,6 +109,8 @@ def stack_mistakes(file: YamlFile, stacks: dict, cluster: dict) -> list[Mistake]
         where = ("stacks", name)
         if stack["kind"] == "host":
             found += [_no_effect(file, (*where, key)) for key in IN_CONTAINER if (*where, key) in file.lines]
+            if problem := _python_problem(stack["python"], cluster):
+                found.append(_mistake(file, (*where, "python"), f"= {show(stack['python'])} {problem}"))
         else:
             found += _container_mistakes(file, where, stack, cluster)
         if cluster["scheduler"] == "none" and stack["srun"]:
@@ -207,7 +209,7 @@ def _container_mistakes(file: YamlFile, where: tuple, stack: dict, cluster: dict
     image = _path(stack["image"])
     if image is None:
         found.append(_mistake(file, where, f"is of kind {kind} and lacks image. Add `image:` (path of a SIF file)."))
-    elif problem := _unreadable_image(image):
+    elif problem := _unreadable_image(image, stack["image"]):
         found.append(_mistake(file, (*where, "image"), f"= {show(stack['image'])} {problem}"))
     wrapper = _path(stack["wrapper"])
     if wrapper and not (os.path.isfile(wrapper) and os.access(wrapper, os.R_OK | os.X_OK)):
@@ -235,13 +237,25 @@ def _container_mistakes(file: YamlFile, where: tuple, stack: dict, cluster: dict
     return found
 
 
-def _unreadable_image(image: Path) -> str | None:
+def _python_problem(python: str | None, cluster: dict) -> str | None:
+    """Return why a host stack's Python cannot be run. A plain name is looked for on the nodes' PATH, not here."""
+    path = Path(python) if python and "/" in python else None
+    if path is None or any(path.is_relative_to(folder) for folder in cluster["node_folders"]):
+        return None
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+        return None
+    hint = " Neither ~ nor variables are expanded." if re.search(r"^~|\$", python) else ""
+    return f"is no program that can be run here.{hint} Write its whole path; a folder that only nodes have goes into node_folders."
+
+
+def _unreadable_image(image: Path, text: str) -> str | None:
     try:
         image_id(image)
     except ValueError as error:
         return f"{error}. Build one: apptainer build NAME.sif ... (containers/README.md)."
     except OSError as error:
-        return f"cannot be read: {error.strerror}. Correct the path; containers/README.md says how to build an image."
+        where = "" if str(image) == text else f" ({image}, from the folder in which Regatta was called)"
+        return f"cannot be read{where}: {error.strerror}. Correct the path; containers/README.md says how to build an image."
     return None
 
 

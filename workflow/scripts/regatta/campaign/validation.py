@@ -127,6 +127,8 @@ def _mend(rule: str, value: object, error: jsonschema.ValidationError) -> str:
         if limit in ("number", "integer") and isinstance(value, str) and _is_number(value):
             # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
             hint = f" YAML reads it as a text; write {Decimal(value):f}, without quotes."
+        if "string" in limit and not about and isinstance(value, int | float) and not isinstance(value, bool):
+            hint = f" Put it in quotes: '{show(value)}'."
         return f"is not {wanted}{about}.{hint}"
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]

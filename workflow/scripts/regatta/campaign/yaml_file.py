@@ -154,7 +154,10 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, where: Where) -> object:
         self.texts[where] = node.value
         try:
-            return _plain(self.loader.construct_object(node))
+            value = _plain(self.loader.construct_object(node))
+            if isinstance(value, int | float) and ":" in node.value and "env" not in where:
+                raise ValueError(f"YAML takes it for a number of base 60, which is {value}")
+            return value
         except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
             self._note(

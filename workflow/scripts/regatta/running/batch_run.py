@@ -3,7 +3,9 @@
 What a batch has measured is read from the store, never remembered: a supervisor that is killed and started again resumes.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from regatta.running.causes import Cause
 from regatta.running.driver_lines import launch_line, record_line, stopped_line
 from regatta.running.launch_request import launch_request
 from regatta.running.launchers import Launcher
-from regatta.running.policy import StackWatch
+from regatta.running.policy import StackWatch, note_job, open_job
 from regatta.running.progress import Progress
 from regatta.running.watch import Watch
 from regatta.store.history import SAYS_NOTHING, summarise
@@ -35,8 +37,8 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches that no rank came up for in this job, each with its last request and the cause. held: stacks that the preflight
-    failed, with the cause: nothing of them is started, and nothing recorded.
+    not_started: planned launches that no rank came up for in this job, each with its last request and the cause. held: stacks of which
+    nothing is started any more, and nothing recorded, with the cause: the preflight failed them, or they were edited.
     """
 
     folder: Path
@@ -81,6 +83,24 @@ class Run:
     def remaining(self, index: int) -> list[str]:
         done = self.recorded(index)
         return [cell for cell in self.batch["launches"][index]["cells"] if cell not in done]
+
+
+@contextlib.contextmanager
+def noting_end(run: Run) -> Iterator[None]:
+    """Note that this job measures the batch, and how it ends. Of an earlier one that could not say how, what Slurm says."""
+    if lost := open_job(run.folder):
+        state = run.launcher.state_of(lost["job"])
+        said = f"Slurm says {state}" if state else "it was killed, or its node failed"
+        note_job(run.folder, "stopped", lost["job"], [], f"no word of its end: {said}")
+    note_job(run.folder, "started", run.launcher.job, [], "")
+    try:
+        yield
+    except (Stopped, UserError, OSError) as end:
+        with contextlib.suppress(OSError):
+            if open_job(run.folder):
+                note_job(run.folder, "stopped", run.launcher.job, [], str(end))
+        raise
+    note_job(run.folder, "finished", run.launcher.job, [], "")
 
 
 def no_space(run: Run) -> UserError:

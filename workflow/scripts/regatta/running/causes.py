@@ -3,10 +3,10 @@
 import json
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from regatta.slurm.srun_log import TaskEnd, exit_codes, first_task_end, node_problem, tasks_that_left
+from regatta.slurm.srun_log import TaskEnd, blamed_hosts, exit_codes, first_task_end, node_problem, tasks_that_left
 
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
@@ -17,11 +17,12 @@ FROM_LAUNCHER = r"[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminat
 
 @dataclass(frozen=True)
 class Cause:
-    """Status, phase and one line of a record that the driver writes."""
+    """Status, phase and one line of a record that the driver writes. hosts: the nodes that srun names for it, if any."""
 
     status: str
     phase: str | None
     text: str
+    hosts: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:
@@ -58,7 +59,7 @@ def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int)
     signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed for memory meanwhile.
     """
     if problem := node_problem(log):
-        return Cause("node_failure", None, one_line(problem))
+        return Cause("node_failure", None, one_line(problem), frozenset(blamed_hosts(log)))
     codes = rank_exit_codes(log)
     killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
     # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
@@ -86,7 +87,11 @@ def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int)
 
 
 def _cause_of_task(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
-    """Return why a launch died, from the first task that srun saw end badly."""
+    """Return why a launch died, from the first task that srun saw end badly, and the nodes that srun names."""
+    return replace(_cause_of_first(end, log, num_oom_kills), hosts=frozenset(blamed_hosts(log)))
+
+
+def _cause_of_first(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
     if end.text.startswith("Out Of Memory") or (end.exit_code == -signal.SIGKILL and num_oom_kills):
         return Cause("out_of_memory", None, f"rank {end.rank} on {end.host} was killed by the kernel: out of memory")
     if end.exit_code is not None and end.exit_code < 0:

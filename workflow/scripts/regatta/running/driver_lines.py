@@ -24,6 +24,7 @@ NOT_MEASURED = (
     "slowest_rank_samples_ns",
     "rank_quantiles_ns",
     "windows",
+    "parts_ns",
     "checks",
     "values",
     "memory",

@@ -42,6 +42,10 @@ class Launcher:
         """Return the Slurm job's state, None on one machine and where Slurm does not say."""
         return queue.job_state(self.job) if self.job else None
 
+    def state_of(self, job: str | None) -> str | None:
+        """Return the state of an earlier Slurm job, None where there was none or Slurm does not say (any more)."""
+        return queue.job_state(job) if self.job and job and job != self.job else None
+
 
 def find_launcher(cluster: dict) -> Launcher:
     """Return the launcher of a cluster. Raises UserError outside of a job where ranks need one."""

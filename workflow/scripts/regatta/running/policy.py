@@ -9,6 +9,7 @@ from regatta.store.launch_files import append_line, utc_now
 
 ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
 MAX_JOBS_WITHOUT_START = 3  # jobs in which launches of a batch could not start; after that it is the cells that fail
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
 OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no sign of a stack that does not work
 
 
@@ -45,6 +46,16 @@ def _signature(record: dict) -> tuple:
 
 def jobs_of_batch(folder: Path) -> list[dict]:
     """Return what was noted of earlier jobs of a batch that did not finish it, oldest first: jobs.jsonl."""
+    return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
+
+
+def open_job(folder: Path) -> dict | None:
+    """Return the last job that has begun to measure a batch, if there is no word of its end."""
+    noted = _noted(folder)
+    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
+
+
+def _noted(folder: Path) -> list[dict]:
     try:
         lines = (folder / "jobs.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -53,14 +64,16 @@ def jobs_of_batch(folder: Path) -> list[dict]:
     for line in lines:
         try:
             entry = json.loads(line)
-            found.append({"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": list(entry["hosts"])})
+            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": list(entry["hosts"])}
+            found.append(kept | {"job": entry.get("job")})
         except (ValueError, KeyError, TypeError):
             continue
     return found
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
-    """Note why a job ended before its batch was finished. kind: `no_start`, `node_failure`, or `stopped` by a signal."""
+    """Note that a job has `started` on a batch, has `finished` it, or why it ended before: `no_start`, `node_failure`, or
+    `stopped` by anything else. hosts: the nodes that the next job should avoid."""
     append_line(
         folder / "jobs.jsonl", {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
     )

@@ -20,6 +20,7 @@ from regatta.running.batch_run import (
     count,
     no_space,
     note_what_is_known,
+    noting_end,
     write_manifest,
     write_records,
     write_request,
@@ -37,6 +38,7 @@ from regatta.running.launchers import find_launcher
 from regatta.running.policy import MAX_JOBS_WITHOUT_START, jobs_without_start, note_job
 from regatta.running.progress import Progress
 from regatta.running.watch import Watch
+from regatta.slurm import queue
 from regatta.store.launch_files import read_frozen
 
 POLL_SECONDS = 0.05
@@ -61,21 +63,18 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
         run.progress = Progress(shape, len(left), sum(left.values()), batch["expected_seconds"])
         note_what_is_known(run)
         try:
-            for index, num_cells in left.items():
-                if num_cells:
-                    _run_planned_launch(run, index)
-            _settle_launches_without_start(run)
-        except Stopped as stop:
-            with contextlib.suppress(OSError):
-                note_job(folder, "stopped", run.launcher.job, [], str(stop))
-            raise
+            with noting_end(run):
+                for index, num_cells in left.items():
+                    if num_cells:
+                        _run_planned_launch(run, index)
+                _settle_launches_without_start(run)
+                return write_manifest(run)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             raise no_space(run) from None
         finally:
             run.progress.close()
-        return write_manifest(run)
 
 
 def _run_planned_launch(run: Run, index: int) -> None:
@@ -84,9 +83,10 @@ def _run_planned_launch(run: Run, index: int) -> None:
     num_fruitless = 0
     while remaining := run.remaining(index):
         _raise_if_stopped(run)
+        _wait_for_slurm(run)
         if problem := changed_since_planned(stack, run.batch["stacks"][stack]):
-            note_job(run.folder, "stopped", run.launcher.job, [], problem)
-            raise UserError(problem)
+            run.held[stack] = problem
+            return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise no_space(run)
         if reason := run.stacks.given_up(stack):
@@ -114,14 +114,29 @@ def _run_planned_launch(run: Run, index: int) -> None:
             return
 
 
+def _wait_for_slurm(run: Run) -> None:
+    """Wait while slurmctld does not answer, as during a restart: srun would fail, and no node is to blame."""
+    deadline = time.monotonic() + queue.SECONDS_WITHOUT_ANSWER
+    while run.launcher.job and not queue.is_answering() and time.monotonic() < deadline:
+        _raise_if_stopped(run)
+        time.sleep(POLL_SECONDS)
+
+
 def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node has failed under it: with what is left of its nodes no launch of this shape can start."""
-    hosts = run.launcher.hosts()
+    hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.launcher.job, hosts, cause.text)
     raise UserError(
-        f"{run.id}: a node of {', '.join(hosts) or 'this job'} failed: {cause.text}. What was measured is kept; the"
+        f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}. What was measured is kept; the"
         " batch goes on in another job."
     )
+
+
+def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
+    """Return those nodes of this job that srun names in the causes; all of them where it names none."""
+    hosts = run.launcher.hosts()
+    named = {host for cause in causes for host in cause.hosts}
+    return [host for host in hosts if host in named] or hosts
 
 
 def _settle_launches_without_start(run: Run) -> None:
@@ -135,7 +150,7 @@ def _settle_launches_without_start(run: Run) -> None:
     has_worked = any(request["stack"] in run.stacks.works for request, _ in run.not_started.values())
     is_of_nodes = has_worked or not run.has_come_up
     if run.launcher.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
-        hosts = run.launcher.hosts()
+        hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
         note_job(run.folder, "no_start", run.launcher.job, hosts, cause.text)
         raise UserError(
             f"{run.id}: no rank came up on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."

@@ -55,6 +55,27 @@ def longest_planned_minutes(cluster: dict) -> float:
     return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
+def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
+    """Return what a job is asked for at its first attempt, as sbatch's options: for people. The executor adds its own."""
+    shape = shape_resources(cluster, nodes, gpus_per_node, device)
+    told = {
+        "--partition": cluster["partition"],
+        "--account": cluster["account"],
+        "--qos": cluster["qos"],
+        "--constraint": cluster["constraint"],
+        "--reservation": cluster["reservation"],
+        "--mem": cluster["memory_mb_per_node"],
+        "--time": walltime_minutes(cluster, planned_minutes, 1),
+        "--nodes": nodes,
+        "--ntasks": shape["tasks"] or None,
+        "--ntasks-per-node": shape["tasks_per_node"] or None,
+        "--cpus-per-task": shape["cpus_per_task"],
+        "--gres": shape["gres"] or None,
+    }
+    words = [shlex.quote(f"{name}={value}") for name, value in told.items() if value is not None]
+    return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device)]).rstrip()
+
+
 def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
     """Return the options for which the executor has no resource, quoted for the shell that it hands them to.
 

@@ -57,6 +57,21 @@ def hosts_of_job(job: str) -> list[str]:
     return ask(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
 
 
+def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | None:
+    """Return why launches of these shapes (nodes, ranks per node) cannot all start in the job that this process runs in,
+    or None. What the job does not say is not held against it (sbatch(1), output environment variables)."""
+    num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES") or max(nodes for nodes, _ in shapes))
+    groups = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    num_cpus = min(map(int, groups), default=None)  # of the smallest node: "8(x2),4"
+    for nodes, ranks_per_node in sorted(shapes, reverse=True):
+        if nodes > num_nodes:
+            return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes, and this allocation has {num_nodes}"
+        if num_cpus is not None and ranks_per_node * cpus_per_rank > num_cpus:
+            needed = f"{ranks_per_node} x {cpus_per_rank} cores on a node"
+            return f"shape {nodes}x{ranks_per_node} needs {needed}, and this allocation has {num_cpus}"
+    return None
+
+
 def meeting_point(job: str) -> dict[str, str]:
     """Return where the ranks meet: the first node of the allocation, on which the supervisor runs, and a free port."""
     with socket.socket() as probe:
@@ -87,6 +102,11 @@ def _states_in_json(text: str) -> list[str]:
     return [states] if isinstance(states, str) else list(states)
 
 
+def is_answering() -> bool:
+    """Return whether slurmctld answers."""
+    return answer(["scontrol", "ping"]) is not None
+
+
 def signal_steps(job: str, name: str) -> None:
     """Send a signal to the ranks of a job's running steps."""
     steps = running_steps(job)
@@ -98,16 +118,20 @@ def end_steps(job: str) -> None:
     """End all steps that srun started in a job: a killed srun leaves its ranks on the nodes. Waits until they are gone."""
     deadline = time.monotonic() + STEP_END_SECONDS
     name = "TERM"
-    while (steps := running_steps(job)) and time.monotonic() < deadline:
-        ask(["scancel", f"--signal={name}", *steps])
-        name = "KILL"
+    while (steps := running_steps(job)) != [] and time.monotonic() < deadline:
+        if steps:
+            ask(["scancel", f"--signal={name}", *steps])
+            name = "KILL"
         time.sleep(POLL_SECONDS)
 
 
-def running_steps(job: str) -> list[str]:
-    lines = ask(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"]).split()
+def running_steps(job: str) -> list[str] | None:
+    """Return the steps of a job that srun started, and not JOB.batch or JOB.extern; None if squeue does not answer."""
+    text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"])
+    if text is None:
+        return None
     own = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # where Regatta itself runs in a step: a shell that srun started
-    return [step for step in lines if re.fullmatch(r"\d+\.\d+", step) and step != own]  # not JOB.batch, JOB.extern
+    return [step for step in text.split() if re.fullmatch(r"\d+\.\d+", step) and step != own]
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:

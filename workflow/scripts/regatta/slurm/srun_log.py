@@ -5,14 +5,16 @@ import signal
 from dataclasses import dataclass, replace
 
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
-# Only lines of Slurm's own: a rank may say such words of a name server or a peer.
+# Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
 NO_NODE = re.compile(
-    r"^(?:srun: |slurmstepd\S*: |\[[\dT:.-]+\] ).*"
+    r"^(?:srun: |slurmstepd\S*: |\[[\dT:.-]+\] )(?!.*Unable to contact slurm controller).*"
     r"(Node failure|NODE FAILURE|Unable to confirm allocation|Communication connection failure|"
     r"Unable to contact slurmd|Zero Bytes were transmitted|Socket timed out on send/recv|"
     r"Required node not available|Nodes? .* not responding|Unable to resolve).*$",
     re.MULTILINE,
 )
+# Of such lines, the nodes that they are about. (STEP 7.0 ON n1 only says who speaks.)
+NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
 # Before a task's end: it is Slurm that ended the step. (DUE TO TASK FAILURE follows the end of another task.)
 ENDED_BY_SLURM = re.compile(
     r"^srun: First task exited (?P<wait>\w+) ago|"
@@ -71,6 +73,33 @@ def node_problem(log: str) -> str | None:
     """Return srun's line about a node that is gone or cannot be reached, or None."""
     found = NO_NODE.search(log)
     return " ".join(found[0].split()) if found else None
+
+
+def blamed_hosts(log: str) -> set[str]:
+    """Return the nodes that srun names where a launch ended: those that are gone; else those on which tasks ended by
+    themselves, with an exit code or first of all. Empty where it names none, or where Slurm ended the tasks."""
+    if problems := list(NO_NODE.finditer(log)):
+        named = [names for found in problems for names in NAMED_NODES.findall(found[0])]
+        return {host for names in named for host in expand_hosts(names)}
+    first = first_task_end(log)
+    if first is None or first.exit_code is None:
+        return set()
+    ends = [_task_end(found) for found in TASKS_ENDED.finditer(log)]
+    return {first.host} | {end.host for end in ends if (end.exit_code or 0) > 0}
+
+
+def expand_hosts(names: str) -> list[str]:
+    """Return the hosts of one of Slurm's lists, such as `n[01-03,7],login1`."""
+    found = []
+    for prefix, numbers, suffix in re.findall(r"([\w.-]+)(?:\[([\d,-]+)\])?([\w.-]*)", names):
+        if not numbers:
+            found.append(prefix + suffix)
+            continue
+        for part in numbers.split(","):
+            first, _, last = part.partition("-")
+            of_part = range(int(first), int(last or first) + 1)
+            found += [f"{prefix}{number:0{len(first)}d}{suffix}" for number in of_part]
+    return found
 
 
 def _task_end(found: re.Match) -> TaskEnd:

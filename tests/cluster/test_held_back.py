@@ -1,0 +1,60 @@
+"""What the preflight holds back costs next to nothing, and is tried again once it is mended."""
+
+import signal
+
+from drills import campaign, fake_campaign
+from slurm import send_signal, wait_until
+
+
+def nodes_of_jobs(site) -> dict[str, str]:
+    """Return how many nodes each job of Regatta's had, by its comment: also those that have ended."""
+    listed = site.cluster.run(["squeue", "--noheader", "--states=all", "--format=%k|%D|%l"]).stdout
+    rows = [line.split("|") for line in listed.splitlines() if line.startswith("rule_")]
+    return {comment.split("_")[1]: f"{nodes} {limit}" for comment, nodes, limit in rows}
+
+
+def test_a_batch_whose_stacks_all_fail_the_preflight_asks_for_one_node_and_five_minutes(site):
+    python = site.host_folder / "python of the stack"
+    stack = {"kind": "host", "python": f"{site.folder}/{python.name}"}
+    python.write_text("#!/bin/sh\necho this is no Python >&2\nexit 3\n")
+    python.chmod(0o755)
+    site.write(campaign({"host": stack}, repeats=1))
+    done = site.snakemake()
+    assert site.records() == []
+    assert nodes_of_jobs(site)["preflight"].startswith("2 ")
+    assert nodes_of_jobs(site)["measure"] == "1 5:00"
+    assert "this is no Python" in (site.results / "measurements.csv").read_text()
+    assert "stack host is held back by the preflight: " in done.stderr
+    python.write_text(f'#!/bin/sh\nexec {site.cluster.python} "$@"\n')
+    site.snakemake(timeout=300)
+    assert site.statuses() == {"ok": 4}
+
+
+def test_what_can_never_start_is_told_before_anything_is_submitted(site):
+    for asked, words in (
+        ({"partition": "gpu"}, "partition = 'gpu' is none of this Slurm. Choose from: main, short"),
+        ({"partition": "short"}, "max_walltime_minutes = 10, but partition short ends jobs after 1."),
+        ({"cpus_per_rank": 72}, "a shape needs 144 cores on a node (gpus_per_node x cpus_per_rank)"),
+    ):
+        site.write(fake_campaign(site), **asked)
+        plan = site.snakemake("plan")
+        assert "config/clusters/drill.yaml: " in plan.stderr
+        assert words in plan.stderr
+        done = site.snakemake(check=False)
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+        assert site.cluster.squeue() == {}
+
+
+def test_a_kill_of_a_snakemake_whose_job_waits_cancels_the_job(site):
+    """Snakemake itself would wait for it, for ever if the job cannot start."""
+    site.write(fake_campaign(site, repeats=1))
+    nodes = ["scontrol", "update", "NodeName=n1,n2"]
+    site.cluster.run([*nodes, "State=DRAIN", "Reason=test"], as_root=True)
+    running = site.popen()
+    wait_until(lambda: "PENDING" in site.cluster.squeue().values(), 60)
+    send_signal(running, signal.SIGTERM)
+    running.wait(100)
+    assert site.cluster.squeue() == {}
+    site.cluster.run([*nodes, "State=RESUME"], as_root=True)

@@ -1,0 +1,42 @@
+"""Four nodes, of which one cannot start ranks: the batch goes on elsewhere, and only that node is avoided."""
+
+import pytest
+from drills import NUM_RECORDS, SLOW, fake_campaign, report_says, submitted
+from slurm import wait_until
+
+NUM_NODES = 4
+
+
+@pytest.fixture
+def first_nodes(cluster):
+    """Have Slurm take n1 and n2 before the others."""
+    cluster.run(["scontrol", "update", "nodename=n[3-4]", "weight=10"], as_root=True)
+
+
+def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_others_are_not(site, first_nodes):
+    broken = site.host_folder / "broken"
+    env = {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}
+    site.write(fake_campaign(site, env), num_nodes=NUM_NODES)
+    site.snakemake("--until", "preflight")
+    broken.write_text("n2\n")
+    done = site.snakemake()
+    assert [(job["kind"], job["hosts"]) for job in site.jobs()] == [("no_start", ["n2"])]
+    assert "rank 2 on n2: Exited with exit code 1" in site.jobs()[0]["cause"]
+    assert submitted(done.stderr) == 2
+    assert site.statuses() == {"ok": NUM_RECORDS}
+    report_says(site, "drill", "libfake.so: cannot open shared object file")
+
+
+def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_knows(site, first_nodes):
+    """Nobody is left to note it: the next job of the batch does."""
+    site.write(fake_campaign(site, SLOW), num_nodes=NUM_NODES)
+    snakemake = site.popen()
+    wait_until(lambda: len(site.records()) >= 2, 120)
+    kept = site.slots()
+    site.cluster.kill_node("n1")
+    assert snakemake.wait(240) == 0
+    site.cluster.start_node("n1")
+    assert set(kept) <= set(site.slots())
+    assert len(site.slots()) == len(set(site.slots())) == NUM_RECORDS
+    assert [job["kind"] for job in site.jobs()] == ["stopped"]
+    report_says(site, "drill", "no word of its end: Slurm says NODE_FAIL")

@@ -1,0 +1,88 @@
+"""How a job of a batch ends is noted, by itself or by the job after it; and which nodes are to blame."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from regatta.errors import UserError
+from regatta.running.batch_run import Stopped, noting_end
+from regatta.running.causes import Cause
+from regatta.running.launchers import Launcher
+from regatta.running.policy import jobs_of_batch, note_job, open_job
+from regatta.running.supervise import hosts_to_blame
+from regatta.slurm import queue
+
+
+def a_run(folder, job="17"):
+    return SimpleNamespace(folder=folder, launcher=Launcher(job))
+
+
+def ends(folder):
+    return [(entry["kind"], entry["job"], entry["cause"]) for entry in jobs_of_batch(folder)]
+
+
+def test_a_job_that_finishes_its_batch_leaves_no_trace_of_trouble(tmp_path):
+    with noting_end(a_run(tmp_path)):
+        assert open_job(tmp_path)["job"] == "17"
+    assert open_job(tmp_path) is None
+    assert ends(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (Stopped("SIGTERM", 143, "PREEMPTED"), "SIGTERM: PREEMPTED"),
+        (UserError("results/x: no space left on the disk."), "results/x: no space left on the disk."),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_a_job_that_ends_early_says_why(tmp_path, end, cause):
+    with pytest.raises(type(end)), noting_end(a_run(tmp_path)):
+        raise end
+    assert ends(tmp_path) == [("stopped", "17", cause)]
+
+
+def test_an_end_that_was_noted_is_noted_once(tmp_path):
+    def give_up():
+        with noting_end(a_run(tmp_path)):
+            note_job(tmp_path, "no_start", "17", ["n2"], "no rank came up")
+            raise UserError("no rank came up on n2")
+
+    with pytest.raises(UserError):
+        give_up()
+    assert ends(tmp_path) == [("no_start", "17", "no rank came up")]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("NODE_FAIL", "Slurm says NODE_FAIL"), (None, "it was killed, or its node failed")]
+)
+def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monkeypatch, state, said):
+    monkeypatch.setattr(queue, "job_state", {"16": state}.get)
+    note_job(tmp_path, "started", "16", [], "")
+    with noting_end(a_run(tmp_path)):
+        assert ends(tmp_path) == [("stopped", "16", f"no word of its end: {said}")]
+    assert len(ends(tmp_path)) == 1
+
+
+def test_without_slurm_nobody_is_asked_for_the_end_of_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.delattr(queue, "job_state")
+    note_job(tmp_path, "started", None, [], "")
+    with noting_end(a_run(tmp_path, job=None)):
+        pass
+    assert ends(tmp_path) == [("stopped", None, "no word of its end: it was killed, or its node failed")]
+
+
+@pytest.mark.parametrize(
+    ("named", "blamed"),
+    [
+        ([{"n2"}], ["n2"]),
+        ([{"n3", "n2"}, {"n1"}], ["n1", "n2", "n3"]),
+        ([set(), {"n2"}], ["n2"]),
+        ([set()], ["n1", "n2", "n3"]),
+        ([{"somewhere"}], ["n1", "n2", "n3"]),
+    ],
+)
+def test_nodes_that_srun_names_are_avoided_and_all_where_it_names_none(monkeypatch, tmp_path, named, blamed):
+    monkeypatch.setattr(queue, "hosts_of_job", lambda job: ["n1", "n2", "n3"])
+    causes = [Cause("failed", "launch", "x", frozenset(hosts)) for hosts in named]
+    assert hosts_to_blame(a_run(tmp_path), causes) == blamed
