@@ -28,7 +28,7 @@ rule all:
         MANIFESTS,
         f"{RESULTS}/measurements.csv",
         f"{RESULTS}/problems.json",
-        expand(f"{RESULTS}/tables/{{table}}.csv", table=["scaling", "collectives", "failures"]),
+        expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         f"{RESULTS}/report.html",
 
 

@@ -39,11 +39,43 @@ def make_cell(benchmark: str, parameters: dict, **changes: object) -> dict:
     return {"id": f"{benchmark}-{word}", "spec": spec | changes, "command": "torchrun ..."}
 
 
+def collective_cell(
+    operation: str, message_bytes: int | None = None, dtype: str | None = None, algorithm: str | None = None
+) -> dict:
+    """Return a cell of a collective. Where a parameter has an effect, None is its default."""
+    if message_bytes is not None:
+        dtype = dtype or "fp32"
+    if operation == "all_reduce":
+        algorithm = algorithm or "torch"
+    parameters = {"operation": operation, "message_bytes": message_bytes, "dtype": dtype, "algorithm": algorithm}
+    words = [str(value) for value in parameters.values() if value is not None]
+    return make_cell("collective", parameters) | {"id": "-".join(["collective", *words])}
+
+
 def all_reduce_cell(message_bytes: int = 4096) -> dict:
-    cell = make_cell("collective", {"operation": "all_reduce", "message_bytes": message_bytes, "dtype": "fp32"})
-    return cell | {"id": f"collective-{message_bytes}"}
+    return collective_cell("all_reduce", message_bytes) | {"id": f"collective-{message_bytes}"}
 
 
-def train_step_cell(model: str = "mobilenet_v3_small") -> dict:
-    parameters = {"model": model, "image_size": 32, "batch_size": 2, "dtype": "fp32", "strategy": "ddp"}
-    return make_cell("train_step", parameters | {"bucket_cap_mb": 25, "gradient_as_bucket_view": False})
+def train_step_parameters(model: str, strategy: str, **changes: object) -> dict:
+    """Return the parameters of a small train_step cell; those without effect on it are None, as a campaign has them."""
+    is_lm, is_ddp = model.startswith("lm_"), strategy == "ddp"
+    return {
+        "model": model,
+        "image_size": None if is_lm else 32,
+        "context_length": 16 if is_lm else None,
+        "batch_size": 2,
+        "dtype": "fp32",
+        "strategy": strategy,
+        "bucket_cap_mb": 25 if strategy in ("ddp", "bucketed") else None,
+        "gradient_as_bucket_view": False if is_ddp else None,
+        "static_graph": False if is_ddp else None,
+        "compression": "none" if is_ddp else None,
+        "optimizer": "sgd",
+        "compile": False,
+        "channels_last": None if is_lm else False,
+    } | changes
+
+
+def train_step_cell(model: str = "mobilenet_v3_small", strategy: str = "ddp", **changes: object) -> dict:
+    cell = make_cell("train_step", train_step_parameters(model, strategy, **changes))
+    return cell | {"id": "-".join([cell["id"], strategy, *map(str, changes.values())])}

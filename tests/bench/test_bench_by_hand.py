@@ -76,14 +76,24 @@ def test_training_table_shows_throughput_and_checks(torchrun):
 def test_collective_table_shows_bandwidths(torchrun):
     done = torchrun(2, BENCH / "collective.py", "--message-bytes", "65536", "--dtype", "bf16", *SHORT)
     assert done.returncode == 0, done.stderr
-    for row in ("median", "algbw", "busbw", "result_is_exact  yes"):
+    for row in ("median", "algbw", "busbw", "pipelined call", "pipelined busbw", "max_rel_error", "result_is_exact "):
         assert f"\n  {row}" in done.stdout
+    assert "\n  result_is_exact            yes\n" in done.stdout
+
+
+def test_a_barrier_by_hand_has_times_and_no_bandwidth(torchrun, tmp_path):
+    done = torchrun(2, BENCH / "collective.py", "--operation", "barrier", *SHORT, "--json", tmp_path / "record.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "barrier_holds   yes" in done.stdout
+    assert "algbw" not in done.stdout
+    parameters = json.loads((tmp_path / "record.jsonl").read_text())["spec"]["parameters"]
+    assert parameters == {"operation": "barrier", "message_bytes": None, "dtype": None, "algorithm": None}
 
 
 @pytest.mark.parametrize("num_ranks", [3])
 def test_sum_is_exact_for_a_number_of_ranks_that_is_no_power_of_two(torchrun, num_ranks):
     done = torchrun(num_ranks, BENCH / "collective.py", "--message-bytes", "1002", "--dtype", "bf16", *SHORT)
-    assert "result_is_exact  yes" in done.stdout, done.stderr
+    assert "\n  result_is_exact            yes\n" in done.stdout, done.stderr
 
 
 def test_one_process_needs_no_launcher(tmp_path):
@@ -118,6 +128,7 @@ def test_models_with_auxiliary_outputs_are_trained(model, image_size):
         ("collective.py", "", "operation all_reduce needs 2 ranks or more; there is 1"),
         ("collective.py", "--message-bytes 4097", "message_bytes = 4097 is not a positive multiple of 4"),
         ("collective.py", "--operation gather", "invalid choice: 'gather'"),
+        ("collective.py", "--algorithm bcube", "invalid choice: 'bcube'"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(program, arguments, message):

@@ -88,9 +88,11 @@ def check_step(record: dict) -> None:
 
 
 def check_collective(record: dict) -> None:
-    assert record["checks"] == {"result_is_exact": True}
-    assert record["windows"] is None
+    checks = ("result_is_exact", "ranks_are_bitwise_equal", "pipelined_result_is_exact")
+    assert record["checks"] == dict.fromkeys(checks, True)
+    assert record["windows"]["steps_per_window"] >= 2
     assert record["memory"]["parameter_bytes"] is None
+    assert record["memory"]["algorithm_bytes"] is None
 
 
 def check_environment(environment: dict) -> None:

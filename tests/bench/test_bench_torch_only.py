@@ -58,7 +58,7 @@ def torch_only(tmp_path, torchrun):
 def test_collective_runs_with_torch_alone(torch_only):
     done = torch_only("collective.py", "--message-bytes", "4096", "--max-seconds", "0.1", "--min-seconds", "0.05")
     assert done.returncode == 0, done.stderr
-    assert "result_is_exact  yes" in done.stdout
+    assert "\n  result_is_exact            yes\n" in done.stdout
 
 
 def test_launch_runs_with_torch_alone(torch_only, write_request, launch_lines):
@@ -67,6 +67,12 @@ def test_launch_runs_with_torch_alone(torch_only, write_request, launch_lines):
     lines = launch_lines()
     assert lines[0]["environment"]["torchvision"] is None
     assert [line["status"] for line in lines if line["kind"] == "record"] == ["ok"]
+
+
+def test_a_language_model_needs_no_torchvision(torch_only, write_request, launch_lines):
+    done = torch_only("run_launch.py", "--request", write_request([train_step_cell("lm_tiny", "ddp")]))
+    assert done.returncode == 0, done.stderr
+    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok"]
 
 
 def test_training_without_torchvision_says_what_to_install(torch_only, write_request, tmp_path):

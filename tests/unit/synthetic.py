@@ -65,12 +65,21 @@ def train_cell(model: str, nodes: int, gpus: int, strategy: str = "ddp", bucket:
         "strategy": strategy,
         "bucket_cap_mb": bucket if wrapped else None,
         "gradient_as_bucket_view": False if wrapped else None,
+        "static_graph": False if wrapped else None,
+        "compression": "none" if wrapped else None,
+        "optimizer": "sgd",
+        "context_length": None,
+        "compile": False,
+        "channels_last": False,
     }
     return make_cell("train_step", nodes, gpus, parameters, **more)
 
 
-def collective_cell(message_bytes: int, nodes: int, gpus: int, operation: str = "all_reduce", **more) -> dict:
-    parameters = {"operation": operation, "message_bytes": message_bytes, "dtype": "fp32"}
+def collective_cell(message_bytes: int | None, nodes: int, gpus: int, operation: str = "all_reduce", **more) -> dict:
+    """message_bytes: None for a barrier."""
+    algorithm = more.pop("algorithm", "torch" if operation == "all_reduce" else None)
+    parameters = {"operation": operation, "message_bytes": message_bytes, "algorithm": algorithm}
+    parameters |= {"dtype": None if message_bytes is None else more.pop("dtype", "fp32")}
     return make_cell("collective", nodes, gpus, parameters, **more)
 
 
@@ -110,8 +119,8 @@ class Machine:
         parameters, ranks = spec["parameters"], spec["nodes"] * spec["gpus_per_node"]
         slowdown = self.slowdown.get(spec["stack"]["name"], 1.0)
         if spec["benchmark"] == "collective":
-            hops = (2 / ranks if parameters["operation"] == "all_reduce" else 1) * (ranks - 1)
-            return slowdown * (self.latency_s * ranks + hops * parameters["message_bytes"] / self.bytes_per_s)
+            hops = (2 if parameters["operation"] == "all_reduce" else 1) * (ranks - 1) / ranks
+            return slowdown * (self.latency_s * ranks + hops * (parameters["message_bytes"] or 0) / self.bytes_per_s)
         step = self.step_s[parameters["model"]]
         if parameters["strategy"] == "none":
             return step
@@ -179,7 +188,7 @@ def make_record(cell: dict, repeat: int, seconds: float, noise: float, rng: rand
         "samples_ns": [[draw(1.0) for _ in range(num)] for _ in range(ranks)],
         "slowest_rank_samples_ns": None,
         "rank_quantiles_ns": None,
-        "windows": windows if is_training else None,
+        "windows": windows,
         "checks": {"loss_is_finite": True} if is_training else {"result_is_correct": True},
         "values": {},
         "memory": {
@@ -202,6 +211,7 @@ def make_failure(cell: dict, repeat: int, status: str, phase: str, cause: str, t
         "slowest_rank_samples_ns",
         "rank_quantiles_ns",
         "windows",
+        "parts_ns",
     )
     return {
         "kind": "record",
@@ -383,6 +393,7 @@ def make_report(folder: Path) -> Path:
     from regatta.analysis.collectives import collectives_table
     from regatta.analysis.failures_table import failures_table
     from regatta.analysis.scaling import scaling_table
+    from regatta.analysis.strategies import memory_table, strategies_table
     from regatta.analysis.tables import MEASUREMENTS, read_csv, write_csv
     from regatta.report.page import read_results, render
     from regatta.store.launch_files import read_frozen, write_json, write_text
@@ -394,6 +405,8 @@ def make_report(folder: Path) -> Path:
     write_json(folder / "problems.json", problems)
     measurements = read_csv(folder / "measurements.csv", MEASUREMENTS)
     write_csv(scaling_table(campaign, measurements), folder / "tables" / "scaling.csv")
+    write_csv(strategies_table(campaign, measurements), folder / "tables" / "strategies.csv")
+    write_csv(memory_table(campaign, measurements), folder / "tables" / "memory.csv")
     write_csv(collectives_table(campaign, measurements), folder / "tables" / "collectives.csv")
     write_csv(failures_table(measurements), folder / "tables" / "failures.csv")
     preflight = next(folder.glob("preflight/*.json"), None)

@@ -1,6 +1,7 @@
 """The campaign file: each mistake gives its exact message, and what is not a mistake arrives untouched."""
 
 import shlex
+import sys
 
 import pytest
 import yaml
@@ -20,7 +21,9 @@ TOP_KEYS = (
     " benchmarks, exclude, baseline, gate"
 )
 PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
-FIELDS = "gpus_per_node, gradient_as_bucket_view, image_size"
+FIELDS = (
+    "channels_last, compile, compression, context_length, dtype, gpus_per_node, gradient_as_bucket_view, image_size"
+)
 
 # What is replaced in the small campaign, by what, and all that is said.
 MISTAKES = {
@@ -33,8 +36,8 @@ MISTAKES = {
         "batch_size: [8]",
         "batch_size: [8]\n      bucket_cap: [25]",
         "campaign.yaml:16: unknown key 'bucket_cap' in benchmarks[0].parameters. Did you mean 'bucket_cap_mb'?"
-        " Keys that may stand here: model, image_size, batch_size, dtype, strategy, bucket_cap_mb,"
-        " gradient_as_bucket_view.",
+        " Keys that may stand here: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
+        " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
     "a key that is like no other": (
         "repeats: 3",
@@ -77,7 +80,7 @@ MISTAKES = {
         "batch_size: [8]",
         "batch_size: 8",
         "campaign.yaml:15: benchmarks[0].parameters.batch_size = 8 is not a list, as in [a, b]"
-        " (Images per rank and step). Write [8].",
+        " (Samples per rank and step, images or sequences of tokens). Write [8].",
     ),
     "a truth value that is no list": (
         "batch_size: [8]",
@@ -88,7 +91,7 @@ MISTAKES = {
     "an axis without values": (
         "batch_size: [8]",
         "batch_size: []",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Images per rank and step)."
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Samples per rank and step, images or sequences of tokens)."
         " Give at least one value, or take the key out.",
     ),
     "no stack": (
@@ -116,25 +119,25 @@ MISTAKES = {
         "[resnet18]",
         "[resnet18, resnet-50]",
         "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is not known here."
-        " Did you mean 'resnet50'? Choose from: 80 names, see config/README.md.",
+        " Did you mean 'resnet50'? Choose from: 86 names, see config/README.md.",
     ),
     "a model that is a shell command": (
         "[resnet18]",
         "[x; rm -rf ~]",
         "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is not known here."
-        " Choose from: 80 names, see config/README.md.",
+        " Choose from: 86 names, see config/README.md.",
     ),
     "an unknown benchmark": (
         "benchmark: train_step",
         "benchmark: trainstep",
         "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known. Did you mean 'train_step'?"
-        " Choose from: collective, train_step.",
+        " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a benchmark that is a path": (
         "benchmark: train_step",
         "benchmark: ../../etc/passwd",
         "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known."
-        " Choose from: collective, train_step.",
+        " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a size in a unit that is none": (
         "[4KiB, 1MiB]",
@@ -170,8 +173,8 @@ MISTAKES = {
         "repeats: 3",
         "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
         "campaign.yaml:12: unknown field 'world_siz' in exclude[0].when. Did you mean 'world_size'? Fields that may stand"
-        f" here: backend, batch_size, benchmark, bucket_cap_mb, dtype, {FIELDS}, message_bytes, model, nodes, operation,"
-        " stack, strategy, world_size.",
+        f" here: algorithm, backend, batch_size, benchmark, bucket_cap_mb, {FIELDS}, message_bytes, model, nodes, operation,"
+        " optimizer, stack, static_graph, strategy, world_size.",
     ),
     "an exclude rule without a reason": (
         "repeats: 3",
@@ -182,7 +185,7 @@ MISTAKES = {
         "repeats: 3",
         "repeats: 3\nbaseline: {strategi: none}",
         "campaign.yaml:11: unknown field 'strategi' in baseline. Did you mean 'strategy'? Fields that may stand here:"
-        f" batch_size, bucket_cap_mb, dtype, {FIELDS}, model, nodes, strategy.",
+        f" batch_size, bucket_cap_mb, {FIELDS}, model, nodes, optimizer, static_graph, strategy.",
     ),
     "least above most": (
         "repeats: 3",
@@ -420,11 +423,37 @@ def test_the_shipped_campaign_and_clusters_are_valid():
     for path in sorted(CLUSTERS.glob("*.yaml")):
         file = read_yaml(path)
         assert schema_mistakes(file, file.data, load_schema("cluster")) == []
-    for path in sorted((CLUSTERS.parent / "campaigns").glob("*.yaml")):  # they name paths of their clusters
+    campaigns = CLUSTERS.parent / "campaigns"
+    for path in sorted(campaigns.rglob("*.yaml")):  # they name paths of their clusters
         file = read_yaml(path)
         assert schema_mistakes(file, file.data, load_schema("campaign")) == []
-        assert file.data["name"] == path.stem
+        assert file.data["name"] == "-".join(path.relative_to(campaigns).with_suffix("").parts)
         assert (CLUSTERS / f"{file.data['cluster']}.yaml").exists()
+
+
+CPU_CAMPAIGNS = {"collectives": 25, "allreduce-algorithms": 24, "gloo-vs-nccl": 6}  # and their cells
+
+
+@pytest.mark.parametrize(("name", "num_cells"), CPU_CAMPAIGNS.items())
+def test_a_campaign_for_cpus_skips_nothing_and_takes_about_a_minute(name, num_cells):
+    campaign = load_campaign(loading.CLUSTERS.parent / "campaigns" / "cpu" / f"{name}.yaml")
+    found = expand(campaign)
+    assert (len(found.cells), found.skipped, found.notes) == (num_cells, [], [])
+    sampling = campaign.data["sampling"]
+    seconds = sampling["max_warmup_seconds"] + sampling["max_seconds"] + 0.5  # 0.5 s of pipelined windows
+    assert num_cells * campaign.data["repeats"] * seconds < 30
+
+
+def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
+    text = (loading.CLUSTERS.parent / "campaigns" / "collectives.yaml").read_text()
+    (tmp_path / "collectives.yaml").write_text(text.replace("/shared/envs/torch/bin/python3", sys.executable))
+    found = expand(load_campaign(tmp_path / "collectives.yaml"))
+    reasons = {reason for _, reason in found.skipped}
+    assert "gloo has no all_to_all of tensors on a GPU" in reasons
+    assert "message_bytes 8 is no multiple of 4 x 4 bytes: all_gather cuts it into 4 equal parts of fp32" in reasons
+    assert found.notes == []
+    operations = {cell.spec["parameters"]["operation"] for cell in found.cells if cell.spec["backend"] == "nccl"}
+    assert len(operations) == 9
 
 
 def test_the_tests_own_cluster_is_valid(tmp_path):

@@ -298,8 +298,31 @@ def test_a_batch_that_was_finished_later_has_no_unfinished_business(tmp_path):
     assert row_of(tmp_path)[0]["cause"] == "the store has no record of it"
 
 
+def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_later(tmp_path):
+    stop = {"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: PREEMPTED"}
+    no_start = {"kind": "no_start", "job": None, "hosts": ["n2"], "cause": "rank 2 on n2:\nExited"}
+    write_batch(tmp_path, jobs=[stop, no_start], manifest={"launches": []})
+    write_batch(tmp_path, name="n01g02-000000000000", jobs=[stop])
+    assert row_of(tmp_path)[1]["interrupted"] == [
+        {"batch": "n01g02-000000000000", **stop},
+        {"batch": "n01g02-0123456789ab", **stop},
+        {"batch": "n01g02-0123456789ab", **no_start, "cause": "rank 2 on n2: Exited"},
+    ]
+    other = make_campaign([train_cell("resnet18", 1, 4)], repeats=2)
+    assert collect(other, tmp_path / "launches")[1]["interrupted"] == []
+
+
+def test_a_job_that_began_and_said_no_more_is_told(tmp_path):
+    write_batch(tmp_path, jobs=[{"kind": "started", "job": "7", "hosts": [], "cause": ""}])
+    row, problems = row_of(tmp_path)
+    assert row["cause"] == "its job ended before it was measured: no word of its end so far"
+    assert [(job["job"], job["kind"]) for job in problems["interrupted"]] == [("7", "stopped")]
+
+
 def test_cells_of_a_stack_that_the_preflight_failed_say_so(tmp_path):
-    write_batch(tmp_path, manifest={"launches": [], "held": {"host": "NCCL uses Socket"}})
+    write_batch(
+        tmp_path, manifest={"launches": [], "held": {"host": "the preflight failed stack host: NCCL uses Socket"}}
+    )
     row, _ = row_of(tmp_path)
     assert (row["status"], row["cause"]) == ("not_measured", "the preflight failed stack host: NCCL uses Socket")
     write_launch(tmp_path, [record()])  # a later run, after the mount was mended

@@ -14,6 +14,7 @@ from regatta.analysis.collect import collect
 from regatta.analysis.collectives import collectives_table
 from regatta.analysis.failures_table import failures_table
 from regatta.analysis.scaling import scaling_table
+from regatta.analysis.strategies import memory_table, strategies_table
 from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import violation
@@ -33,13 +34,24 @@ def outputs(tmp_path_factory):
         "measurements.csv": path.read_text(encoding="utf-8"),
         "problems.json": json.dumps(problems, indent=1) + "\n",
         "scaling.csv": to_csv(scaling_table(campaign, measurements)),
+        "strategies.csv": to_csv(strategies_table(campaign, measurements)),
+        "memory.csv": to_csv(memory_table(campaign, measurements)),
         "collectives.csv": to_csv(collectives_table(campaign, measurements)),
         "failures.csv": to_csv(failures_table(measurements)),
     }
 
 
 @pytest.mark.parametrize(
-    "name", ["measurements.csv", "problems.json", "scaling.csv", "collectives.csv", "failures.csv"]
+    "name",
+    [
+        "measurements.csv",
+        "problems.json",
+        "scaling.csv",
+        "strategies.csv",
+        "memory.csv",
+        "collectives.csv",
+        "failures.csv",
+    ],
 )
 def test_real_launch_files_give_the_golden_tables(outputs, name):
     if os.environ.get("REGATTA_WRITE_GOLDEN"):

@@ -6,12 +6,13 @@ from regatta.analysis.collectives import BUS_FACTOR, algorithm_bandwidth, bus_ba
 from regatta.analysis.tables import MEASUREMENTS, make_table
 
 
-def table_of(cells, medians, repeats=3):
+def table_of(cells, medians, repeats=3, **more):
+    """medians: for each cell the seconds of its launches, None where one failed. more: other columns of all rows."""
     rows = []
     for cell, values in zip(cells, medians, strict=True):
         for repeat, value in enumerate(values):
             status = "failed" if value is None else "ok"
-            rows.append(cell_row(cell) | {"repeat": repeat, "status": status, "p50_s": value})
+            rows.append(cell_row(cell) | {"repeat": repeat, "status": status, "p50_s": value} | more)
     return collectives_table(make_campaign(cells, repeats=repeats), make_table(rows, MEASUREMENTS)).set_index("cell")
 
 
@@ -19,21 +20,30 @@ def table_of(cells, medians, repeats=3):
     ("operation", "bandwidth"),
     [
         ("all_reduce", 1.75),
-        ("all_gather", 7.0),
-        ("reduce_scatter", 7.0),
-        ("all_to_all", 7.0),
+        ("all_gather", 0.875),
+        ("reduce_scatter", 0.875),
+        ("all_to_all", 0.875),
         ("broadcast", 1.0),
         ("reduce", 1.0),
+        ("send_recv_ring", 1.0),
+        ("send_recv_pair", 1.0),
+        ("barrier", None),
     ],
 )
 def test_bus_bandwidth_of_a_billion_bytes_a_second_on_eight_ranks(operation, bandwidth):
-    # Per rank 1 GB in 1 s; where S is the sum over ranks it is 8 GB, times (n-1)/n.
-    assert bus_bandwidth(operation, 10**9, 1.0, 8) == pytest.approx(bandwidth)
+    # 2 (n-1)/n = 14/8 and (n-1)/n = 7/8 for n = 8.
+    found = bus_bandwidth(operation, 10**9, 1.0, 8)
+    assert found == (bandwidth if bandwidth is None else pytest.approx(bandwidth))
+
+
+def test_bus_bandwidth_of_a_published_line_of_nccl_tests():
+    # github.com/NVIDIA/dgxc-benchmarking, nccl/README.md, all_reduce on 8 H100: 1 MiB in 27.4 us, busbw 67 GB/s.
+    assert bus_bandwidth("all_reduce", 2**20, 27.4e-6, 8) == pytest.approx(67, abs=0.5)
 
 
 def test_one_rank_has_no_bus_bandwidth():
     assert bus_bandwidth("all_reduce", 1024, 1e-6, 1) is None
-    assert algorithm_bandwidth("all_reduce", 1000, 1e-6, 1) == pytest.approx(1.0)
+    assert algorithm_bandwidth(1000, 1e-6) == pytest.approx(1.0)
 
 
 def test_an_operation_without_a_known_factor_has_no_bus_bandwidth():
@@ -58,3 +68,31 @@ def test_a_cell_that_failed_everywhere_is_a_row_without_numbers():
 def test_a_launch_that_failed_does_not_count():
     row = table_of([collective_cell(4096, 1, 2)], [[0.001, None, 0.003]]).iloc[0]
     assert (row["num_launches"], row["latency_s"]) == (2, 0.002)
+
+
+def test_the_pipelined_time_has_bandwidths_of_its_own():
+    cell = collective_cell(10**6, 1, 4)
+    row = table_of([cell], [[0.002, 0.004]], window_step_s=0.001).iloc[0]
+    assert (row["latency_s"], row["pipelined_s"]) == (0.003, 0.001)
+    assert (row["pipelined_low_s"], row["pipelined_high_s"]) == (0.001, 0.001)
+    assert row["pipelined_algbw_gb_per_s"] == pytest.approx(1.0)
+    assert row["pipelined_busbw_gb_per_s"] == pytest.approx(1.5)
+    assert table_of([cell], [[0.002]]).iloc[0].filter(like="pipelined").isna().all()  # records without windows
+
+
+def test_a_barrier_has_times_and_no_bandwidth():
+    row = table_of([collective_cell(None, 1, 4, "barrier")], [[1e-5, 3e-5]], window_step_s=1e-5).iloc[0]
+    assert (row["latency_s"], row["pipelined_s"]) == (2e-5, 1e-5)
+    assert row[["message_bytes", "dtype", "algorithm"]].isna().all()
+    assert row.filter(like="bw_gb_per_s").isna().all()
+
+
+def test_memory_and_errors_are_the_largest_of_all_launches():
+    cell = collective_cell(4096, 1, 2, algorithm="ring")
+    rows = [
+        cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": 1.0, "algorithm_bytes": b, "max_abs_error": e}
+        for i, (b, e) in enumerate([(2048, 1e-7), (2052, 3e-7)])
+    ]
+    row = collectives_table(make_campaign([cell]), make_table(rows, MEASUREMENTS)).iloc[0]
+    assert (row["algorithm"], row["algorithm_bytes"], row["max_abs_error"]) == ("ring", 2052, 3e-7)
+    assert row[["max_rel_error"]].isna().all()

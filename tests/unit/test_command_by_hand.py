@@ -34,6 +34,7 @@ def test_the_line_by_hand_repeats_the_cell(tmp_path):
         "--operation": "all_reduce",
         "--message-bytes": "4096",
         "--dtype": "fp32",
+        "--algorithm": "torch",
         "--min-seconds": "1.0",
         "--max-seconds": "10.0",
         "--target-precision": "0.01",

@@ -12,7 +12,7 @@ from regatta.analysis.scaling import scaling_table, steps_by_cell
 from regatta.analysis.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
 from regatta.cell_words import natural
 from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
-from regatta.report.collective_figures import collective_figures
+from regatta.report.collective_figures import collective_figures, message_size
 from regatta.report.figures import (
     COLOURS,
     DASHES,
@@ -173,7 +173,7 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
     (figure,) = collective_figures(collectives, medians)
     assert figure.id == "latency-1"
-    assert figure.table.columns[-2:] == ("time (µs)", "spread (µs)")
+    assert figure.table.columns[-3:] == ("time (µs)", "spread (µs)", "pipelined (µs)")
 
 
 def test_each_operation_has_bandwidth_and_latency(tmp_path):
@@ -183,6 +183,69 @@ def test_each_operation_has_bandwidth_and_latency(tmp_path):
     _, _, collectives, medians = results(tmp_path, cells)
     ids = [figure.id for figure in collective_figures(collectives, medians)]
     assert ids == ["bandwidth-1", "latency-1", "bandwidth-2", "latency-2"]
+
+
+def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch):
+    algorithms = ("torch", "ring", "butterfly", "halving_doubling")
+    cells = [collective_cell(4096 * 4**i, 1, g, algorithm=a) for i in range(3) for g in (2, 4) for a in algorithms]
+    cells += [collective_cell(4096, 1, 2, "all_gather")]
+    _, _, collectives, medians = results(tmp_path, cells)
+    drawn = drawn_panels(monkeypatch)
+    figures = collective_figures(collectives, medians)
+    titles = ["all_gather, fp32", "all_reduce, fp32, 1×2", "all_reduce, fp32, 1×4"]
+    assert [f.title for f in figures] == [
+        f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
+    ]
+    assert [s.label for s in drawn[2].series] == ["butterfly", "halving_\ndoubling", "ring", "torch"]
+    assert [s.label for s in drawn[0].series] == ["1×2"]
+    assert figures[2].table.columns[1] == "algorithm"
+    assert figures[3].table.columns[-2:] == ("own buffers", "largest rel. error")
+    assert figures[3].table.rows[3][1] == "halving_doubling"
+    assert " by " in figures[2].alt
+
+
+def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatch):
+    cells = [
+        collective_cell(4096 * 4**i, 1, 2, algorithm=a, backend=b)
+        for i in range(2) for a in ("torch", "ring") for b in ("gloo", "nccl")
+    ]  # fmt: skip
+    _, _, collectives, medians = results(tmp_path, cells)
+    drawn = drawn_panels(monkeypatch)
+    figures = collective_figures(collectives, medians)
+    assert [s.label for s in drawn[0].series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
+    assert figures[0].table.rows[0][1] == "ring, gloo"
+
+
+def test_a_barrier_is_drawn_over_the_ranks(tmp_path, monkeypatch):
+    cells = [collective_cell(None, nodes, 4, "barrier", backend=b) for nodes in (1, 2) for b in ("gloo", "nccl")]
+    _, _, collectives, medians = results(tmp_path, cells)
+    drawn = drawn_panels(monkeypatch)
+    (figure,) = collective_figures(collectives, medians)
+    assert figure.title == "Latency: barrier"
+    assert [[p.x for p in s.points] for s in drawn[0].series] == [[4, 8], [4, 8]]
+    assert [s.label for s in drawn[0].series] == ["barrier, gloo", "barrier, nccl"]
+    assert [row[0] for row in figure.table.rows] == ["–"] * 4
+
+
+def test_all_operations_in_one_report_have_the_same_axes(tmp_path, monkeypatch):
+    names = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair")
+    cells = [collective_cell(2**i, 1, 4, name) for name in (*names, "send_recv_ring") for i in (6, 20, 30)]
+    cells += [collective_cell(None, 1, 4, "barrier")]
+    _, _, collectives, medians = results(tmp_path, cells)
+    drawn = drawn_panels(monkeypatch)
+    figures = collective_figures(collectives, medians)
+    assert len(figures) == 17
+    for first_y, kind in (("bus bandwidth (GB/s)", "bandwidth"), ("time per call", "latency")):
+        own = [panel for panel, figure in zip(drawn, figures, strict=True) if figure.id.startswith(kind)]
+        assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
+    with_sizes = [panel.x for panel, figure in zip(drawn, figures, strict=True) if "barrier" not in figure.title]
+    assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
+
+
+def test_messages_are_told_in_the_units_of_the_campaign():
+    sizes = (8, 4000, 4096, 1_000_000, 1_024_000, 2**20, 10**9, 1002)
+    told = ["8 B", "4 kB", "4 KiB", "1 MB", "1000 KiB", "1 MiB", "1 GB", "1002 B"]
+    assert [message_size(num_bytes) for num_bytes in sizes] == told
 
 
 def test_an_empty_table_makes_no_figure(tmp_path):

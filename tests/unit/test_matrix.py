@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import itertools
+import math
 import random
 
 import pytest
@@ -21,6 +22,7 @@ AXES = {
     "strategy": ["none", "ddp"],
     "bucket_cap_mb": [1, 0.5, 25],
     "gradient_as_bucket_view": [True, False],
+    "optimizer": ["sgd", "adamw"],
 }
 
 
@@ -48,10 +50,10 @@ def test_the_id_of_a_cell_is_pinned(tmp_path, monkeypatch):
     """If this fails, every store loses its history. Do that on purpose only, and say so in the change log."""
     pin_versions(monkeypatch)
     [cell] = cells(tmp_path, collectives("4KiB"))
-    assert cell.id == "collective-all_reduce-4096-n01g02-host-48736bc3bf3a"
+    assert cell.id == "collective-all_reduce-4096-n01g02-host-1e30b697d774"
     text = (
         '{"backend":"gloo","benchmark":"collective","cluster":"tiny","device":"cpu","gpus_per_node":2,"nodes":1,'
-        '"parameters":{"dtype":"fp32","message_bytes":4096,"operation":"all_reduce"},'
+        '"parameters":{"algorithm":"torch","dtype":"fp32","message_bytes":4096,"operation":"all_reduce"},'
         '"sampling":{"max_samples":100000,"max_seconds":10,"max_warmup_seconds":5,"min_samples":10,"min_seconds":1,'
         '"target_precision":0.01},"stack":{"env":{},"kind":"host","name":"host","python":null},"version":1}'
     )
@@ -108,9 +110,8 @@ def test_cells_are_distinct_and_as_many_as_their_parameters_make(tmp_path_factor
     wrapped = counts["bucket_cap_mb"] * counts["gradient_as_bucket_view"]
     strategies = sum({"none": 1, "ddp": wrapped}[s] for s in parameters["strategy"])
     num_shapes = 2
-    assert (
-        len(found)
-        == num_shapes * strategies * counts["model"] * counts["image_size"] * counts["batch_size"] * counts["dtype"]
+    assert len(found) == num_shapes * strategies * math.prod(
+        counts[name] for name in ("model", "image_size", "batch_size", "dtype", "optimizer")
     )
 
 
@@ -158,7 +159,7 @@ def test_every_field_of_the_spec_changes_the_id(tmp_path):
     spec = cells(tmp_path, train(TRAIN, stacks={"host": {"kind": "host", "env": {"A": "1"}}}))[0].spec
     hashes = {content_hash(spec)}
     paths = list(leaves(spec))
-    assert len(paths) == 7 + 4 + 7 + 6  # the cell's own, stack, parameters, sampling
+    assert len(paths) == 7 + 4 + 13 + 6  # the cell's own, stack, parameters, sampling
     for path in paths:
         other = copy.deepcopy(spec)
         inner = other
@@ -234,6 +235,13 @@ def test_facts_of_the_cluster_leave_the_id_but_its_name_changes_it(tmp_path):
     assert ids(tmp_path, collectives(4096, cluster="other")) != first
 
 
+def operations(operation: str, *sizes: int | str, **changes) -> dict:
+    """Return a campaign of one operation on 2 ranks."""
+    data = collectives(*sizes, **changes)
+    data["benchmarks"][0]["parameters"]["operation"] = [operation]
+    return data
+
+
 SKIPPED = [
     (
         train(TRAIN | {"strategy": ["none"]}, shapes=[{"nodes": [1], "gpus_per_node": [3]}]),
@@ -248,6 +256,16 @@ SKIPPED = [
     (collectives(4096, backend=["nccl"]), {}, "backend nccl needs device cuda; this campaign's device is cpu"),
     (collectives(4096, device="cuda"), {}, "device cuda needs a GPU; cluster 'tiny' has none"),
     (collectives(4098), {}, "message_bytes 4098 is no multiple of fp32's 4 bytes"),
+    (
+        operations("all_gather", 4096, shapes=[{"nodes": [1], "gpus_per_node": [3]}]),
+        {},
+        "message_bytes 4096 is no multiple of 3 x 4 bytes: all_gather cuts it into 3 equal parts of fp32",
+    ),
+    (
+        operations("reduce_scatter", 4096, device="cuda"),
+        {"gpus_per_node": 2},
+        "gloo has no reduce_scatter of tensors on a GPU",
+    ),
     (
         collectives(4096, exclude=[{"when": {"world_size": 2}, "reason": "one\n  two"}]),
         {},
@@ -269,6 +287,26 @@ def test_an_element_of_bf16_has_two_bytes(tmp_path):
     found = matrix(tmp_path, data)
     assert [cell.spec["parameters"]["dtype"] for cell in found.cells] == ["bf16"]
     assert len(found.skipped) == 1
+
+
+def test_a_barrier_has_no_size_so_that_all_sizes_are_one_cell(tmp_path):
+    [cell] = cells(tmp_path, operations("barrier", 3, 4096))
+    assert cell.spec["parameters"] == {"operation": "barrier", "message_bytes": None, "dtype": None, "algorithm": None}
+    assert cell.id.rpartition("-")[0] == "collective-barrier-n01g02-host"
+
+
+def test_only_an_all_reduce_has_an_algorithm(tmp_path):
+    data = collectives(4096)
+    data["benchmarks"][0]["parameters"] |= {"operation": ["all_reduce", "broadcast"], "algorithm": ["torch", "ring"]}
+    found = [cell.spec["parameters"] for cell in cells(tmp_path, data)]
+    assert [(own["operation"], own["algorithm"]) for own in found] == [
+        ("all_reduce", "torch"), ("all_reduce", "ring"), ("broadcast", None),
+    ]  # fmt: skip
+
+
+def test_gloo_reduces_and_broadcasts_on_a_gpu_and_waits_at_a_barrier(tmp_path):
+    for operation in ("all_reduce", "broadcast", "barrier"):
+        assert len(matrix(tmp_path, operations(operation, 4096, device="cuda"), {"gpus_per_node": 2}).cells) == 1
 
 
 def test_a_cell_is_excluded_by_the_first_rule_whose_fields_all_match(tmp_path):

@@ -1,6 +1,7 @@
 """The plan: which cells will run and why, in as few words as a person needs, and at what price."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -87,7 +88,7 @@ def test_another_axis_value_plans_the_new_cells_only_and_reverting_plans_none(tm
     ("change", "reason"),
     [
         ({"sampling": {"max_seconds": 2}}, "changed: sampling.max_seconds 10 -> 2"),
-        ({"stacks": {"host": {"kind": "host", "python": "/p"}}}, 'changed: stack.python null -> "/p"'),
+        ({"stacks": {"host": {"kind": "host", "python": "/bin/sh"}}}, 'changed: stack.python null -> "/bin/sh"'),
         ({"stacks": {"host": {"kind": "host", "env": {"A": 1}}}}, 'changed: stack.env {} -> {"A":"1"}'),
         ({"stacks": {"other": {"kind": "host"}}}, 'changed: stack.name "host" -> "other"'),
         ({"shapes": [{"nodes": [1], "gpus_per_node": [3]}]}, "changed: gpus_per_node 2 -> 3"),
@@ -290,8 +291,11 @@ def test_what_is_to_do_is_listed_first(tmp_path, play):
 
 
 def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
-    made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": "/my env/python"}}))
-    assert "'/my env/python' -m torch.distributed.run --standalone --nnodes=1 --nproc-per-node=2" in plan_text(made)
+    python = tmp_path / "my env" / "python"
+    python.parent.mkdir()
+    program(python, "")
+    made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": str(python)}}))
+    assert f"'{python}' -m torch.distributed.run --standalone --nnodes=1 --nproc-per-node=2" in plan_text(made)
     assert not (tmp_path / "results").exists()
 
 
@@ -304,15 +308,17 @@ def on_slurm(folder, monkeypatch):
 
 def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
     stacks = {
-        "host": {"kind": "host", "python": "/opt/python", "srun": ["--mpi=pmi2"]},
+        "host": {"kind": "host", "python": "/bin/sh", "srun": ["--mpi=pmi2"]},
         "image": {"kind": "contained", "image": "a.sif", "binds": ["$TMPDIR"]},
     }
     made = on_slurm(collectives(4, stacks=stacks, shapes=[{"nodes": [1, 2], "gpus_per_node": [1, 4]}]))
     shape = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --wait=60 --export=ALL"
     lines = plan_json(made)["stacks"]
-    assert lines["host"].startswith(f"{shape} --mpi=pmi2 /opt/python ")
+    assert lines["host"].startswith(f"{shape} --mpi=pmi2 /bin/sh ")
     assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")
     assert f"{folder}/a.sif python3 " in lines["image"]
+    asked = "jobs of 2x4 ask for: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
+    assert asked in re.sub(r"--time=\d+", "--time=7", plan_text(made))
 
 
 @pytest.mark.parametrize(

@@ -342,5 +342,28 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
     for script, *arguments in steps:
         subprocess.run([sys.executable, SCRIPTS / script, "--campaign", campaign, *arguments], check=True)
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    tables = ["tables/collectives.csv", "tables/failures.csv", "tables/scaling.csv"]
+    tables = [f"tables/{name}.csv" for name in ("collectives", "failures", "memory", "scaling", "strategies")]
     assert found == ["measurements.csv", "problems.json", "report.html", *tables]
+
+
+def test_jobs_that_ended_before_their_batch_are_told_with_their_cause(tmp_path):
+    assert "Jobs that ended before" not in report_of(tmp_path, make_campaign([train_cell("resnet18", 1, 2)]))
+    cell = train_cell("resnet18", 2, 2)
+    folder = write_results(tmp_path / "jobs", make_campaign([cell]), LAPTOP)
+    batch = folder / "batches" / "n02g02-0123456789ab"
+    batch.mkdir(parents=True)
+    launch = {"repeat": 0, "stack": "host", "cells": [cell["id"]]}
+    (batch / "batch.json").write_text(json.dumps({"launches": [launch]}))
+    jobs = [
+        {"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: PREEMPTED"},
+        {"kind": "no_start", "job": "8", "hosts": ["n2"], "cause": "rank 2 on n2: <no> torch"},
+        {"kind": "stopped", "job": None, "hosts": [], "cause": "SIGINT"},
+    ]
+    (batch / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    text = make_report(folder).read_text(encoding="utf-8")
+    for line in (
+        "<li>n02g02-0123456789ab, job 7: stopped: SIGTERM: PREEMPTED</li>",
+        "<li>n02g02-0123456789ab, job 8: no rank came up (n2): rank 2 on n2: &lt;no&gt; torch</li>",
+        "<li>n02g02-0123456789ab: stopped: SIGINT</li>",
+    ):
+        assert line in text

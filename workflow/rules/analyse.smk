@@ -26,15 +26,13 @@ rule collect:
 
 
 rule analyse:
-    """Scaling, collectives and failures."""
+    """Scaling, strategies, memory, collectives and failures."""
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         code=sources("analyse.py"),
     output:
-        scaling=f"{RESULTS}/tables/scaling.csv",
-        collectives=f"{RESULTS}/tables/collectives.csv",
-        failures=f"{RESULTS}/tables/failures.csv",
+        [f"{RESULTS}/tables/{name}.csv" for name in TABLES],
     params:
         tables=f"{RESULTS}/tables",
     message:

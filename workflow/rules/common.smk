@@ -23,10 +23,13 @@ from regatta.locks import hold
 from regatta.report.outcome import outcome_text
 from regatta.planning.plan import batch_prices, make_plan
 from regatta.running.policy import hosts_to_avoid
-from regatta.preflight.looks import latest_preflight
+from regatta.preflight.looks import failed_stacks, latest_preflight
+from regatta.slurm.partitions import partition_problems, read_partitions
 from regatta.sources import sources
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
+TABLES = ["scaling", "strategies", "memory", "collectives", "failures"]
+NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 NOTHING = {"slurm_extra": "", "gres": "", "tasks_per_gpu": 0}
 
 
@@ -48,6 +51,8 @@ def plan_campaign():
     try:
         path = campaign_file()
         campaign = load_campaign(path)
+        if campaign.cluster["scheduler"] == "slurm":
+            tell_what_cannot_start(campaign, only_looks(sys.argv))
         if campaign.cluster["scheduler"] == "slurm" and not only_looks(sys.argv):
             from regatta.slurm.executor import mend_status_queries
 
@@ -59,6 +64,17 @@ def plan_campaign():
         sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from
     except OSError as error:
         sys.exit(describe_os_error(error))
+
+
+def tell_what_cannot_start(campaign, is_note):
+    """Slurm takes a job that asks for more than its partition has, and lets it wait for ever. A plan may be for elsewhere."""
+    shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
+    problems = [] if queue.job_id() else partition_problems(campaign.cluster, shapes, read_partitions())
+    text = "\n".join(f"config/clusters/{campaign.cluster['name']}.yaml: {problem}" for problem in problems)
+    if problems and not is_note:
+        raise UserError(text)
+    if problems and workflow.is_main_process:
+        print(text, file=sys.stderr)
 
 
 def take(name):
@@ -75,10 +91,12 @@ def of_batch(key):
     def value(wildcards, attempt):
         if PLAN is None:
             return NOTHING.get(key, 1)
-        minutes = BATCH_MINUTES.get(wildcards.batch, 0)
-        nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", wildcards.batch).groups())
+        if is_all_held(wildcards.batch):  # by now the preflight has been made: nothing is left to start
+            return job_resource(key, PLAN.campaign.cluster | NOTHING_TO_START, (1, 1), 0, attempt, [])
+        shape = tuple(map(int, re.match(r"n(\d+)g(\d+)-", wildcards.batch).groups()))
         avoid = hosts_to_avoid(Path(RESULTS) / "batches" / wildcards.batch)
-        return job_resource(key, nodes, gpus_per_node, minutes, attempt, avoid)
+        minutes = BATCH_MINUTES.get(wildcards.batch, 0)
+        return job_resource(key, PLAN.campaign.cluster, shape, minutes, attempt, avoid)
 
     return value
 
@@ -89,18 +107,25 @@ def of_preflight(key):
             return NOTHING.get(key, 1)
         content = PLAN.preflight.content
         minutes = len(content["stacks"]) * (content["launch_start_seconds"] / 60 + STACK_MINUTES)
-        return job_resource(key, content["nodes"], content["gpus_per_node"], minutes, attempt, [])
+        shape = (content["nodes"], content["gpus_per_node"])
+        return job_resource(key, PLAN.campaign.cluster, shape, minutes, attempt, [])
 
     return value
 
 
-def job_resource(key, nodes, gpus_per_node, minutes, attempt, avoid):
-    cluster, device = PLAN.campaign.cluster, PLAN.campaign.data["device"]
+def job_resource(key, cluster, shape, minutes, attempt, avoid):
+    device = PLAN.campaign.data["device"]
     if key == "runtime":
         return walltime_minutes(cluster, minutes, attempt)
     if key == "slurm_extra":
-        return sbatch_options(cluster, nodes, gpus_per_node, device, avoid)
-    return shape_resources(cluster, nodes, gpus_per_node, device)[key]
+        return sbatch_options(cluster, *shape, device, avoid)
+    return shape_resources(cluster, *shape, device)[key]
+
+
+def is_all_held(batch):
+    """Whether the preflight failed every stack of a batch. Its job then only says so, and needs no nodes of its own."""
+    stacks = {launch.stack for b in PLAN.batches if b.id == batch for launch in b.launches}
+    return PLAN.preflight is not None and stacks <= failed_stacks(PLAN.preflight_result).keys()
 
 
 def prepare_to_run():
@@ -114,9 +139,9 @@ def prepare_to_run():
         take(PLAN.campaign.name)
     except UserError as error:
         sys.exit(str(error))
+    # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start. The user wants them stopped.
+    signal.signal(signal.SIGTERM, stop_once)
     if workflow.local_exec:
-        # Snakemake answers SIGTERM by waiting for its jobs. On one machine the user wants them stopped.
-        signal.signal(signal.SIGTERM, stop_once)
         signal.signal(signal.SIGINT, stop_once)
 
 
@@ -129,6 +154,10 @@ def refuse_wrong_profile():
         sys.exit(
             f"cluster '{name}' has scheduler slurm. Use --profile profiles/slurm; or profiles/local within an allocation."
         )
+    shapes = [batch.shape for batch in PLAN.batches]
+    if scheduler == "slurm" and workflow.local_exec and shapes:
+        if problem := queue.does_not_fit(shapes, PLAN.campaign.cluster["cpus_per_rank"] or 1):
+            sys.exit(f"{problem}. Ask salloc for as much, or use --profile profiles/slurm, which submits each shape.")
 
 
 def print_outcome():

@@ -11,7 +11,7 @@ rule report:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         problems=f"{RESULTS}/problems.json",
-        tables=[f"{RESULTS}/tables/{name}.csv" for name in ("scaling", "collectives", "failures")],
+        tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,
         code=sources("report.py"),
         page=[str(SCRIPTS.parent / "report" / name) for name in ("report.html.j2", "style.css")],

@@ -13,9 +13,7 @@ def main() -> None:
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--problems", type=Path, help="default: problems.json beside --measurements")
-    parser.add_argument(
-        "--tables", type=Path, required=True, help="folder of scaling.csv, collectives.csv, failures.csv"
-    )
+    parser.add_argument("--tables", type=Path, required=True, help="folder of the tables that analyse.py wrote")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
     parser.add_argument(
         "--preflight", type=Path, nargs="?", help="preflight/<id>.json; none: the report has no section"

@@ -12,8 +12,14 @@ import sampling
 # (docs/metrics.md, percentiles).
 PERCENTILES = ((0.90, 29), (0.95, 59), (0.99, 299))
 
-# Factor from algorithm bandwidth to bus bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md.
-BUS_FACTOR: dict[str, Callable[[int], float]] = {"all_reduce": lambda n: 2 * (n - 1) / n}
+# Factor from algorithm bandwidth to bus bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md. 1 for all others.
+BUS_FACTOR: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
+}
+
+
+PART_NAMES = {"step": "step in turns", "no_sync": "without exchange", "communication": "exchange alone"}
 
 
 def render(record: dict, places: list, threads_per_rank: int) -> str:
@@ -51,12 +57,14 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     ordered = slowest_samples(record)
     median = sampling.median_of_sorted(ordered)
     warmup, taken = record["warmup"], record["sampling"]
-    rows = [
-        (
-            "warm-up",
+    begun = "none: the first iteration is part of what is measured"
+    if warmup:
+        begun = (
             f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, ended by {warmup['stop']}; "
-            f"first {duration(warmup['first_iteration_ns'])}",
-        ),
+            f"first {duration(warmup['first_iteration_ns'])}"
+        )
+    rows = [
+        ("warm-up", begun),
         ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, ended by {taken['stop']}"),
         ("median", f"{duration(median)}{interval(ordered)}"),
         ("min .. max", f"{duration(ordered[0])} .. {duration(ordered[-1])}"),
@@ -66,7 +74,20 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
         for probability, num_needed in PERCENTILES
         if len(ordered) >= num_needed
     ]
-    return rows + rate_rows(record, median, num_ranks)
+    return rows + rate_rows(record, median, num_ranks) + part_rows(record["parts_ns"] or {})
+
+
+def part_rows(parts: dict[str, list[list[int]]]) -> list[tuple[str, str]]:
+    """Return a row for each part or ablated iteration, and for the communication that the step has to wait for."""
+    medians = {
+        name: sampling.median_of_sorted(sorted(max(of_ranks) for of_ranks in zip(*rows, strict=True)))
+        for name, rows in parts.items()
+    }
+    rows = [(PART_NAMES.get(name, name), duration(median)) for name, median in medians.items()]
+    if "no_sync" in medians:
+        exposed = medians["step"] - medians["no_sync"]
+        rows.append(("exposed", f"{exposed / 1e6:.3f} ms, {exposed / medians['step']:.1%} of the step"))
+    return rows
 
 
 def interval(ordered: list[int]) -> str:
@@ -79,19 +100,23 @@ def interval(ordered: list[int]) -> str:
 
 def rate_rows(record: dict, median: float, num_ranks: int) -> list[tuple[str, str]]:
     """Return throughput for training steps, bandwidths for collectives."""
-    parameters, rows = record["spec"]["parameters"], []
+    parameters, rows, step = record["spec"]["parameters"], [], None
     if record["windows"]:
         steps = record["windows"]["steps_per_window"]
         slowest = [max(of_ranks) for of_ranks in zip(*record["windows"]["elapsed_ns"], strict=True)]
         step = sum(slowest) / (len(slowest) * steps)  # work over time, as the report has it (docs/metrics.md)
+        noun = "call" if "operation" in parameters else "step"
+        rows.append((f"pipelined {noun}", f"{duration(step)}  ({len(slowest)} windows of {steps} {noun}s)"))
+    if step and "batch_size" in parameters:
         rate = num_ranks * parameters["batch_size"] / step * 1e9
-        rows.append(("pipelined step", f"{duration(step)}  ({len(slowest)} windows of {steps} steps)"))
         rows.append(("throughput", f"{rate:.1f} samples/s, {rate / num_ranks:.1f} per rank"))
-    if "message_bytes" in parameters:
-        algbw = parameters["message_bytes"] / median  # bytes per nanosecond are GB/s
-        factor = BUS_FACTOR[parameters["operation"]](num_ranks)
-        rows.append(("algbw", f"{algbw:.4g} GB/s"))
-        rows.append(("busbw", f"{algbw * factor:.4g} GB/s  (algbw x {factor:.4g})"))
+    if parameters.get("message_bytes"):
+        factor = BUS_FACTOR.get(parameters["operation"], lambda n: 1.0)(num_ranks)
+        for lead, elapsed in (("", median), ("pipelined ", step)):
+            if elapsed:
+                algbw = parameters["message_bytes"] / elapsed  # bytes per nanosecond are GB/s
+                rows.append((f"{lead}algbw", f"{algbw:.4g} GB/s"))
+                rows.append((f"{lead}busbw", f"{algbw * factor:.4g} GB/s  (algbw x {factor:.4g})"))
     return rows
 
 
@@ -99,13 +124,16 @@ def memory_rows(memory: dict) -> list[tuple[str, str]]:
     labels = (
         ("parameters", "parameter_bytes"),
         ("gradients", "gradient_bytes"),
+        ("optimizer", "optimizer_bytes"),
+        ("saved", "saved_bytes"),
+        ("algorithm", "algorithm_bytes"),
         ("peak RSS", "peak_rss_bytes"),
         ("peak allocated", "peak_allocated_bytes"),
         ("peak reserved", "peak_reserved_bytes"),
     )
     rows = []
     for label, key in labels:
-        value = memory[key]
+        value = memory.get(key)
         if isinstance(value, list):
             rows.append((label, f"{max(value) / 2**20:.1f} MiB on the largest rank"))
         elif value is not None:
@@ -115,7 +143,8 @@ def memory_rows(memory: dict) -> list[tuple[str, str]]:
 
 def check_rows(record: dict) -> list[tuple[str, str]]:
     rows = [(check, "yes" if has_passed else "NO") for check, has_passed in record["checks"].items()]
-    rows += [(name, f"{value:.4g}") for name, value in record["values"].items() if isinstance(value, float)]
+    last = {name: value[-1] if isinstance(value, list) and value else value for name, value in record["values"].items()}
+    rows += [(name, f"{value:.4g}") for name, value in last.items() if isinstance(value, float)]
     status = record["status"] if record["cause"] is None else f"{record['status']}: {record['cause']}"
     return [*rows, ("status", status)]
 

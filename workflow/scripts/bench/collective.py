@@ -1,13 +1,15 @@
-"""One all-reduce of a buffer: what the communication of gradients costs on this machine, without a model around it.
+"""One collective operation: what communication costs on this machine, without a model around it.
 
-Measured: a single blocking all-reduce (sum, in place) of `message_bytes` on every rank, until the buffer can be used.
-Why: its time over message sizes shows latency and bandwidth of the path that the ranks really take.
-Not included: overlap with computing, several operations in flight, the reset of the buffer before each one. The first
-all-reduce of a process group, which makes connections, falls into set-up and warm-up.
+Measured: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv_pair, send_recv_ring or barrier,
+in two ways. Blocking: a single call, until its result can be used (latency). Pipelined: many calls begun one after the
+other, with one wait at the end (throughput per call). all_reduce also by algorithms of our own, from sends and receives.
+Why: time over message sizes shows latency and bandwidth of the path that the ranks really take.
+Not included: overlap with computing, the reset of the buffers between calls. The first call of a process group, which
+makes connections, falls into set-up and warm-up.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/collective.py --message-bytes 1048576
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/collective.py \\
-      --device cuda --backend nccl --message-bytes 268435456
+      --device cuda --backend nccl --operation all_gather --message-bytes 268435456
 
 (srun: export MASTER_ADDR and MASTER_PORT first.) It prints a table; with --json FILE it appends one record.
 Method and pitfalls: docs/benchmarks/collective.md.
@@ -15,11 +17,15 @@ Method and pitfalls: docs/benchmarks/collective.md.
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 
+import collective_errors
+import peers
+from collective_memory import refuse_what_does_not_fit
+from collective_operations import CUT_INTO_CHUNKS, OPERATIONS, Call, Message
 from peers import Ranks
 from timing import Workload
 
@@ -27,102 +33,216 @@ from timing import Workload
 VERSION = 1
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-OPERATIONS = ("all_reduce",)
+# `torch` is torch.distributed.all_reduce; the others are those of own_allreduce.py, which is imported when one is asked for.
+ALGORITHMS = ("torch", "ring", "butterfly", "halving_doubling")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
-# Values are 1 to 127: bfloat16 holds whole numbers exactly up to 256. A prime, so that the pattern does not fit the
-# chunks into which a message is cut, and a chunk in the wrong place is seen.
-NUM_VALUES = 127
-
-# Expected values are made in pieces of this many elements, so that checking takes little memory of its own.
-CHECK_ELEMENTS = 1 << 22
+# Calls under way at once in a pipelined window, where the host has to wait for them: as many as fit, at least two. gloo
+# works on two at a time (ProcessGroupGloo::Options.threads), and each needs result buffers of its own.
+MAX_IN_FLIGHT = 8
+MIN_IN_FLIGHT = 2
+IN_FLIGHT_BYTES = 64 << 20
 
 
 @dataclass
 class Parameters:
-    """message_bytes: size of the buffer on each rank."""
+    """message_bytes: S of collective_operations.py. None where a parameter has no effect."""
 
     operation: str
-    message_bytes: int
-    dtype: str
+    message_bytes: int | None
+    dtype: str | None
+    algorithm: str | None
+
+
+@dataclass
+class Measured:
+    """What the functions of one workload share. calls: the first is the one that is timed by itself.
+
+    num_used: how many of the calls the windows have made; a window of few calls leaves the others as they were.
+    """
+
+    calls: list[Call]
+    is_exact_after_samples: bool | None = None
+    num_used: int = 0
+    values: dict = field(default_factory=dict)
+    algorithm_bytes: int | None = None
 
 
 def build(parameters: dict, ranks: Ranks) -> Workload:
-    """Allocate the buffer and its contents. Raises ValueError for parameters that cannot be measured.
-
-    Each element is given by one rank and is zero on all others, so the sum is exact in every dtype and for any number
-    of ranks. The buffer is set anew before each iteration, outside the timer: sums of sums would overflow.
-    """
+    """Allocate the buffers and their contents. Raises ValueError for parameters that cannot be measured."""
     wanted = Parameters(**parameters)
-    check_parameters(wanted, ranks)
-    dtype = DTYPES[wanted.dtype]
-    num_elements = wanted.message_bytes // dtype.itemsize
-    contribution = own_contribution(num_elements, dtype, ranks)
-    buffer = torch.empty_like(contribution)
-
-    def prepare() -> None:
-        buffer.copy_(contribution)
-
-    def iterate() -> None:
-        dist.all_reduce(buffer, op=dist.ReduceOp.SUM)
-
-    def check() -> dict[str, bool]:
-        return {"result_is_exact": is_exact(buffer)}
-
-    def check_before() -> dict[str, bool]:
-        prepare()
-        iterate()
-        return check()
-
+    check_parameters(wanted, ranks.world_size)
+    message = message_of(wanted, ranks)
+    num_in_flight = count_in_flight(wanted, dist.get_backend())
+    if wanted.message_bytes is not None:
+        what = f"{wanted.operation} with message_bytes = {wanted.message_bytes}"
+        refuse_what_does_not_fit(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks)
+    make_call = OPERATIONS[wanted.operation](message)
+    measured = Measured([make_call() for _ in range(num_in_flight)])
+    if wanted.algorithm not in (None, "torch"):
+        use_own_algorithm(wanted.algorithm, measured, ranks)
+    measured.values = describe(wanted, message, num_in_flight)
+    call = measured.calls[0]
     return Workload(
-        iterate=iterate,
-        check=check,
-        values=lambda: {"num_elements": num_elements},
-        before_iteration=prepare,
-        check_before=check_before,
+        iterate=lambda: call.start(False),
+        check=lambda: check_after(wanted, measured),
+        values=lambda: measured.values,
+        memory=lambda: {"algorithm_bytes": measured.algorithm_bytes},
+        before_iteration=call.reset,
+        check_before=lambda: check_before(wanted, measured, ranks),
+        has_windows=True,
+        before_windows=lambda: clear_for_windows(measured),
+        run_window=lambda num_calls: run_window(measured, num_calls),
     )
 
 
-def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
+def check_parameters(wanted: Parameters, num_ranks: int) -> None:
     """Raise ValueError, in words, for what cannot be measured."""
     if wanted.operation not in OPERATIONS:
         raise ValueError(f"operation = {wanted.operation!r}: one of {', '.join(OPERATIONS)} is expected.")
-    if wanted.dtype not in DTYPES:
-        raise ValueError(f"dtype = {wanted.dtype!r}: one of {', '.join(DTYPES)} is expected.")
-    element_bytes = DTYPES[wanted.dtype].itemsize
-    if wanted.message_bytes < element_bytes or wanted.message_bytes % element_bytes:
-        raise ValueError(
-            f"message_bytes = {wanted.message_bytes} is not a positive multiple of {element_bytes}, "
-            f"the size of an element of {wanted.dtype}."
-        )
-    if ranks.world_size < 2:
+    if wanted.operation != "all_reduce" and wanted.algorithm is not None:
+        raise ValueError(f"algorithm = {wanted.algorithm} has no effect with operation {wanted.operation}.")
+    if wanted.operation == "all_reduce" and wanted.algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm = {wanted.algorithm!r}: one of {', '.join(ALGORITHMS)} is expected.")
+    if wanted.operation != "barrier":
+        check_size(wanted, num_ranks)
+    elif wanted.message_bytes is not None or wanted.dtype is not None:
+        raise ValueError("message_bytes and dtype have no effect with operation barrier. Leave them out.")
+    if num_ranks < 2:
         raise ValueError(
             f"operation {wanted.operation} needs 2 ranks or more; there is 1, which has nobody to talk to."
         )
 
 
-def expected_values(begin: int, end: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return the sum over ranks of the elements from `begin` up to `end`."""
-    return (torch.arange(begin, end, device=device) % NUM_VALUES + 1).to(dtype)
+def check_size(wanted: Parameters, num_ranks: int) -> None:
+    if wanted.dtype not in DTYPES:
+        raise ValueError(f"dtype = {wanted.dtype!r}: one of {', '.join(DTYPES)} is expected.")
+    element_bytes, num_chunks = DTYPES[wanted.dtype].itemsize, num_ranks if wanted.operation in CUT_INTO_CHUNKS else 1
+    if wanted.message_bytes < 1 or wanted.message_bytes % (element_bytes * num_chunks):
+        chunks = f"{num_chunks} x " if num_chunks > 1 else ""
+        why = f", and {wanted.operation} cuts it into one chunk for each rank" if num_chunks > 1 else ""
+        raise ValueError(
+            f"message_bytes = {wanted.message_bytes} is not a positive multiple of {chunks}{element_bytes}, "
+            f"the size of an element of {wanted.dtype}{why}."
+        )
 
 
-def own_contribution(num_elements: int, dtype: torch.dtype, ranks: Ranks) -> torch.Tensor:
-    """Return this rank's addend: the expected value in every world_size-th element, starting at its rank; else zero."""
-    contribution = torch.zeros(num_elements, dtype=dtype, device=ranks.device)
-    for begin in range(0, num_elements, CHECK_ELEMENTS):
-        end = min(begin + CHECK_ELEMENTS, num_elements)
-        is_own = torch.arange(begin, end, device=ranks.device) % ranks.world_size == ranks.rank
-        contribution[begin:end] = expected_values(begin, end, dtype, ranks.device) * is_own
-    return contribution
+def message_of(wanted: Parameters, ranks: Ranks) -> Message:
+    if wanted.message_bytes is None:
+        return Message(0, 0, torch.float32, ranks)
+    dtype = DTYPES[wanted.dtype]
+    num_elements = wanted.message_bytes // dtype.itemsize
+    num_chunks = ranks.world_size if wanted.operation in CUT_INTO_CHUNKS else 1
+    return Message(num_elements, num_elements // num_chunks, dtype, ranks)
 
 
-def is_exact(buffer: torch.Tensor) -> bool:
-    """Say whether every element of the buffer is what the all-reduce should have left there."""
-    for begin in range(0, buffer.numel(), CHECK_ELEMENTS):
-        end = min(begin + CHECK_ELEMENTS, buffer.numel())
-        if not torch.equal(buffer[begin:end], expected_values(begin, end, buffer.dtype, buffer.device)):
-            return False
-    return True
+def count_in_flight(wanted: Parameters, backend: str) -> int:
+    """Return how many calls a pipelined window keeps under way by itself.
+
+    One where the device keeps them in order (NCCL), and for our own algorithms, whose call waits for its messages.
+    """
+    if backend == "nccl" or wanted.algorithm not in (None, "torch"):
+        return 1
+    return max(MIN_IN_FLIGHT, min(MAX_IN_FLIGHT, IN_FLIGHT_BYTES // (wanted.message_bytes or 1)))
+
+
+def buffer_bytes(wanted: Parameters, num_in_flight: int, num_ranks: int) -> int:
+    """Return the bytes of all buffers on a rank; for an own algorithm with a buffer more, which none exceeds."""
+    size, chunk = wanted.message_bytes, wanted.message_bytes // num_ranks
+    given = {"all_gather": chunk, "broadcast": 0}.get(wanted.operation, size)
+    gotten = chunk if wanted.operation == "reduce_scatter" else size
+    return given + num_in_flight * gotten + (0 if wanted.algorithm in (None, "torch") else size)
+
+
+def use_own_algorithm(algorithm: str, measured: Measured, ranks: Ranks) -> None:
+    """Let the call run an algorithm of own_allreduce.py on its buffer, in place of torch's all_reduce."""
+    import own_allreduce
+
+    call = measured.calls[0]
+    own = own_allreduce.make(algorithm, call.result)
+    (measured.algorithm_bytes,) = peers.largest_over_ranks([own.extra_bytes], ranks)
+
+    def start(is_async: bool) -> list:
+        own.run()
+        return []
+
+    call.start = start
+
+
+def describe(wanted: Parameters, message: Message, num_in_flight: int) -> dict:
+    """Return what the record says about sizes: null where there is no message."""
+    has_message = wanted.message_bytes is not None
+    values = {
+        "num_elements": message.num_elements if has_message else None,
+        "num_elements_per_rank": message.num_chunk_elements if has_message else None,
+        "num_in_flight": num_in_flight,
+    }
+    if wanted.operation == "send_recv_pair":
+        num_ranks = message.ranks.world_size
+        values["idle_rank"] = num_ranks - 1 if num_ranks % 2 else None
+    return values
+
+
+def check_before(wanted: Parameters, measured: Measured, ranks: Ranks) -> dict[str, bool]:
+    """Make one call and look at its result; of an all-reduce also how it rounds."""
+    call = measured.calls[0]
+    call.reset()
+    call.start(False)
+    checks = {result_check(wanted): call.is_exact()}
+    if wanted.operation == "all_reduce":
+        collective_errors.write_fractions(call.result, ranks.rank)
+        call.start(False)
+        measured.values |= collective_errors.largest_errors(call.result, ranks)
+        checks["ranks_are_bitwise_equal"] = collective_errors.is_same_on_all_ranks(call.result, ranks)
+    return checks
+
+
+def clear_for_windows(measured: Measured) -> None:
+    """Look at the result of the last sample, then fill all buffers with what may be operated on again and again."""
+    measured.is_exact_after_samples = measured.calls[0].is_exact()
+    for call in measured.calls:
+        call.clear()
+
+
+def run_window(measured: Measured, num_calls: int) -> None:
+    """Begin calls one after the other, and wait for all. One buffer is never in two calls at once.
+
+    Timed. On NCCL `start` only puts its work into the stream; whoever times it waits for the device.
+    """
+    calls = measured.calls
+    measured.num_used = min(num_calls, len(calls))
+    if len(calls) == 1:
+        for _ in range(num_calls):
+            calls[0].start(False)
+        return
+    begun = [[] for _ in calls]
+    for number in range(num_calls):
+        place = number % len(calls)
+        for work in begun[place]:
+            work.wait()
+        begun[place] = calls[place].start(True)
+    for pending in begun:
+        for work in pending:
+            work.wait()
+
+
+def check_after(wanted: Parameters, measured: Measured) -> dict[str, bool]:
+    """Look at the results of the last sample and of the windows; then at those of as many calls as are under way at once."""
+    if measured.is_exact_after_samples is None or wanted.operation == "barrier":
+        return {result_check(wanted): measured.calls[0].is_exact()}
+    stayed_clear = [call.is_clear() for call in measured.calls[: measured.num_used]]
+    for call in measured.calls:
+        call.reset()
+    run_window(measured, len(measured.calls))
+    are_exact = [call.is_exact() for call in measured.calls]
+    return {
+        result_check(wanted): measured.is_exact_after_samples,
+        "pipelined_result_is_exact": all(stayed_clear) and all(are_exact),
+    }
+
+
+def result_check(wanted: Parameters) -> str:
+    return "barrier_holds" if wanted.operation == "barrier" else "result_is_exact"
 
 
 def byte_count(text: str) -> int:
@@ -135,24 +255,28 @@ def byte_count(text: str) -> int:
 
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
-    group.add_argument("--operation", choices=OPERATIONS, default="all_reduce", help="(default: %(default)s)")
+    group.add_argument("--operation", choices=tuple(OPERATIONS), default="all_reduce", help="(default: %(default)s)")
     group.add_argument(
         "--message-bytes",
         type=byte_count,
-        default=1 << 20,
         metavar="BYTES",
-        help="on each rank, a number or a size such as 64KiB (default: %(default)s)",
+        help="a number or a size such as 64KiB; of all_gather, reduce_scatter and all_to_all the sum over ranks (default: 1MiB)",
     )
-    group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="element type (default: %(default)s)")
+    group.add_argument("--dtype", choices=tuple(DTYPES), help="element type (default: fp32)")
+    group.add_argument("--algorithm", choices=ALGORITHMS, help="of all_reduce (default: torch)")
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line."""
-    return {
-        "operation": arguments.operation,
-        "message_bytes": arguments.message_bytes,
-        "dtype": arguments.dtype,
+    """Return the cell's parameters from a parsed command line: defaults where a parameter has an effect, else null."""
+    has_message, is_all_reduce = arguments.operation != "barrier", arguments.operation == "all_reduce"
+    defaults = {
+        "message_bytes": 1 << 20 if has_message else None,
+        "dtype": "fp32" if has_message else None,
+        "algorithm": "torch" if is_all_reduce else None,
     }
+    given = {name: getattr(arguments, name) for name in defaults}
+    own = {name: defaults[name] if value is None else value for name, value in given.items()}
+    return {"operation": arguments.operation, **own}
 
 
 if __name__ == "__main__":

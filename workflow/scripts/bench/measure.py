@@ -15,6 +15,16 @@ from failures import Progress
 
 # Above this many samples in all a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
 MAX_SAMPLES_IN_RECORD = 65_536
+MAX_PART_ITERATIONS = 1000  # in parts_ns
+TIMED_FIELDS = (
+    "warmup",
+    "sampling",
+    "samples_ns",
+    "slowest_rank_samples_ns",
+    "rank_quantiles_ns",
+    "windows",
+    "parts_ns",
+)
 QUANTILE_PROBABILITIES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
 
 
@@ -61,36 +71,40 @@ def measure_cell(
 
 def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan, progress: Progress) -> dict:
     """Return what a record says of times, checks and values. Nothing is timed if an early check fails."""
-    fields = dict.fromkeys(
-        ("warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows")
-    )
     checks = {}
     if workload.check_before is not None:
         progress.phase = "check"
         checks = peers.true_on_all_ranks(workload.check_before(), ranks)
+    if not all(checks.values()):
+        return {**dict.fromkeys(TIMED_FIELDS), "checks": checks, "values": workload.values()}
+    progress.phase = "warmup"
+    warmup = None if workload.num_iterations else timing.warm_up(workload, ranks, plan)
+    progress.phase = "measure"
+    samples = timing.take_samples(workload, ranks, plan, warmup) if warmup else timing.take_fixed(workload, ranks)
+    parts = {name: durations[-len(samples.own) :] for name, durations in workload.parts().items()}
+    windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
+    progress.phase = "check"
+    late_checks = peers.true_on_all_ranks(workload.check(), ranks)
+    checks |= {check: has_passed and checks.get(check, True) for check, has_passed in late_checks.items()}
+    values = workload.values()
     if all(checks.values()):
-        progress.phase = "warmup"
-        warmup = timing.warm_up(workload, ranks, plan)
         progress.phase = "measure"
-        samples = timing.take_samples(workload, ranks, plan, warmup)
-        windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
-        progress.phase = "check"
-        late_checks = peers.true_on_all_ranks(workload.check(), ranks)
-        checks |= {check: has_passed and checks.get(check, True) for check, has_passed in late_checks.items()}
-        fields |= warmup_and_sampling(warmup, samples) | sample_fields(samples, ranks)
-        if windows is not None:
-            steps_per_window, durations = windows
-            fields["windows"] = {
-                "steps_per_window": steps_per_window,
-                "elapsed_ns": peers.gather_rows(durations, ranks),
-            }
-    return fields | {"checks": checks, "values": workload.values()}
+        parts |= timing.time_ablations(workload, ranks, samples)
+    return {
+        **warmup_and_sampling(warmup, samples),
+        **sample_fields(samples, ranks),
+        "windows": windows and {"steps_per_window": windows[0], "elapsed_ns": peers.gather_rows(windows[1], ranks)},
+        "parts_ns": part_fields(parts, ranks),
+        "checks": checks,
+        "values": values,
+    }
 
 
-def warmup_and_sampling(warmup: timing.Blocks, samples: timing.Blocks) -> dict:
+def warmup_and_sampling(warmup: timing.Blocks | None, samples: timing.Blocks) -> dict:
     ratio = sampling.half_width_ratio(samples.ordered)
     return {
-        "warmup": {
+        "warmup": warmup
+        and {
             "num_iterations": len(warmup.slowest),
             "elapsed_ns": warmup.elapsed,
             "first_iteration_ns": warmup.slowest[0],
@@ -121,6 +135,12 @@ def sample_fields(samples: timing.Blocks, ranks: peers.Ranks) -> dict:
     }
 
 
+def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, list[list[int]]] | None:
+    """Return the record's `parts_ns`: name -> [rank][iteration], of the last iterations where there are very many."""
+    kept = {name: durations[-MAX_PART_ITERATIONS:] for name, durations in parts.items()}
+    return {name: peers.gather_rows(durations, ranks) for name, durations in kept.items()} or None
+
+
 def reset_device_peaks(ranks: peers.Ranks) -> None:
     if ranks.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(ranks.device)
@@ -132,12 +152,14 @@ def memory_fields(workload: timing.Workload, ranks: peers.Ranks, has_peak_rss: b
     The allocator's peaks leave out what CUDA and NCCL take for themselves. Not yet run on a GPU.
     """
     peak_rss = process.peak_rss_bytes() if has_peak_rss else None
-    peaks = [-1 if peak_rss is None else peak_rss, -1, -1]
+    peaks = [-1 if peak_rss is None else peak_rss, -1, -1, -1]
     if ranks.device.type == "cuda":
         peaks[1] = torch.cuda.max_memory_allocated(ranks.device)
         peaks[2] = torch.cuda.max_memory_reserved(ranks.device)
+        free, total = torch.cuda.mem_get_info(ranks.device)
+        peaks[3] = total - free
     by_kind = zip(*peers.gather_rows(peaks, ranks), strict=True)
-    rss, allocated, reserved = (None if min(values) < 0 else list(values) for values in by_kind)
+    rss, allocated, reserved, used = (None if min(values) < 0 else list(values) for values in by_kind)
     return {
         "parameter_bytes": None,
         "gradient_bytes": None,
@@ -145,6 +167,7 @@ def memory_fields(workload: timing.Workload, ranks: peers.Ranks, has_peak_rss: b
         "peak_rss_bytes": rss,
         "peak_allocated_bytes": allocated,
         "peak_reserved_bytes": reserved,
+        "device_used_bytes": used,
     }
 
 

@@ -12,6 +12,7 @@ MEASURED_FIELDS = (
     "slowest_rank_samples_ns",
     "rank_quantiles_ns",
     "windows",
+    "parts_ns",
     "checks",
     "values",
     "memory",

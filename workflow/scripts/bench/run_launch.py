@@ -23,7 +23,7 @@ import process
 from records import build_record
 
 # Name of a benchmark -> its module, or the module's name: torch is then imported only once failures can be reported.
-BENCHMARKS = {"train_step": "train_step", "collective": "collective"}
+BENCHMARKS = {name: name for name in ("collective", "sync_batchnorm", "train_run", "train_step")}
 
 
 def main() -> None:

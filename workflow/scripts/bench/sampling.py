@@ -27,6 +27,12 @@ MAX_WINDOWS_NS = 500_000_000
 WINDOWS_SHARE = 0.3
 
 
+# Rounds of whole and ablated iterations.
+MIN_ROUNDS = 6
+MAX_ROUNDS = 200
+ROUNDS_SHARE = 0.5
+
+
 @dataclass
 class SamplingPlan:
     """The cell's `sampling`, as in docs/contracts.md. `target_precision` is a ratio: 0.01 is 1 % of the median."""
@@ -142,6 +148,12 @@ def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
     steps_per_window = max(MIN_STEPS_PER_WINDOW, num_steps // MAX_WINDOWS)
     num_windows = min(MAX_WINDOWS, max(MIN_WINDOWS, num_steps // steps_per_window))
     return num_windows, steps_per_window
+
+
+def plan_rounds(median: float, sampling_elapsed: int, num_runs: int) -> int:
+    """Return how many rounds of `num_runs` iterations take about half the sampling time; at least 6, so that their medians
+    have an interval, and at most 200."""
+    return min(MAX_ROUNDS, max(MIN_ROUNDS, int(ROUNDS_SHARE * sampling_elapsed / max(1.0, median * num_runs))))
 
 
 def quantiles(ordered: list[int], probabilities: list[float]) -> list[int]:

@@ -14,6 +14,14 @@ import sampling
 
 
 @dataclass
+class Ablation:
+    """An iteration without a part of its work, or that part alone. prepare: untimed, before each."""
+
+    run: Callable[[], None]
+    prepare: Callable[[], None] | None = None
+
+
+@dataclass
 class Workload:
     """What a benchmark gives to be measured: plain functions, called on every rank alike.
 
@@ -22,7 +30,14 @@ class Workload:
     before_iteration: untimed preparation of an iteration, or None.
     check_before: like `check`, but before warm-up; if one is false, nothing is timed.
     has_windows: whether iterations may be run back to back without looking at their results.
+    before_windows: untimed preparation of all windows, or None. run_window: runs that many iterations back to back and
+    waits for what the host has to wait for; None calls `iterate` as often.
     values: numbers and words for the record, read at the end. memory: bytes by name, the same on each rank.
+    parts: read at the end, name -> this rank's nanoseconds in a part of each iteration, equally many on all ranks; the
+    samples' are the last ones.
+    num_iterations: exactly so many are timed, from the first on, without warm-up; None where the sampling decides.
+    ablations: timed after the last check, since they may leave wrong results behind, in turns with `iterate`, which is
+    then called `step`.
     """
 
     iterate: Callable[[], None]
@@ -32,6 +47,11 @@ class Workload:
     before_iteration: Callable[[], None] | None = None
     check_before: Callable[[], dict[str, bool]] | None = None
     has_windows: bool = False
+    before_windows: Callable[[], None] | None = None
+    run_window: Callable[[int], None] | None = None
+    parts: Callable[[], dict[str, list[int]]] = dict
+    num_iterations: int | None = None
+    ablations: dict[str, Ablation] = field(default_factory=dict)
 
 
 @dataclass
@@ -100,6 +120,38 @@ def take_samples(workload: Workload, ranks: peers.Ranks, plan: sampling.Sampling
     )
 
 
+def take_fixed(workload: Workload, ranks: peers.Ranks) -> Blocks:
+    """Time as many iterations as the workload says, one by one; the count is part of what is measured."""
+
+    def decide(done: Blocks) -> tuple[int, str | None]:
+        return (1, None) if len(done.own) < workload.num_iterations else (0, "fixed")
+
+    return run_blocks(workload, ranks, decide)
+
+
+def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> dict[str, list[int]]:
+    """Return this rank's nanoseconds of whole and ablated iterations: name -> one for each round.
+
+    Each round runs all of them once, beginning with another one than the round before: neighbours in time, so that a
+    drift of the machine is in all of them. The first round is for warming up, and not returned. The ranks meet before
+    each: after an iteration without communication they are apart, and the next would pay for it.
+    """
+    if not workload.ablations:
+        return {}
+    runs = {"step": Ablation(workload.iterate, workload.before_iteration), **workload.ablations}
+    num_rounds = sampling.plan_rounds(sampling.median_of_sorted(samples.ordered), samples.elapsed, len(runs))
+    num_rounds = peers.number_from_rank_0(num_rounds, ranks)
+    durations: dict[str, list[int]] = {name: [] for name in runs}
+    order = list(runs)
+    for _ in range(1 + num_rounds):
+        for name in order:
+            peers.barrier(ranks)
+            one = Workload(iterate=runs[name].run, check=dict, before_iteration=runs[name].prepare)
+            durations[name] += time_block(one, 1, ranks)
+        order = [*order[1:], order[0]]
+    return {name: values[1:] for name, values in durations.items()}
+
+
 def time_windows(
     workload: Workload, ranks: peers.Ranks, samples: Blocks, clock: Callable[[], int] = time.perf_counter_ns
 ) -> tuple[int, list[int]]:
@@ -108,12 +160,17 @@ def time_windows(
     num_windows = peers.number_from_rank_0(num_windows, ranks)
     steps = peers.number_from_rank_0(steps, ranks)
     durations = []
+    if workload.before_windows is not None:
+        workload.before_windows()
     for _ in range(num_windows):
         peers.barrier(ranks)
         ranks.synchronize()
         begin = clock()
-        for _ in range(steps):
-            workload.iterate()
+        if workload.run_window is not None:
+            workload.run_window(steps)
+        else:
+            for _ in range(steps):
+                workload.iterate()
         ranks.synchronize()
         durations.append(clock() - begin)
     return steps, durations

@@ -1,11 +1,13 @@
-"""One training step of a torchvision classifier: what data-parallel training costs on this machine.
+"""One training step of an image classifier or a transformer: what data-parallel training costs on this machine.
 
-Measured: zero_grad, forward, loss, backward (which with DistributedDataParallel reduces the gradients), optimizer step.
+Measured: zero_grad, forward, loss, backward and the exchange of gradients, optimizer step. Then, in turns: the same step
+without exchange of gradients, and the exchange alone; so that it can be told how much of it the step has to wait for.
 Why: its time on many ranks against one is the scaling efficiency, by which a machine and its settings are judged.
 Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step sees the
 same random batch. Times say nothing about accuracy.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/train_step.py --model resnet18 --strategy ddp
+  torchrun --nproc-per-node=2 workflow/scripts/bench/train_step.py --model lm_tiny --strategy bucketed
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/train_step.py \\
       --device cuda --backend nccl --model resnet50 --image-size 224 --batch-size 32 --strategy ddp
 
@@ -15,15 +17,17 @@ Method and pitfalls: docs/benchmarks/train_step.md.
 
 import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from models import build_task, is_language_model
 from peers import Ranks
-from timing import Workload
-from torchvision_models import NUM_CLASSES, build_model, loss_function
+from strategies import STRATEGIES, WITH_BUCKETS, Strategy, apply_strategy
+from timing import Ablation, Workload
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
 VERSION = 1
@@ -33,100 +37,168 @@ LEARNING_RATE = 1e-3
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 
-SEED = 20_240_501
 DTYPES = ("fp32", "bf16")
-STRATEGIES = ("none", "ddp")
+OPTIMIZERS = ("sgd", "adamw")
+COMPRESSIONS = ("none", "bf16")
+DEFAULT_CONTEXT_LENGTH = 128
+MAX_HOST_WAITS = 100_000  # samples of which the wait is kept
 
 
 @dataclass
 class Parameters:
-    """batch_size: samples per rank and step. bucket_cap_mb: MiB, None without ddp. bf16: autocast, weights in fp32."""
+    """batch_size: samples per rank and step. bucket_cap_mb: MiB. bf16: autocast, weights in fp32. What has no effect on the
+    model or with the strategy is None."""
 
     model: str
-    image_size: int
+    image_size: int | None
+    context_length: int | None
     batch_size: int
     dtype: str
     strategy: str
     bucket_cap_mb: float | None
     gradient_as_bucket_view: bool | None
+    static_graph: bool | None
+    compression: str | None
+    optimizer: str
+    compile: bool
+    channels_last: bool | None
 
 
 def build(parameters: dict, ranks: Ranks) -> Workload:
     """Build model, optimizer and batch on the device. Raises ValueError for parameters that make no sense."""
     wanted = Parameters(**parameters)
     check_parameters(wanted, ranks)
-    # The same weights on every rank; DistributedDataParallel sends rank 0's anyway.
-    torch.manual_seed(SEED)
-    model = build_model(wanted.model, wanted.image_size).to(ranks.device).train()
-    stepped = wrap(model, wanted, ranks)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-    # Another batch on every rank, so that an all-reduce that does nothing leaves ranks with different weights.
-    generator = torch.Generator().manual_seed(SEED + 1 + ranks.rank)
-    size = (wanted.batch_size, 3, wanted.image_size, wanted.image_size)
-    images = torch.randn(size, generator=generator).to(ranks.device)
-    labels = torch.randint(NUM_CLASSES, (wanted.batch_size,), generator=generator).to(ranks.device)
-    loss_of = loss_function(wanted.model)
+    task = build_task(wanted, ranks)
+    strategy = apply_strategy(task.model, wanted, ranks)
+    optimizer = make_optimizer(task.model, wanted.optimizer)
     precision = precision_context(wanted.dtype, ranks.device)
+    forward = torch.compile(strategy.forward) if wanted.compile else strategy.forward
     losses = {}
+    waits: list[int] = []
 
-    def iterate() -> None:
+    def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with precision():
-            loss = loss_of(stepped(images), labels)
+            loss = task.loss_of(forward(task.inputs), task.targets)
         loss.backward()
+        strategy.finish()
         optimizer.step()
         losses["last"] = loss.detach()
+
+    def iterate() -> None:
+        step()
         losses.setdefault("first", losses["last"])
+        if strategy.host_wait_ns is not None:
+            waits.append(strategy.host_wait_ns())
+            del waits[:-MAX_HOST_WAITS]
+
+    saved_bytes = bytes_saved_by(lambda: task.loss_of(task.model(task.inputs), task.targets), precision)
+    checks = step_checks(task.model, wanted, losses, ranks)
+    return Workload(
+        iterate=iterate,
+        check=checks,
+        values=lambda: (
+            task.values
+            | {"first_loss": finite(losses.get("first")), "last_loss": finite(losses.get("last"))}
+            | {"num_calls": strategy.num_calls}
+        ),
+        memory=lambda: (
+            model_bytes(task.model, optimizer)
+            | {"saved_bytes": saved_bytes, "algorithm_bytes": strategy.algorithm_bytes}
+        ),
+        has_windows=True,
+        parts=lambda: {"host_wait": waits} if waits else {},
+        ablations=ablations(strategy, step, wanted),
+    )
+
+
+def ablations(strategy: Strategy, step: Callable[[], None], wanted: Parameters) -> dict[str, Ablation]:
+    """Return what is timed beside the whole step on several ranks: the step without exchange, and the exchange alone.
+
+    Before the exchange alone it is done once untimed, so that all ranks begin together and its buffers are there.
+    """
+    found = {}
+    if wanted.strategy != "none" and not wanted.static_graph:
+
+        def without_exchange() -> None:
+            with strategy.no_sync():
+                step()
+
+        found["no_sync"] = Ablation(without_exchange)
+    if strategy.reduce_alone is not None:
+        found["communication"] = Ablation(strategy.reduce_alone, prepare=strategy.reduce_alone)
+    return found
+
+
+def step_checks(model: nn.Module, wanted: Parameters, losses: dict, ranks: Ranks) -> Callable[[], dict[str, bool]]:
+    """Return the checks that follow the last timed step. Sharded weights differ between ranks, and are not compared."""
 
     def check() -> dict[str, bool]:
         checks = {"loss_is_finite": all(math.isfinite(loss.item()) for loss in losses.values())}
-        if wanted.strategy == "ddp":
+        if wanted.strategy not in ("none", "fsdp"):
             checks["weights_agree"] = weights_agree(model, ranks)
         return checks
 
-    return Workload(
-        iterate=iterate,
-        check=check,
-        values=lambda: {"first_loss": finite(losses.get("first")), "last_loss": finite(losses.get("last"))},
-        memory=lambda: model_bytes(model),
-        has_windows=True,
-    )
+    return check
 
 
 def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     """Raise ValueError, in words, for what cannot be measured or would have no effect."""
-    for name in ("image_size", "batch_size"):
-        if getattr(wanted, name) < 1:
+    choices = {"dtype": DTYPES, "strategy": STRATEGIES, "optimizer": OPTIMIZERS}
+    for name, allowed in choices.items():
+        if getattr(wanted, name) not in allowed:
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+    size = "context_length" if is_language_model(wanted.model) else "image_size"
+    for name in (size, "batch_size"):
+        if getattr(wanted, name) is None or getattr(wanted, name) < 1:
             raise ValueError(f"{name} = {getattr(wanted, name)}: at least 1 is needed.")
-    if wanted.dtype not in DTYPES:
-        raise ValueError(f"dtype = {wanted.dtype!r}: one of {', '.join(DTYPES)} is expected.")
-    if wanted.strategy not in STRATEGIES:
-        raise ValueError(f"strategy = {wanted.strategy!r}: one of {', '.join(STRATEGIES)} is expected.")
-    if wanted.strategy == "none":
-        if ranks.world_size > 1:
-            raise ValueError(f"strategy none trains on 1 rank, but there are {ranks.world_size}. Use ddp.")
-        for name in ("bucket_cap_mb", "gradient_as_bucket_view"):
-            if getattr(wanted, name) is not None:
-                raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with strategy none. Leave it out.")
-    elif wanted.bucket_cap_mb is None or wanted.bucket_cap_mb <= 0:
-        raise ValueError(f"bucket_cap_mb = {wanted.bucket_cap_mb}: strategy ddp needs a size above 0, in MiB.")
+    if wanted.strategy == "none" and ranks.world_size > 1:
+        raise ValueError(f"strategy none trains on 1 rank, but there are {ranks.world_size}. Use ddp.")
+    if wanted.strategy in WITH_BUCKETS and (wanted.bucket_cap_mb is None or wanted.bucket_cap_mb <= 0):
+        raise ValueError(
+            f"bucket_cap_mb = {wanted.bucket_cap_mb}: strategy {wanted.strategy} needs a size above 0, in MiB."
+        )
+    for name in without_effect(wanted):
+        if getattr(wanted, name) is not None:
+            what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
+            raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Leave it out.")
 
 
-def wrap(model: nn.Module, wanted: Parameters, ranks: Ranks) -> nn.Module:
-    """Return the model as its strategy trains it.
+MODEL_SIZES = ("image_size", "context_length", "channels_last")
 
-    broadcast_buffers=False as in PyTorch's DDP benchmark: batch-norm statistics stay each rank's own, and their
-    broadcast is not in the step.
+
+def without_effect(wanted: Parameters) -> list[str]:
+    """Return the parameters that mean nothing for this model or strategy: they are None."""
+    names = ["image_size", "channels_last"] if is_language_model(wanted.model) else ["context_length"]
+    if wanted.strategy not in WITH_BUCKETS:
+        names.append("bucket_cap_mb")
+    if wanted.strategy != "ddp":
+        names += ["gradient_as_bucket_view", "static_graph", "compression"]
+    return names
+
+
+def make_optimizer(model: nn.Module, name: str) -> torch.optim.Optimizer:
+    if name == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+
+
+def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
+    """Return the bytes that autograd saves for the backward pass of one forward pass, each storage counted once.
+
+    Weights that are saved too are counted: autograd holds them, though not a second time. It is counted, not timed, so it
+    is the same on every device. (A compiled model is counted as it is without compiling.)
     """
-    if wanted.strategy == "none":
-        return model
-    return nn.parallel.DistributedDataParallel(
-        model,
-        device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
-        broadcast_buffers=False,
-        bucket_cap_mb=wanted.bucket_cap_mb,
-        gradient_as_bucket_view=bool(wanted.gradient_as_bucket_view),
-    )
+    storages: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), precision():
+        forward()
+    return sum(storages.values())
 
 
 def precision_context(dtype: str, device: torch.device):
@@ -150,13 +222,20 @@ def weights_agree(model: nn.Module, ranks: Ranks) -> bool:
     return torch.equal(highest, lowest)
 
 
-def model_bytes(model: nn.Module) -> dict[str, int]:
-    """Return bytes of all parameters, and of the gradients of those that are trained."""
+def model_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Return bytes on this rank of all parameters, of the gradients of those that are trained, of the optimizer's state."""
     gradients = [weights.grad for weights in model.parameters() if weights.grad is not None]
+    state = [value for entry in optimizer.state.values() for value in entry.values() if torch.is_tensor(value)]
     return {
-        "parameter_bytes": sum(weights.nbytes for weights in model.parameters()),
-        "gradient_bytes": sum(gradient.nbytes for gradient in gradients),
+        "parameter_bytes": sum(local(weights).nbytes for weights in model.parameters()),
+        "gradient_bytes": sum(local(gradient).nbytes for gradient in gradients),
+        "optimizer_bytes": sum(local(value).nbytes for value in state),
     }
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor that may be sharded."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def finite(loss: torch.Tensor | None) -> float | None:
@@ -173,36 +252,37 @@ def number(text: str) -> float:
 
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
-    group.add_argument("--model", default="resnet18", help="a classifier of torchvision (default: %(default)s)")
-    group.add_argument("--image-size", type=int, default=64, metavar="PIXELS", help="a side (default: %(default)s)")
+    yes_no = ("true", "false")
+    group.add_argument("--model", default="resnet18", help="a classifier of torchvision, or lm_tiny, lm_small, ...")
+    group.add_argument("--image-size", type=int, metavar="PIXELS", help="a side; classifiers (default: 64)")
+    group.add_argument("--context-length", type=int, metavar="TOKENS", help="lm_... (default: 128)")
     group.add_argument(
         "--batch-size", type=int, default=8, metavar="SAMPLES", help="per rank and step (default: %(default)s)"
     )
     group.add_argument("--dtype", choices=DTYPES, default="fp32", help="bf16: autocast (default: %(default)s)")
+    group.add_argument("--strategy", choices=STRATEGIES, default="none", help="how gradients are exchanged")
     group.add_argument(
-        "--strategy", choices=STRATEGIES, default="none", help="ddp: DistributedDataParallel (default: none)"
+        "--bucket-cap-mb", type=number, metavar="MIB", help="size of a gradient bucket; ddp, bucketed (default: 25)"
     )
-    group.add_argument(
-        "--bucket-cap-mb", type=number, metavar="MIB", help="size of a gradient bucket (default with ddp: 25)"
-    )
-    group.add_argument(
-        "--gradient-as-bucket-view", choices=("true", "false"), help="gradients are views of buckets (default: false)"
-    )
+    group.add_argument("--gradient-as-bucket-view", choices=yes_no, help="ddp: gradients are views (default: false)")
+    group.add_argument("--static-graph", choices=yes_no, help="ddp: every step is the same (default: false)")
+    group.add_argument("--compression", choices=COMPRESSIONS, help="ddp: send gradients as bf16 (default: none)")
+    group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="(default: %(default)s)")
+    group.add_argument("--compile", choices=yes_no, default="false", help="torch.compile (default: %(default)s)")
+    group.add_argument("--channels-last", choices=yes_no, help="classifiers: memory format (default: false)")
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line. What has no effect in the chosen strategy is None."""
-    is_ddp = arguments.strategy == "ddp"
-    bucket_cap_mb, view = arguments.bucket_cap_mb, arguments.gradient_as_bucket_view
-    return {
-        "model": arguments.model,
-        "image_size": arguments.image_size,
-        "batch_size": arguments.batch_size,
-        "dtype": arguments.dtype,
-        "strategy": arguments.strategy,
-        "bucket_cap_mb": 25 if is_ddp and bucket_cap_mb is None else bucket_cap_mb,
-        "gradient_as_bucket_view": view == "true" if is_ddp or view is not None else None,
-    }
+    """Return the cell's parameters from a parsed command line. What has no effect on model or strategy is None, unless it was
+    given: then it is refused."""
+    given = {name: getattr(arguments, name) for name in Parameters.__annotations__}
+    given |= {name: value == "true" for name, value in given.items() if value in ("true", "false")}
+    defaults = {"image_size": 64, "context_length": DEFAULT_CONTEXT_LENGTH, "bucket_cap_mb": 25, "compression": "none"}
+    unused = without_effect(Parameters(**given))
+    for name, value in given.items():
+        if value is None and name not in unused:
+            given[name] = defaults.get(name, False)
+    return given
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import re
 
-UNNAMED = ("image_size", "batch_size", "dtype", "gradient_as_bucket_view")  # parameters that are in no id
+UNNAMED = ("algorithm", "image_size", "batch_size", "dtype", "gradient_as_bucket_view")  # parameters that are in no id
 
 
 def natural(text: str) -> list[str | float]:

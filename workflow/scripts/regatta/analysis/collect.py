@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.running.policy import jobs_of_batch
+from regatta.running.policy import jobs_of_batch, open_job
 from regatta.store.launch_files import LaunchFile, read_launch_file
 from regatta.store.records import measured, one_line, violation
 
@@ -21,18 +21,23 @@ Slot = tuple[str, int]  # (cell id, repeat)
 
 @dataclass
 class Problems:
-    """What of the store is not in the table, and why. Written as problems.json and shown in the report."""
+    """What of the store is not in the table, and why. Written as problems.json and shown in the report.
+
+    interrupted: the jobs that ended before their batch was finished, whatever became of it later.
+    """
 
     corrupt: list[str] = field(default_factory=list)
     invalid: list[dict] = field(default_factory=list)
     superseded: list[dict] = field(default_factory=list)
     beyond_repeats: list[dict] = field(default_factory=list)
+    interrupted: list[dict] = field(default_factory=list)
     not_planned: Counter = field(default_factory=Counter)
 
     def as_json(self) -> dict:
         not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
-        return {"schema": 1, **lists, "not_planned": not_planned}
+        interrupted = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        return {"schema": 1, **lists, "interrupted": interrupted, "not_planned": not_planned}
 
 
 @dataclass
@@ -91,6 +96,8 @@ def _read_batches(batches: Path, found: Found) -> None:
     was stopped before it came to them."""
     for path in sorted(batches.glob("*/batch.json"), key=lambda path: path.stat().st_mtime_ns):
         stops = jobs_of_batch(path.parent)
+        if lost := open_job(path.parent):
+            stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})
         held = _held(path.with_name("manifest.json"))
         if not stops and not held:
             continue
@@ -98,13 +105,21 @@ def _read_batches(batches: Path, found: Found) -> None:
             launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
         except (OSError, ValueError, KeyError):
             continue
+        if any(cell in found.planned for launch in launches for cell in launch["cells"]):
+            found.problems.interrupted += [_interruption(path.parent.name, stop) for stop in stops]
         for launch in launches:
             if launch["stack"] in held:
-                text = one_line(f"the preflight failed stack {launch['stack']}: {held[launch['stack']]}")
+                text = one_line(held[launch["stack"]])
                 found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
             elif stops and not path.with_name("manifest.json").exists():
                 text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
                 found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+
+
+def _interruption(batch: str, job: dict) -> dict:
+    hosts = [one_line(host) for host in job["hosts"]]
+    texts = {name: _text(job[name]) for name in ("job", "kind", "cause")}
+    return {"batch": batch, **texts, "hosts": hosts}
 
 
 def _held(manifest: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from regatta.statistics import over_launches
 
 BYTES_PER_GB = 10**9
 
-# Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks.
+# Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
 BUS_FACTOR = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
@@ -17,27 +17,30 @@ BUS_FACTOR = {
     "all_to_all": lambda n: (n - 1) / n,
     "broadcast": lambda n: 1.0,
     "reduce": lambda n: 1.0,
-    "send_recv": lambda n: 1.0,
+    "send_recv_ring": lambda n: 1.0,
+    "send_recv_pair": lambda n: 1.0,
 }
-TOTAL_OVER_RANKS = ("all_gather", "reduce_scatter", "all_to_all")  # their S is the sum over ranks
 
 
 def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
     ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    medians = {cell: group["p50_s"].tolist() for cell, group in ok.groupby("cell")}
+    launches = dict(list(ok.groupby("cell")))
     rows = []
     for cell in campaign["cells"]:
         if cell["spec"]["benchmark"] == "collective":
-            rows.append(cell_row(cell) | _speed(cell_row(cell), campaign["repeats"], medians.get(cell["id"], [])))
+            own = launches.get(cell["id"], ok.iloc[:0])
+            row = cell_row(cell)
+            rows.append(
+                row | {"num_planned": campaign["repeats"]} | _blocking(row, own) | _pipelined(row, own) | _costs(own)
+            )
     rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, COLLECTIVES)
 
 
-def algorithm_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_ranks: int) -> float:
-    """Return S/t in GB/s (10**9). message_bytes: the buffer of one rank."""
-    total = message_bytes * num_ranks if operation in TOTAL_OVER_RANKS else message_bytes
-    return total / elapsed_s / BYTES_PER_GB
+def algorithm_bandwidth(message_bytes: int, elapsed_s: float) -> float:
+    """Return S/t in GB/s (10**9). message_bytes: for all_gather, reduce_scatter and all_to_all the sum over ranks."""
+    return message_bytes / elapsed_s / BYTES_PER_GB
 
 
 def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_ranks: int) -> float | None:
@@ -47,20 +50,34 @@ def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_rank
     """
     if num_ranks < 2 or operation not in BUS_FACTOR:
         return None
-    return algorithm_bandwidth(operation, message_bytes, elapsed_s, num_ranks) * BUS_FACTOR[operation](num_ranks)
+    return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
 
 
-def _speed(cell: dict, repeats: int, medians: list[float]) -> dict:
-    own = over_launches(medians)
-    row = {
-        "num_planned": repeats,
-        "num_launches": own.num,
-        "interval": own.kind,
-        "latency_s": own.median,
-        "latency_low_s": own.low,
-        "latency_high_s": own.high,
+def _blocking(cell: dict, launches: pd.DataFrame) -> dict:
+    own = over_launches(launches["p50_s"].tolist())
+    row = {"num_launches": own.num, "interval": own.kind}
+    row |= {"latency_s": own.median, "latency_low_s": own.low, "latency_high_s": own.high}
+    return row | _bandwidths(cell, own.median, "")
+
+
+def _pipelined(cell: dict, launches: pd.DataFrame) -> dict:
+    own = over_launches(launches["window_step_s"].dropna().tolist())
+    row = {"pipelined_s": own.median, "pipelined_low_s": own.low, "pipelined_high_s": own.high}
+    return row | _bandwidths(cell, own.median, "pipelined_")
+
+
+def _bandwidths(cell: dict, elapsed_s: float | None, lead: str) -> dict:
+    """Return both bandwidths; nothing where there is no time, or no message."""
+    if elapsed_s is None or cell["message_bytes"] is None:
+        return {}
+    bus = bus_bandwidth(cell["operation"], cell["message_bytes"], elapsed_s, cell["world_size"])
+    return {
+        f"{lead}algbw_gb_per_s": algorithm_bandwidth(cell["message_bytes"], elapsed_s),
+        f"{lead}busbw_gb_per_s": bus,
     }
-    if own.median is not None:
-        what = (cell["operation"], cell["message_bytes"], own.median, cell["world_size"])
-        row |= {"algbw_gb_per_s": algorithm_bandwidth(*what), "busbw_gb_per_s": bus_bandwidth(*what)}
-    return row
+
+
+def _costs(launches: pd.DataFrame) -> dict:
+    """Return the largest of any launch: what an algorithm allocated, and how far its sums were from the exact ones."""
+    largest = {name: launches[name].max() for name in ("algorithm_bytes", "max_abs_error", "max_rel_error")}
+    return {name: None if pd.isna(value) else value for name, value in largest.items()}

@@ -11,10 +11,11 @@ import pandas as pd
 
 from regatta.statistics import PERCENTILES
 from regatta.store.launch_files import write_text
+from regatta.store.records import MEMORY_BYTES, PARTS
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 
-# What a cell is; read from its spec. Used by every table.
+# What a cell is; a column for each parameter of any benchmark. Read from its spec. Used by every table.
 CELL = {
     "benchmark": TEXT,
     "model": TEXT,
@@ -22,8 +23,23 @@ CELL = {
     "bucket_cap_mb": REAL,
     "gradient_as_bucket_view": FLAG,
     "image_size": WHOLE,
+    "context_length": WHOLE,
     "batch_size": WHOLE,
+    "optimizer": TEXT,
+    "static_graph": FLAG,
+    "compression": TEXT,
+    "compile": FLAG,
+    "channels_last": FLAG,
+    "implementation": TEXT,
+    "hidden": WHOLE,
+    "data": TEXT,
+    "data_folder": TEXT,
+    "epochs": WHOLE,
+    "accumulation_steps": WHOLE,
+    "norm": TEXT,
+    "seed": WHOLE,
     "operation": TEXT,
+    "algorithm": TEXT,
     "message_bytes": WHOLE,
     "dtype": TEXT,
     "nodes": WHOLE,
@@ -46,7 +62,10 @@ MEASURED = {
     "p50_high_s": REAL,
     **dict.fromkeys(PERCENTILES, REAL),
     "max_s": REAL,
+    "mean_s": REAL,
+    "std_s": REAL,
     "window_step_s": REAL,
+    **dict.fromkeys(PARTS.values(), REAL),
 }
 MEASUREMENTS = {
     "cell": TEXT,
@@ -59,16 +78,20 @@ MEASUREMENTS = {
     "line": WHOLE,
     "position": WHOLE,
     **MEASURED,
-    "peak_rss_bytes": WHOLE,
-    "peak_allocated_bytes": WHOLE,
-    "parameter_bytes": WHOLE,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+    "num_calls": WHOLE,
+    "max_abs_error": REAL,
+    "max_rel_error": REAL,
     "elapsed_s": REAL,
     "time_utc": TEXT,
     "command": TEXT,
 }
 
 _SHAPE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
-_WORKLOAD = ("model", "image_size", "batch_size", "dtype", "strategy", "bucket_cap_mb", "gradient_as_bucket_view")
+_WORKLOAD = (
+    "model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last", "strategy",
+    "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression",
+)  # fmt: skip
 SCALING = {
     "cell": TEXT,
     **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
@@ -93,9 +116,37 @@ SCALING = {
     "intra_node_ratio": REAL,
     "inter_node_ratio": REAL,
 }
+STRATEGIES = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "step_p50_s": REAL,
+    "step_mean_s": REAL,
+    "step_std_s": REAL,
+    "whole_step_s": REAL,
+    "no_sync_s": REAL,
+    "communication_s": REAL,
+    "exposed_s": REAL,
+    "exposed_low_s": REAL,
+    "exposed_high_s": REAL,
+    "exposed_share_ratio": REAL,
+    "hidden_ratio": REAL,
+    "host_wait_s": REAL,
+    "num_calls": WHOLE,
+    "gradient_bytes": WHOLE,
+    "algorithm_bytes": WHOLE,
+}
+MEMORY = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
+    "num_launches": WHOLE,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+}
 COLLECTIVES = {
     "cell": TEXT,
-    **{name: CELL[name] for name in ("operation", "message_bytes", "dtype", *_SHAPE)},
+    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *_SHAPE)},
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
@@ -104,6 +155,14 @@ COLLECTIVES = {
     "latency_high_s": REAL,
     "algbw_gb_per_s": REAL,
     "busbw_gb_per_s": REAL,
+    "pipelined_s": REAL,
+    "pipelined_low_s": REAL,
+    "pipelined_high_s": REAL,
+    "pipelined_algbw_gb_per_s": REAL,
+    "pipelined_busbw_gb_per_s": REAL,
+    "algorithm_bytes": WHOLE,
+    "max_abs_error": REAL,
+    "max_rel_error": REAL,
 }
 FAILURES = {
     "cell": TEXT,

@@ -63,7 +63,10 @@ def normalise(benchmark: Benchmark, parameters: dict) -> dict:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         applies = rule.get("x-applies-when", {})
-        if any(parameters[other] not in values for other, values in applies.items()):
+        unless = rule.get("x-unless", {})
+        if any(parameters[other] not in values for other, values in applies.items()) or any(
+            parameters[other] in values for other, values in unless.items()
+        ):
             value = None
         normal[name] = value
     return normal

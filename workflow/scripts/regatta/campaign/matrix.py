@@ -13,6 +13,9 @@ from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
+CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their message has one part for each rank
+# What gloo does with tensors on a GPU: docs.pytorch.org, distributed.html, table of backends. A barrier has no tensor.
+GLOO_ON_GPU = ("all_reduce", "broadcast", "barrier")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +99,30 @@ def impossible(spec: dict, cluster: dict) -> str | None:
         return "backend nccl needs device cuda; this campaign's device is cpu"
     if parameters.get("strategy") == "none" and world_size > 1:
         return f"strategy none runs on 1 rank; this shape has {world_size}"
-    if spec["benchmark"] == "collective" and world_size < 2:
+    if spec["device"] == "cpu" and (
+        parameters.get("implementation") == "torch" or parameters.get("norm") == "torch_sync"
+    ):
+        return "torch's SyncBatchNorm needs device cuda; this campaign's device is cpu"
+    if spec["benchmark"] == "sync_batchnorm" and world_size * parameters["batch_size"] < 2:
+        return "batch norm needs 2 samples or more over all ranks; here is 1"
+    if parameters.get("data") == "cifar100" and parameters["data_folder"] is None:
+        return "data cifar100 needs data_folder, where it was unpacked"
+    return _impossible_collective(spec, world_size) if spec["benchmark"] == "collective" else None
+
+
+def _impossible_collective(spec: dict, world_size: int) -> str | None:
+    operation, size, dtype = (spec["parameters"][name] for name in ("operation", "message_bytes", "dtype"))
+    if world_size < 2:
         return "a collective needs at least 2 ranks; this shape has 1"
-    size = parameters.get("message_bytes")
-    if size is not None and size % ELEMENT_BYTES[parameters["dtype"]]:
-        return (
-            f"message_bytes {size} is no multiple of {parameters['dtype']}'s {ELEMENT_BYTES[parameters['dtype']]} bytes"
-        )
+    if spec["backend"] == "gloo" and spec["device"] == "cuda" and operation not in GLOO_ON_GPU:
+        return f"gloo has no {operation} of tensors on a GPU"
+    if size is None:
+        return None
+    if size % ELEMENT_BYTES[dtype]:
+        return f"message_bytes {size} is no multiple of {dtype}'s {ELEMENT_BYTES[dtype]} bytes"
+    if operation in CUT_INTO_CHUNKS and size % (world_size * ELEMENT_BYTES[dtype]):
+        parts = f"{operation} cuts it into {world_size} equal parts of {dtype}"
+        return f"message_bytes {size} is no multiple of {world_size} x {ELEMENT_BYTES[dtype]} bytes: {parts}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from regatta.planning.plan import Plan, batch_prices, launch_lines, notes, totals
 from regatta.preflight.looks import preflight_json
+from regatta.slurm.job_resources import sbatch_words
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 
@@ -9,7 +10,14 @@ SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 def plan_text(plan: Plan, max_cells: int | None = None) -> str:
     """Return the plan as text. max_cells: how many cells to list; None lists all."""
     gpu = "GPU" if plan.campaign.data["device"] == "cuda" else "process"
-    sections = [_totals(plan, gpu), _batches(plan, gpu), _lines(plan), _cells(plan, max_cells), _notes(plan)]
+    sections = [
+        _totals(plan, gpu),
+        _batches(plan, gpu),
+        _jobs(plan),
+        _lines(plan),
+        _cells(plan, max_cells),
+        _notes(plan),
+    ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -28,7 +36,7 @@ def table(header: list[str], rows: list[list[object]]) -> str:
 def _totals(plan: Plan, gpu: str) -> str:
     sums = totals(plan)
     lines = [
-        f"campaign {plan.campaign.name}: {plan.campaign.file.path}",
+        f"campaign {plan.campaign.name}: {plan.campaign.file.path}, cluster {plan.campaign.cluster['name']}",
         f"cells: {sums['todo']} todo, {sums['done']} done, {sums['skipped']} skipped",
     ]
     if sums["batches"]:
@@ -70,6 +78,21 @@ def _batches(plan: Plan, gpu: str) -> str:
     ]
     header = ["batch", "shape", "launches", "measurements", "minutes", f"{gpu} hours", "estimate from"]
     return table(header, rows) if rows else ""
+
+
+def _jobs(plan: Plan) -> str:
+    """What Slurm is asked for, by the longest batch of each shape."""
+    cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
+    if cluster["scheduler"] == "none":
+        return ""
+    minutes: dict[tuple[int, int], float] = {}
+    for batch in batch_prices(plan):
+        shape = batch["nodes"], batch["gpus_per_node"]
+        minutes[shape] = max(batch["minutes"], minutes.get(shape, 0))
+    return "\n".join(
+        f"jobs of {nodes}x{gpus} ask for: {sbatch_words(cluster, nodes, gpus, device, longest)}"
+        for (nodes, gpus), longest in minutes.items()
+    )
 
 
 def _lines(plan: Plan) -> str:

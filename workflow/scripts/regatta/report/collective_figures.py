@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from regatta.numbers import UNKNOWN, bracket, duration, duration_tick, is_unknown, size, three, times
+from regatta.numbers import (
+    NOT_PLANNED,
+    UNKNOWN,
+    bracket,
+    duration,
+    duration_tick,
+    is_unknown,
+    shape,
+    size,
+    three,
+    times,
+)
 from regatta.report.figures import Axis, Panel, size_ticks
 from regatta.report.panels import (
     Figure,
@@ -19,8 +30,6 @@ from regatta.report.panels import (
 )
 
 MICROSECONDS = 1e6
-
-
 WITHIN_HOST = "within one host: no network link is involved"
 
 
@@ -29,8 +38,9 @@ def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
-    sizes = sorted(set(measured["message_bytes"]))
-    x = Axis("message", True, sizes[0], sizes[-1], size_ticks(sizes, size, most=4))
+    sizes = sorted(set(measured["message_bytes"].dropna()))
+    ticks = size_ticks(sizes, message_size, most=4) if sizes else ()
+    x = Axis("message", True, min(sizes, default=None), max(sizes, default=None), ticks)
     all_times = [t for cell in measured["cell"] for t in medians[cell]]
     y_time = Axis("time per call", True, min(all_times), max(all_times), show=duration_tick)
     rates = [
@@ -39,6 +49,9 @@ def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]
     y_rate = Axis("bus bandwidth (GB/s)", low=0, high=1.05 * max(rates, default=1))
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
+        if rows["message_bytes"].isna().all():
+            figures.append(_barrier(f"latency-{number}", title, rows, medians, y_time))
+            continue
         if rows["busbw_gb_per_s"].notna().any():
             figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate))
         figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time))
@@ -46,15 +59,16 @@ def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    found = panels(name_collectives(collectives), "place")
-    return [(title, in_order(rows)) for title, rows in found if rows["latency_s"].notna().any()]
+    found = panels(name_collectives(collectives), "label")
+    shown = [(title, in_order(rows)) for title, rows in found if rows["latency_s"].notna().any()]
+    return sorted(shown, key=lambda panel: panel[1]["message_bytes"].isna().all())  # those that make one figure last
 
 
 def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
     shown = rows[rows["world_size"] > 1]
     series = make_series(
         shown,
-        "place",
+        "label",
         "message_bytes",
         lambda row: [row.busbw_gb_per_s * row.latency_s / t for t in medians.get(row.cell, [])],
         lambda row: row.busbw_gb_per_s,
@@ -63,40 +77,66 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     spread = _bandwidth_spread(best)
     spread = "" if spread == UNKNOWN else f" {spread}"
     alt = f"{title}: bus bandwidth peaks at {three(best.busbw_gb_per_s)} GB/s{spread}"
-    alt += f", with {size(best.message_bytes)} on {_at(best)}, n = {best.num_launches}{_host_words(shown, '; ')}."
-    caption = (
-        "Bus bandwidth over the message size per rank; logarithmic below, linear from 0 at the side, higher is better. It is algorithm"
-        f" bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
-        f" {how_to_read(shown, 'latency_s')} Times stand under the latency figure."
+    alt += (
+        f", with {message_size(best.message_bytes)} {_where(best)}, n = {best.num_launches}{_host_words(shown, '; ')}."
     )
-    columns = ("message", "shape", "n", "algbw (GB/s)", "busbw (GB/s)", "spread of busbw")
+    caption = (
+        "Bus bandwidth of blocking calls over the message size; logarithmic below, linear from 0 at the side, higher is better. It is"
+        f" algorithm bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
+        f" {how_to_read(shown, 'latency_s')} Times stand under the latency figure. Pipelined: many calls, one wait at the end; not drawn."
+    )
+    columns = ("algbw (GB/s)", "busbw (GB/s)", "spread of busbw", "pipelined busbw")
     table = _table(f"Bandwidth of {title}", columns, shown, _bandwidth_cells)
     return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), (alt, caption), table, shown)
 
 
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
     series = make_series(
-        rows, "place", "message_bytes", lambda row: medians.get(row.cell, []), lambda row: row.latency_s
+        rows, "label", "message_bytes", lambda row: medians.get(row.cell, []), lambda row: row.latency_s
     )
     measured = rows[rows["latency_s"].notna()]
     least = min(measured.itertuples(), key=lambda row: row.latency_s)
     most = max(measured.itertuples(), key=lambda row: row.latency_s)
-    alt = f"{title}: {duration(least.latency_s)} with {size(least.message_bytes)} on {_at(least)}"
+    alt = f"{title}: {duration(least.latency_s)} with {message_size(least.message_bytes)} {_where(least)}"
     if most.cell == least.cell:
         alt += _host_words(rows, "; ")
     else:
-        alt += f", up to {duration(most.latency_s)} with {size(most.message_bytes)} on {_at(most)}{_host_words(rows, '; ')}"
+        alt += f", up to {duration(most.latency_s)} with {message_size(most.message_bytes)} {_where(most)}{_host_words(rows, '; ')}"
     caption = (
-        "Time of one call, slowest rank, over the message size per rank; both axes logarithmic, lower is better."
-        f" {how_to_read(rows, 'latency_s')}"
+        "Time of one blocking call, slowest rank, over the message size; both axes logarithmic, lower is better."
+        f" {how_to_read(rows, 'latency_s')} Pipelined: time per call of many, with one wait at the end; not drawn."
     )
-    columns = ("message", "shape", "n", "time (µs)", "spread (µs)")
-    table = _table(f"Time of {title}", columns, rows, _time_cells)
+    columns, cells = ("time (µs)", "spread (µs)", "pipelined (µs)"), _time_cells
+    if rows["is_algorithm"].all():
+        columns, cells = (*columns, "own buffers", "largest rel. error"), _algorithm_cells
+        caption += " Own buffers: what the algorithm allocates beside the message; the library does not tell."
+    table = _table(f"Time of {title}", columns, rows, cells)
     return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), (f"{alt}.", caption), table, rows)
 
 
+def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: Axis) -> Figure:
+    """A barrier has no message: its time over the number of ranks, one line for each stack and backend."""
+    rows = rows.assign(line=[", ".join([row.operation, *row.label.split("\n")[1:]]) for row in rows.itertuples()])
+    series = make_series(rows, "line", "world_size", lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
+    measured = rows[rows["latency_s"].notna()]
+    shapes = {int(row.world_size): shape(row.nodes, row.gpus_per_node) for row in measured.itertuples()}
+    x = Axis("ranks (nodes × ranks per node)", True, ticks=size_ticks(list(shapes), lambda n: f"{n}\n{shapes[n]}"))
+    most = max(measured.itertuples(), key=lambda row: row.latency_s)
+    alt = (
+        f"{title}: up to {duration(most.latency_s)}, {_where(most)}, n = {most.num_launches}{_host_words(rows, '; ')}."
+    )
+    caption = f"Time of one blocking call, slowest rank, over the number of ranks; lower is better. {how_to_read(rows, 'latency_s')}"
+    columns = ("time (µs)", "spread (µs)", "pipelined (µs)")
+    table = _table(f"Time of {title}", columns, rows, _time_cells)
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), (alt, caption), table, rows)
+
+
 def _at(row) -> str:
-    return row.place.replace("\n", ", ")
+    return row.label.replace("_\n", "_").replace("\n", ", ")
+
+
+def _where(row) -> str:
+    return f"by {_at(row)}" if row.is_algorithm else f"on {_at(row)}"
 
 
 def _host_words(rows: pd.DataFrame, lead: str) -> str:
@@ -114,15 +154,37 @@ def _bandwidth_spread(row) -> str:
 
 
 def _bandwidth_cells(row) -> tuple[str, ...]:
-    return three(row.algbw_gb_per_s), three(row.busbw_gb_per_s), _bandwidth_spread(row)
+    own = three(row.algbw_gb_per_s), three(row.busbw_gb_per_s), _bandwidth_spread(row)
+    return *own, three(row.pipelined_busbw_gb_per_s)
 
 
 def _time_cells(row) -> tuple[str, ...]:
     low, high = (times(value, MICROSECONDS) for value in (row.latency_low_s, row.latency_high_s))
-    return three(times(row.latency_s, MICROSECONDS)), bracket(low, high)
+    own = three(times(row.latency_s, MICROSECONDS)), bracket(low, high)
+    return *own, three(times(row.pipelined_s, MICROSECONDS))
+
+
+def _algorithm_cells(row) -> tuple[str, ...]:
+    own_buffers = UNKNOWN if is_unknown(row.algorithm_bytes) else size(row.algorithm_bytes)
+    error = UNKNOWN if is_unknown(row.max_rel_error) else f"{row.max_rel_error:.1e}"
+    return *_time_cells(row), own_buffers, error
 
 
 def _table(caption: str, columns: tuple[str, ...], rows: pd.DataFrame, cells: Callable) -> Table:
-    """Return a table of message, shape, n and what `cells` makes of a row."""
-    texts = tuple((size(row.message_bytes), _at(row), launches(row), *cells(row)) for row in rows.itertuples())
-    return Table(caption, columns, texts)
+    """Return a table of message, shape or algorithm, n and what `cells` makes of a row."""
+    place = "algorithm" if rows["is_algorithm"].all() else "shape"
+    texts = tuple((_message(row), _at(row), launches(row), *cells(row)) for row in rows.itertuples())
+    return Table(caption, ("message", place, "n", *columns), texts)
+
+
+def message_size(num_bytes: int) -> str:
+    """Return bytes as a campaign would write them: 4 MB where that is a whole number below 1000, else 4 MiB."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        count, rest = divmod(num_bytes, 1000**power)
+        if 0 < count < 1000 and not rest:
+            return f"{count} {unit}"
+    return size(num_bytes)
+
+
+def _message(row) -> str:
+    return NOT_PLANNED if is_unknown(row.message_bytes) else message_size(row.message_bytes)

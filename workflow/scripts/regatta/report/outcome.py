@@ -4,6 +4,8 @@ import csv
 from collections import Counter
 from pathlib import Path
 
+from regatta.preflight.looks import failed_stacks, latest_preflight
+
 
 def outcome_text(results: Path) -> str:
     """Return counts by status, and of what is not ok the commonest cause and how to try it again.
@@ -25,4 +27,9 @@ def outcome_text(results: Path) -> str:
         lines.append(
             '  try again what is not ok: the same line with --forcerun measure (make: ARGS="--forcerun measure")'
         )
+    for preflight in latest_preflight(results):
+        for stack, cause in failed_stacks(Path(preflight)).items():
+            lines.append(
+                f"  stack {stack} is held back by the preflight: {cause}. Mend it, and run the same line again"
+            )
     return "\n".join(lines)

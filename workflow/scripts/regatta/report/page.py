@@ -12,12 +12,12 @@ import jinja2
 import pandas as pd
 
 from regatta.analysis.scaling import steps_by_cell
-from regatta.analysis.tables import COLLECTIVES, FAILURES, MEASUREMENTS, SCALING, read_csv, to_csv
+from regatta.analysis.tables import COLLECTIVES, FAILURES, MEASUREMENTS, MEMORY, SCALING, STRATEGIES, read_csv, to_csv
 from regatta.cell_words import natural, varying_words
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.report.advice import disagreement, environments, threads_by_shape, warnings
 from regatta.report.collective_figures import collective_figures
-from regatta.report.methods import left_out, methods, num_left_out
+from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Figure, common_words
 from regatta.report.preflight_section import Section, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
@@ -45,6 +45,8 @@ class Results:
     measurements: pd.DataFrame
     problems: dict
     scaling: pd.DataFrame
+    strategies: pd.DataFrame
+    memory: pd.DataFrame
     collectives: pd.DataFrame
     failures: pd.DataFrame
     headers: list[dict]
@@ -63,6 +65,8 @@ def read_results(
         table,
         json.loads(problems.read_text(encoding="utf-8")),
         read_csv(tables / "scaling.csv", SCALING),
+        read_csv(tables / "strategies.csv", STRATEGIES),
+        read_csv(tables / "memory.csv", MEMORY),
         read_csv(tables / "collectives.csv", COLLECTIVES),
         read_csv(tables / "failures.csv", FAILURES),
         [header for path in own if (header := _header(path)) is not None],
@@ -119,6 +123,7 @@ def _context(results: Results) -> dict:
         ],
         "failures": failure_groups(results.failures),
         "skipped": skipped_groups(results.failures),
+        "interruptions": interruptions(results.problems),
         "figures": figures,
         "common": common_words(results.scaling) if len(results.scaling) else "",
         "warnings": warnings(campaign, measurements, results.headers, results.problems),
@@ -130,6 +135,7 @@ def _context(results: Results) -> dict:
             (name, to_csv(table))
             for name, table in (
                 ("measurements.csv", measurements), ("scaling.csv", results.scaling),
+                ("strategies.csv", results.strategies), ("memory.csv", results.memory),
                 ("collectives.csv", results.collectives), ("failures.csv", results.failures),
             )
         ],

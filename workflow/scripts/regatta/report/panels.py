@@ -75,11 +75,30 @@ def common_words(scaling: pd.DataFrame) -> str:
 
 
 def name_collectives(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Add the same columns as `name_training` to the rows of collectives."""
+    """Add the same columns as `name_training` to the rows of collectives, and `label`: what their lines are called.
+
+    A line is a shape. Where the campaign has several algorithms of an operation, it is an algorithm, and the shape is
+    part of the workload. A long name of an algorithm takes two lines.
+    """
     varied = {column: collectives[column].nunique() > 1 for column in WHERE}
-    return _named(
-        collectives, varied, lambda row: row.operation, lambda row: f"{row.operation}, {row.dtype}", lambda row: []
-    )
+    with_algorithms = _operations_with_algorithms(collectives)
+
+    def workload(row) -> str:
+        words = [row.operation, *([] if is_unknown(row.dtype) else [row.dtype])]
+        return ", ".join([*words, shape(row.nodes, row.gpus_per_node)] if row.operation in with_algorithms else words)
+
+    rows = _named(collectives, varied, lambda row: row.operation, workload, lambda row: [])
+    places = zip(rows["place"], rows["operation"], rows["algorithm"], strict=True)
+    labels = [
+        "\n".join([algorithm.replace("_", "_\n"), *place.split("\n")[1:]]) if operation in with_algorithms else place
+        for place, operation, algorithm in places
+    ]
+    return rows.assign(label=labels, is_algorithm=rows["operation"].isin(with_algorithms))
+
+
+def _operations_with_algorithms(collectives: pd.DataFrame) -> set[str]:
+    num = collectives.groupby("operation")["algorithm"].nunique()
+    return set(num.index[num > 1])
 
 
 def _named(
@@ -127,7 +146,8 @@ def _facet(workload: str, rows: pd.DataFrame, key: tuple, part: pd.DataFrame, la
 
 def _order(rows: pd.DataFrame) -> list[str]:
     """Return the columns that put cells in a natural order: shape first, then size."""
-    wanted = ["strategy", "nodes", "gpus_per_node", *WHERE, "gradient_as_bucket_view", "bucket_cap_mb", "message_bytes"]
+    wanted = ["strategy", "nodes", "gpus_per_node", *WHERE, "gradient_as_bucket_view", "bucket_cap_mb"]
+    wanted += ["algorithm", "message_bytes"]
     return [column for column in wanted if column in rows]
 
 

@@ -14,7 +14,23 @@ import yaml
 from regatta.statistics import PERCENTILES, median_interval, percentile
 
 SCHEMA_FILE = Path(__file__).resolve().parents[3] / "schemas" / "record.yaml"
-ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows")
+ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
+# Part of an iteration (docs/contracts.md) -> its column: median over iterations of the slowest rank.
+PARTS = {
+    "step": "whole_step_s",
+    "no_sync": "no_sync_s",
+    "communication": "communication_s",
+    "host_wait": "host_wait_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "train": "train_s",
+    "test": "test_s",
+}
+# Of one rank, or the largest over ranks.
+MEMORY_BYTES = (
+    "parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes", "peak_allocated_bytes",
+    "peak_reserved_bytes", "device_used_bytes", "peak_rss_bytes",
+)  # fmt: skip
 
 
 def one_line(value: object, limit: int = 1000) -> str:
@@ -57,22 +73,31 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
     Times only of an ok record: what failed its check or was cut off is no measurement.
     """
-    row = {**_memory(record), **_counts(record)}
+    row = {**_memory(record), **_errors(record), **_counts(record)}
     if record["status"] != "ok":
         return row, None
     try:
         slowest = _slowest_rank(record, spec["nodes"] * spec["gpus_per_node"])
         step_s = _window_step(record.get("windows"), spec["nodes"] * spec["gpus_per_node"])
+        parts = _parts(record.get("parts_ns") or {}, spec["nodes"] * spec["gpus_per_node"])
     except ValueError as error:
         return {}, one_line(error)
-    return row | _times(slowest * 1e-9) | {"window_step_s": step_s}, None
+    return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
 
 
 def _memory(record: dict) -> dict:
     memory = record["memory"] or {}
-    peaks = {f"peak_{name}_bytes": memory.get(f"peak_{name}_bytes") for name in ("rss", "allocated")}
-    row = {name: max((b for b in per_rank or [] if b is not None), default=None) for name, per_rank in peaks.items()}
-    return row | {"parameter_bytes": memory.get("parameter_bytes")}
+    row = {}
+    for name in MEMORY_BYTES:
+        value = memory.get(name)
+        row[name] = max((b for b in value if b is not None), default=None) if isinstance(value, list) else value
+    return row
+
+
+def _errors(record: dict) -> dict:
+    """Return how far a collective's sum was from the exact one, and how many calls a step's exchange makes."""
+    values = record["values"] or {}
+    return {name: values.get(name) for name in ("max_abs_error", "max_rel_error", "num_calls")}
 
 
 def _counts(record: dict) -> dict:
@@ -97,6 +122,15 @@ def _slowest_rank(record: dict, world_size: int) -> np.ndarray:
     raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is there")
 
 
+def _parts(parts: object, world_size: int) -> dict:
+    """Return the median over iterations of the slowest rank for each part that has a column. Raises ValueError if their
+    samples break the contract."""
+    if not isinstance(parts, dict):
+        raise ValueError("parts_ns is no mapping of names")
+    times = {name: _whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
+    return {PARTS[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in PARTS}
+
+
 def _window_step(windows: dict | None, world_size: int) -> float | None:
     """Return seconds per step over all pipelined windows: total time of the slowest ranks over total steps."""
     if windows is None:
@@ -110,7 +144,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
 
 
-def _whole_times(values: object, name: str, num_ranks: int) -> np.ndarray:
+def _whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
     """Return [rank][iteration] as an array (ranks, iterations), nanoseconds. Raises ValueError with what is wrong."""
     try:
         times = np.asarray(values)
@@ -118,7 +152,7 @@ def _whole_times(values: object, name: str, num_ranks: int) -> np.ndarray:
         raise ValueError(f"{name}: the ranks have different numbers of values") from None
     if times.ndim != 2 or times.shape[1] == 0:
         raise ValueError(f"{name}: is no list of values for each rank")
-    if times.dtype.kind not in "iu" or bool((times <= 0).any()):
+    if times.dtype.kind not in "iu" or bool((times < least).any()):
         raise ValueError(f"{name}: holds a value that is no positive whole number of nanoseconds")
     if len(times) != num_ranks:
         raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
@@ -135,4 +169,6 @@ def _times(slowest: np.ndarray) -> dict:
         "p50_high_s": high,
         **{name: percentile(slowest, probability) for name, probability in PERCENTILES.items()},
         "max_s": float(slowest.max()),
+        "mean_s": float(slowest.mean()),
+        "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
     }

@@ -1,0 +1,59 @@
+"""Parts of iterations, and ablated iterations: what the loops give to the record."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import sampling
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "elapsed_s", "num_runs", "rounds"),
+    [
+        (10, 3, 3, 50),  # half of 3 s, 30 ms a round
+        (1000, 2, 3, 6),  # at least 6
+        (0.01, 10, 2, 200),  # at most 200
+    ],
+)
+def test_rounds_take_half_the_sampling_time(median_ms, elapsed_s, num_runs, rounds):
+    assert sampling.plan_rounds(median_ms * MS, int(elapsed_s * 1e9), num_runs) == rounds
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """One rank without a process group."""
+    pytest.importorskip("torch")
+    import peers
+
+    monkeypatch.setattr(peers, "number_from_rank_0", lambda value, ranks: value)
+    monkeypatch.setattr(peers, "barrier", lambda ranks: None)
+    monkeypatch.setattr(peers, "largest_over_ranks", lambda values, ranks: values)
+    return SimpleNamespace(rank=0, world_size=1, synchronize=lambda: None)
+
+
+def test_whole_and_ablated_iterations_take_turns_and_the_first_round_does_not_count(alone):
+    import timing
+
+    calls = []
+    workload = timing.Workload(
+        iterate=lambda: calls.append("step"),
+        check=dict,
+        ablations={"no_sync": timing.Ablation(lambda: calls.append("no_sync"))},
+    )
+    samples = timing.Blocks(own=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
+    durations = timing.time_ablations(workload, alone, samples)
+    assert {name: len(values) for name, values in durations.items()} == {"step": 6, "no_sync": 6}
+    assert calls[:6] == ["step", "no_sync", "no_sync", "step", "step", "no_sync"]
+    assert len(calls) == 2 * 7
+    assert timing.time_ablations(timing.Workload(iterate=calls.clear, check=dict), alone, samples) == {}
+
+
+def test_a_fixed_number_of_iterations_is_timed_without_warmup(alone):
+    import timing
+
+    calls = []
+    workload = timing.Workload(iterate=lambda: calls.append(1), check=dict, num_iterations=3)
+    blocks = timing.take_fixed(workload, alone)
+    assert (len(calls), len(blocks.own), blocks.stop) == (3, 3, "fixed")

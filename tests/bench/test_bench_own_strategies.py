@@ -1,0 +1,171 @@
+"""Own gradient synchronisation gives the gradients of one process on the joined batch, and so does torch's own."""
+
+import functools
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from bench_cells import clean_environment
+
+pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+import torch
+import torch.distributed as dist
+from own_strategies_models import FAMILIES
+from own_strategies_ranks import CONTENDERS
+
+import gradient_buckets
+import own_strategies
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = Path(__file__).with_name("own_strategies_ranks.py")
+WORLD_SIZES = (1, 2, 4)
+OWN = [name for name in CONTENDERS if name != "ddp"]
+CASES = [
+    *(f"{name}-{contender}" for name in FAMILIES for contender in CONTENDERS),
+    *(f"behaviour-{contender}" for contender in OWN),
+    "broadcast",
+    "subgroup",
+]
+
+
+@functools.cache
+def outcomes(num_ranks: int, device: str, backend: str) -> list[dict[str, str]]:
+    """Run all cases in one set of ranks, and return for each rank what became of each case."""
+    with tempfile.TemporaryDirectory() as folder:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        done = subprocess.run(
+            [*launcher, str(PROGRAM), device, backend, folder],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+            env=clean_environment(),
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+def require_ok(rows: list[dict[str, str]], case: str) -> None:
+    for rank, row in enumerate(rows):
+        assert row[case] == "ok", f"rank {rank}: {row[case]}"
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("num_ranks", WORLD_SIZES)
+def test_ranks_train_as_one_process_does_on_the_joined_batch(num_ranks, case):
+    require_ok(outcomes(num_ranks, "cpu", "gloo"), case)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_on_gpus_with_nccl():
+    """On all GPUs but at most 4, and with one GPU too: averages and streams are then NCCL's. Not yet run on a GPU."""
+    rows = outcomes(min(torch.cuda.device_count(), 4), "cuda", "nccl")
+    for case in CASES:
+        require_ok(rows, case)
+
+
+@pytest.fixture
+def alone():
+    """A process group of this process only."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def weights(*sizes: int, dtype=torch.float32) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.zeros(size, dtype=dtype)) for size in sizes]
+
+
+def sizes_of(groups) -> list[list[int]]:
+    return [[member.numel() for member in group] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("cap_bytes", "expected"),
+    [
+        (0, [[5], [4], [3], [2], [1]]),
+        (math.inf, [[5, 4, 3, 2, 1]]),
+        (4 * 9, [[5, 4], [3, 2, 1]]),
+        (4 * 9 - 1, [[5], [4, 3], [2, 1]]),
+        (4 * 4, [[5], [4], [3], [2, 1]]),
+    ],
+)
+def test_buckets_are_filled_from_the_last_parameter_up_to_their_cap(cap_bytes, expected):
+    """The last line: a parameter above the cap has a bucket of its own."""
+    assert sizes_of(gradient_buckets.group_parameters(weights(1, 2, 3, 4, 5), cap_bytes)) == expected
+
+
+def test_a_bucket_holds_one_dtype_and_buckets_are_in_the_order_in_which_they_get_full():
+    singles, doubles = weights(1, 3, 5), weights(2, 4, dtype=torch.float64)
+    mixed = [singles[0], doubles[0], singles[1], doubles[1], singles[2]]
+    assert sizes_of(gradient_buckets.group_parameters(mixed, math.inf)) == [[4, 2], [5, 3, 1]]
+    assert sizes_of(gradient_buckets.group_parameters(mixed, 0)) == [[5], [4], [3], [2], [1]]
+
+
+def test_no_parameters_give_no_buckets(alone):
+    assert gradient_buckets.group_parameters([], 100) == []
+    sync = own_strategies.make("bucketed", torch.nn.ReLU(), 25)
+    sync.finish()
+    sync.reduce_alone()
+    assert (sync.num_calls, sync.gradient_bytes, sync.extra_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cap", "num_calls", "extra_bytes"),
+    [
+        ("naive", None, 4, 0),
+        ("flat", None, 1, 4 * 4089),
+        ("overlap", None, 4, 0),
+        # 2 KiB hold the last layer and the first one's bias; the first one's weights are larger, and alone.
+        ("bucketed", 2 / 1024, 2, 4 * (9 + 72 + 8)),
+    ],
+)
+def test_calls_and_bytes_by_hand(alone, strategy, cap, num_calls, extra_bytes):
+    model = torch.nn.Sequential(torch.nn.Linear(500, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 9))
+    model[1].requires_grad_(False)
+    sync = own_strategies.make(strategy, model, cap)
+    assert sync.gradient_bytes == 4 * (4000 + 8 + 72 + 9)
+    assert (sync.num_calls, sync.extra_bytes) == (num_calls, extra_bytes)
+
+
+@pytest.mark.parametrize("strategy", own_strategies.STRATEGIES)
+def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
+    model = torch.nn.Linear(2, 1, bias=False)
+    sync = own_strategies.make(strategy, model, 1 if strategy == "bucketed" else None)
+    for step in (1, 2, 3):
+        model(torch.ones(1, 2)).sum().backward()
+        sync.finish()
+        assert model.weight.grad.tolist() == [[step, step]]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cap", "message"),
+    [
+        (
+            "buckets",
+            25,
+            "strategy = 'buckets': one of naive, flat, overlap, bucketed is expected. Nearest: 'bucketed'.",
+        ),
+        ("bucketed", None, "bucket_cap_mb = None: strategy bucketed needs a size above 0, in MiB."),
+        ("bucketed", 0, "bucket_cap_mb = 0: strategy bucketed needs a size above 0, in MiB."),
+        ("bucketed", math.nan, "bucket_cap_mb = nan: strategy bucketed needs a size above 0, in MiB."),
+        ("flat", 25, "bucket_cap_mb = 25 has no effect with strategy flat. Leave it out."),
+    ],
+)
+def test_make_refuses_in_words(strategy, cap, message):
+    with pytest.raises(ValueError, match=message):
+        own_strategies.make(strategy, torch.nn.Linear(1, 1), cap)
+
+
+def test_sparse_gradients_are_refused_before_they_are_needed():
+    model = torch.nn.Sequential(torch.nn.Embedding(4, 4, sparse=True))
+    with pytest.raises(ValueError, match=r"^0 gives sparse gradients, which cannot be reduced here."):
+        own_strategies.make("flat", model, None)

@@ -1,0 +1,97 @@
+"""Every strategy of train_step, through a launch: checks pass, and the parts by which communication is told are there."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bench_cells import BENCH, train_step_cell
+
+pytestmark = pytest.mark.torch
+OWN = ("naive", "flat", "overlap", "bucketed")
+NUM_PARAMETERS = 3_084_928  # lm_tiny: 2 x (4 x 128^2 + 3 x 128 x 512 + 2 x 128) + 2 x 10,000 x 128 + 128
+
+
+@pytest.fixture
+def records(torchrun, write_request, launch_lines):
+    def measure(cells: list[dict], num_ranks: int = 2, **request: object) -> dict[str, dict]:
+        request |= {"gpus_per_node": num_ranks}
+        for cell in cells:
+            cell["spec"] |= {"gpus_per_node": num_ranks, "device": request.get("device", "cpu")}
+        done = torchrun(num_ranks, BENCH / "run_launch.py", "--request", write_request(cells, **request))
+        assert done.returncode == 0, done.stderr
+        return {line["cell"]: line for line in launch_lines() if line["kind"] == "record"}
+
+    return measure
+
+
+def test_every_strategy_measures_the_step_without_exchange_and_those_that_can_the_exchange_alone(records):
+    cells = {name: train_step_cell("lm_tiny", name) for name in ("ddp", *OWN, "fsdp")}
+    cells["ddp bf16"] = train_step_cell("lm_tiny", "ddp", compression="bf16")
+    cells["static"] = train_step_cell("lm_tiny", "ddp", static_graph=True)
+    found = records(list(cells.values()))
+    own = {name: found[cell["id"]] for name, cell in cells.items()}
+    assert {name: record["status"] for name, record in own.items()} == dict.fromkeys(cells, "ok")
+    parts = {name: set(record["parts_ns"]) for name, record in own.items()}
+    both = {"step", "no_sync", "communication"}
+    assert parts == {
+        "ddp": both,
+        "ddp bf16": both,
+        "static": {"step", "communication"},
+        "fsdp": {"step", "no_sync"},
+        **dict.fromkeys(OWN, both | {"host_wait"}),
+    }
+    for record in own.values():
+        check_parts(record)
+    check_counts(own)
+
+
+def check_parts(record: dict) -> None:
+    parts = record["parts_ns"]
+    assert {len(rows) for rows in parts.values()} == {2}
+    in_turns = {len(row) for name, rows in parts.items() if name != "host_wait" for row in rows}
+    assert len(in_turns) == 1
+    assert min(in_turns) >= 6
+    assert all(value > 0 for rows in parts.values() for row in rows for value in row)
+    if "host_wait" in parts:
+        assert len(parts["host_wait"][0]) == record["sampling"]["num_iterations"]
+
+
+def check_counts(own: dict[str, dict]) -> None:
+    """naive and overlap reduce each of the 21 weights, flat and a bucket of 25 MiB all of them at once."""
+    assert {name: own[name]["values"]["num_calls"] for name in OWN} == {
+        "naive": 21,
+        "flat": 1,
+        "overlap": 21,
+        "bucketed": 1,
+    }
+    for name in ("ddp", *OWN):
+        assert own[name]["memory"]["gradient_bytes"] == 4 * NUM_PARAMETERS
+        assert own[name]["memory"]["optimizer_bytes"] == 4 * NUM_PARAMETERS
+    assert own["flat"]["memory"]["algorithm_bytes"] == 4 * NUM_PARAMETERS
+    assert own["naive"]["memory"]["algorithm_bytes"] == 0
+    assert own["fsdp"]["memory"]["parameter_bytes"] == pytest.approx(2 * NUM_PARAMETERS, rel=0.01)  # half on each rank
+    losses = {name: record["values"]["first_loss"] for name, record in own.items()}
+    assert max(losses.values()) - min(losses.values()) < 1e-4  # the same weights and batch, before the first step
+    values = own["ddp"]["values"]
+    assert (values["d_model"], values["num_layers"], values["tokens_per_sample"]) == (128, 2, 16)
+
+
+def test_one_rank_has_nothing_to_exchange_and_no_parts(records):
+    [record] = records([train_step_cell("lm_tiny", "none")], num_ranks=1).values()
+    assert (record["status"], record["parts_ns"]) == ("ok", None)
+    assert record["memory"]["saved_bytes"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["ddp", *OWN, "fsdp"])
+def test_every_strategy_on_gpus(records, strategy):
+    import torch
+
+    if torch.cuda.device_count() < 1:
+        pytest.skip("no CUDA device")
+    num_ranks = min(2, torch.cuda.device_count())
+    cell = train_step_cell("lm_tiny", strategy)
+    cell["spec"]["backend"] = "nccl"
+    [record] = records([cell], num_ranks, device="cuda").values()
+    assert record["status"] == "ok"
+    assert min(record["memory"]["device_used_bytes"]) > 0

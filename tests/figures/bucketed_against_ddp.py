@@ -1,0 +1,158 @@
+"""What a step costs with own gradient synchronisation, against torch's DistributedDataParallel: 2 ranks, gloo, CPU.
+
+All ways of synchronising live in one set of ranks, each with its own copy of the model, and take turns: a block of steps
+each, round after round, every second round in reverse order. A block counts the median of its steps, each as slow as its
+slowest rank. A round gives the ratio of each way's block to that of `ddp` in the same round; a launch gives the median
+over its rounds; printed are the median and the range over launches. The goal is 1.05 for `bucketed`.
+`ddp` appears twice: what its twin differs from 1 is the noise.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GOAL = 1.05
+LAUNCHES = 3
+ROUNDS = 12
+BLOCK = 2
+# Threads: one per rank, so that two ranks share two cores.
+MODELS = {"resnet18": {"batch_size": 8, "image_size": 64}, "transformer tiny": {"batch_size": 4, "context_length": 64}}
+# For each size of bucket in MiB; the last three ways know no such size.
+WAYS = {25: ("ddp", "ddp twin", "ddp views", "bucketed", "naive", "flat", "overlap")}
+WAYS[1] = WAYS[25][:4]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        launches = [run_launch(Path(folder) / f"{number}.json") for number in range(LAUNCHES)]
+    print(
+        f"{'model':<17} {'MiB':>3}  {'way':<10} {'calls':>5} {'step ms':>8}  ratio to ddp [range of {LAUNCHES} launches]"
+    )
+    is_reached = True
+    for case in launches[0]:
+        for way in launches[0][case]:
+            rows = [launch[case][way] for launch in launches]
+            ratios = [row["ratio"] for row in rows]
+            step_ms = statistics.median(row["step_s"] for row in rows) * 1e3
+            span = f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
+            calls = rows[0]["num_calls"] or ""
+            print(
+                f"{case.rpartition(' ')[0]:<17} {case.rpartition(' ')[2]:>3}  {way:<10} {calls:>5} {step_ms:>8.2f}  {span}"
+            )
+            is_reached &= way != "bucketed" or statistics.median(ratios) <= GOAL
+    print(f"goal, bucketed at most {GOAL} of ddp in each case: {'reached' if is_reached else 'missed'}")
+
+
+def run_launch(output: Path) -> dict:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*launcher, __file__, str(output)], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"the ranks failed:\n{done.stdout}{done.stderr}")
+    return json.loads(output.read_text())
+
+
+def run_rank(output: Path) -> None:
+    """One of the ranks: measure all cases; rank 0 writes {case: {way: figures}}."""
+    sys.path.insert(0, str(ROOT / "workflow" / "scripts" / "bench"))
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    cases = {f"{name} {cap}": measure_case(name, cap) for name in MODELS for cap in WAYS}
+    if dist.get_rank() == 0:
+        output.write_text(json.dumps(cases))
+    dist.destroy_process_group()
+
+
+def measure_case(name: str, cap_mb: float) -> dict:
+    ways, steps, calls = WAYS[cap_mb], {}, {}
+    for way in ways:
+        steps[way], calls[way] = make_step(name, cap_mb, way)
+        # DistributedDataParallel rebuilds its buckets after the first step.
+        time_block(steps[way])
+    blocks = {way: [] for way in ways}
+    for number in range(ROUNDS):
+        for way in ways if number % 2 == 0 else reversed(ways):
+            blocks[way].append(time_block(steps[way]))
+    return {
+        way: {
+            "step_s": statistics.median(blocks[way]),
+            "ratio": statistics.median(a / b for a, b in zip(blocks[way], blocks["ddp"], strict=True)),
+            "num_calls": calls[way],
+        }
+        for way in ways
+    }
+
+
+def time_block(step: Callable[[], None]) -> float:
+    """Return the median over the block of the slowest rank's seconds."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    durations = torch.empty(BLOCK, dtype=torch.float64)
+    for position in range(BLOCK):
+        begin = time.perf_counter()
+        step()
+        durations[position] = time.perf_counter() - begin
+    dist.all_reduce(durations, op=dist.ReduceOp.MAX)
+    return durations.median().item()
+
+
+def make_step(name: str, cap_mb: float, way: str) -> tuple[Callable[[], None], int | None]:
+    """Return one training step, and its collective calls where they are known."""
+    import torch
+
+    import own_strategies
+
+    torch.manual_seed(0)
+    model, inputs, labels = make_model(name)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    criterion = torch.nn.CrossEntropyLoss()
+    sync, trained = None, model
+    if way.startswith("ddp"):
+        options = {"broadcast_buffers": False, "gradient_as_bucket_view": way == "ddp views"}
+        trained = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=cap_mb, **options)
+    else:
+        sync = own_strategies.make(way, model, cap_mb if way == "bucketed" else None)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        criterion(trained(inputs).flatten(0, -2), labels).backward()
+        if sync is not None:
+            sync.finish()
+        optimizer.step()
+
+    return step, None if sync is None else sync.num_calls
+
+
+def make_model(name: str):
+    """Return a model, a batch of random inputs, and labels for all its predictions."""
+    import torch
+
+    import torchvision_models
+    import transformer
+
+    size = MODELS[name]
+    if name.startswith("transformer"):
+        model = transformer.build(name.split()[1], size["context_length"])
+        shape = (size["batch_size"], size["context_length"])
+        tokens, labels = torch.randint(model.dimensions.vocab_size, (2, *shape))
+        return model, tokens, labels.flatten()
+    model = torchvision_models.build_model(name, size["image_size"])
+    images = torch.randn(size["batch_size"], 3, size["image_size"], size["image_size"])
+    return model, images, torch.randint(torchvision_models.NUM_CLASSES, (size["batch_size"],))
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        run_rank(Path(sys.argv[1]))
+    else:
+        main()

@@ -1,0 +1,115 @@
+"""The own all-reduce algorithms against torch's all_reduce: 4 ranks on this machine, gloo, buffers of fp32.
+
+In each launch the algorithms take turns, round after round, so that whatever else the machine does falls on all alike.
+Before each call the buffer is set anew and the ranks meet at a barrier; a call's time is that of the slowest rank.
+Printed for each size: median over launches of the launch's median, the range over launches, and the same of the ratio
+to torch's within a launch. The goal: the best own algorithm takes at most 1.25 times as long as torch's at 16 MiB.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import ROOT
+
+NUM_RANKS = 4
+NUM_LAUNCHES = 5
+NUM_WARMUP = 3
+ROUNDS_BY_BYTES = {64 * 2**10: 40, 2**20: 30, 16 * 2**20: 20}
+GOAL_BYTES, GOAL_RATIO = 16 * 2**20, 1.25
+
+
+def main() -> None:
+    launches = [launch() for _ in range(NUM_LAUNCHES)]
+    print(f"{NUM_RANKS} ranks on {os.cpu_count()} cores, gloo, {NUM_LAUNCHES} launches; median [range] over launches")
+    print(f"{'KiB':>6} {'algorithm':<18} {'ms':>27} {'ratio to torch':>22}")
+    for message_bytes in ROUNDS_BY_BYTES:
+        rows = [one[str(message_bytes)] for one in launches]
+        for name in rows[0]:
+            times = [row[name] * 1e3 for row in rows]
+            ratios = [row[name] / row["torch"] for row in rows]
+            print(f"{message_bytes // 1024:>6} {name:<18} {spread(times):>27} {spread(ratios):>22}")
+    at_goal = [one[str(GOAL_BYTES)] for one in launches]
+    own = [name for name in at_goal[0] if name != "torch"]
+    best = min(own, key=lambda name: statistics.median(row[name] / row["torch"] for row in at_goal))
+    ratio = statistics.median(row[best] / row["torch"] for row in at_goal)
+    print(f"best at 16 MiB: {best}, {ratio:.3f} of torch's time (goal: at most {GOAL_RATIO})")
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} [{min(values):.3f}, {max(values):.3f}]"
+
+
+def launch() -> dict:
+    """Start the ranks once, and return {bytes: {algorithm: median seconds}}."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "times.json"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
+        done = subprocess.run([*launcher, __file__, "--ranks-write", str(path)], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"a launch failed:\n{done.stderr}")
+        return json.loads(path.read_text())
+
+
+def run_rank(path: Path) -> None:
+    """Time all algorithms at all sizes. Rank 0 writes the medians."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    medians = {size: time_algorithms(size, num_rounds) for size, num_rounds in ROUNDS_BY_BYTES.items()}
+    if dist.get_rank() == 0:
+        path.write_text(json.dumps(medians))
+    dist.destroy_process_group()
+
+
+def time_algorithms(message_bytes: int, num_rounds: int) -> dict[str, float]:
+    """Return the median seconds of each algorithm, slowest rank, over rounds in which each has its turn."""
+    import torch
+    import torch.distributed as dist
+
+    import own_allreduce
+
+    # Sums of small whole numbers are exact in any order, so that one result can be held against the others.
+    values = (torch.arange(message_bytes // 4) % 127 + dist.get_rank()).to(torch.float32)
+    expected, buffer = values.clone(), values.clone()
+    dist.all_reduce(expected)
+    calls = {"torch": lambda: dist.all_reduce(buffer)}
+    calls |= {name: own_allreduce.make(name, buffer).run for name in own_allreduce.ALGORITHMS}
+    times = {name: [] for name in calls}
+    order = list(calls)
+    for _ in range(NUM_WARMUP + num_rounds):
+        for name in order:
+            buffer.copy_(values)
+            times[name].append(time_call(calls[name]))
+            if not torch.equal(buffer, expected):
+                sys.exit(f"{name}: wrong sum of {message_bytes} bytes")
+        order = [*order[1:], order[0]]
+    return {name: statistics.median(seconds[NUM_WARMUP:]) for name, seconds in times.items()}
+
+
+def time_call(call) -> float:
+    """Return how long the slowest rank took, in seconds."""
+    import torch
+    import torch.distributed as dist
+
+    dist.barrier()
+    begin = time.perf_counter()
+    call()
+    slowest = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return slowest.item()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--ranks-write"]:
+        sys.path.insert(0, str(ROOT / "workflow" / "scripts" / "bench"))
+        run_rank(Path(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,53 @@
+"""Whether the buffers of a collective fit into memory: asked before they are allocated, and answered alike on all ranks.
+
+On a CPU a message that is too large does not fail: the kernel kills a process, and perhaps not the one that asked.
+"""
+
+import os
+import re
+import zlib
+from pathlib import Path
+
+import torch
+
+import peers
+
+MEMINFO = Path("/proc/meminfo")
+USABLE_RATIO = 0.9  # the rest is for what the backend and the checks take
+
+
+def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks) -> None:
+    """Raise ValueError on all ranks where on one of them `num_bytes` do not fit. what: begins the sentence.
+
+    Unknown memory is enough. Containers and jobs may be limited to less than what a host has: that is not looked at.
+    """
+    free = free_bytes(ranks)
+    usable = -1 if free is None else int(free * USABLE_RATIO)
+    by_rank = [row[0] for row in peers.gather_rows([usable], ranks)]
+    least = min((room for room in by_rank if room >= 0), default=None)
+    if least is not None and num_bytes > least:
+        place = "of its GPU's free memory" if ranks.device.type == "cuda" else "as its share of its host's free memory"
+        raise ValueError(
+            f"{what} needs {gib(num_bytes)} GiB on each rank, but rank {by_rank.index(least)} has {gib(least)} GiB {place}. "
+            "Measure smaller messages, or take fewer ranks per host."
+        )
+
+
+def free_bytes(ranks: peers.Ranks) -> int | None:
+    """Return the bytes that this rank may take: of its GPU, else its share of the host. None where nobody says.
+
+    Called on all ranks.
+    """
+    on_host = zlib.crc32(os.uname().nodename.encode())
+    num_on_host = [row[0] for row in peers.gather_rows([on_host], ranks)].count(on_host)
+    if ranks.device.type == "cuda":
+        return torch.cuda.mem_get_info(ranks.device)[0]
+    try:
+        found = re.search(r"^MemAvailable: *(\d+) kB$", MEMINFO.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 // num_on_host if found else None
+
+
+def gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.3g}"

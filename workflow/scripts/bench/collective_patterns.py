@@ -1,0 +1,61 @@
+"""Contents of buffers by which a wrong result of a collective is seen: whole numbers, exact in every dtype.
+
+A pattern has a seed, for the rank or the pair of ranks that an element comes from. It is a straight line modulo a prime:
+position -> (slope * position + offset) mod 127 + 1. Two seeds have two lines, and those meet in one element of 127 at
+most; a message cut at the wrong place is shifted along its line, and differs everywhere unless the shift is a multiple of
+127. Seeds repeat after 127 * 126, so no two chunks of up to 126 ranks look alike, even where each is one element.
+"""
+
+import torch
+
+from peers import Ranks
+
+# Values are 1 to 127: bfloat16 holds whole numbers exactly up to 256. A prime, so that the pattern does not fit the
+# chunks into which a message is cut.
+NUM_VALUES = 127
+
+# Buffers are written and checked in pieces of this many elements: the 8-byte numbers in between take some 32 MiB.
+PIECE_ELEMENTS = 1 << 20
+
+# What a result buffer holds before the operation. No pattern has it.
+SPOILT = -1
+
+
+def pieces(num_elements: int) -> list[tuple[int, int]]:
+    """Return (begin, end) of the pieces of a buffer."""
+    return [(begin, min(begin + PIECE_ELEMENTS, num_elements)) for begin in range(0, num_elements, PIECE_ELEMENTS)]
+
+
+def pattern(seed: int, begin: int, end: int, device: torch.device) -> torch.Tensor:
+    """Return elements `begin` up to `end` of a pattern, int64."""
+    slope, offset = 1 + seed // NUM_VALUES % (NUM_VALUES - 1), seed % NUM_VALUES
+    return (torch.arange(begin, end, device=device) * slope + offset) % NUM_VALUES + 1
+
+
+def write_pattern(buffer: torch.Tensor, seed: int) -> torch.Tensor:
+    """Fill a buffer with a pattern, and return it."""
+    for begin, end in pieces(buffer.numel()):
+        buffer[begin:end] = pattern(seed, begin, end, buffer.device).to(buffer.dtype)
+    return buffer
+
+
+def write_addend(buffer: torch.Tensor, seed: int, ranks: Ranks) -> torch.Tensor:
+    """Fill a buffer with this rank's part of a sum that is the pattern, and return it.
+
+    Each element comes from one rank, and is zero on all others: so the sum is exact in every dtype, in any order, and
+    for any number of ranks. The first element comes from rank 1 + seed, so that of chunks with one element each, by
+    number of their rank, none comes from its own rank.
+    """
+    for begin, end in pieces(buffer.numel()):
+        positions = torch.arange(begin, end, device=buffer.device)
+        is_own = (positions + seed + 1) % ranks.world_size == ranks.rank
+        buffer[begin:end] = (pattern(seed, begin, end, buffer.device) * is_own).to(buffer.dtype)
+    return buffer
+
+
+def is_pattern(buffer: torch.Tensor, seed: int) -> bool:
+    """Say whether a buffer holds a pattern, exactly."""
+    return all(
+        torch.equal(buffer[begin:end], pattern(seed, begin, end, buffer.device).to(buffer.dtype))
+        for begin, end in pieces(buffer.numel())
+    )

@@ -1,0 +1,116 @@
+"""Who sends what to whom, and when, in three ways to sum a buffer over ranks. Pure functions: they need no torch.
+
+A schedule is one rank's list of rounds. In a round a rank sends pieces of its buffer as they were when the round began,
+and receives pieces at the same place of the buffer. All ranks have equally many rounds, some of them perhaps empty, and
+what one sends in a round its peer receives in the same round: so a schedule cannot deadlock, on NCCL either.
+
+In all three each element is summed up on one rank and then copied, so results are bitwise equal on all ranks.
+
+For n ranks a rank sends 2 (n-1)/n of its buffer in all three; they differ in rounds and messages:
+                    rounds       messages sent
+  ring              2 (n-1)      2 (n-1)         Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002
+  butterfly         2            2 (n-1)         direct exchange of chunks, all of a round's messages at once
+  halving_doubling  2 log2(n)    2 log2(n)       Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521
+For n that is no power of two, halving_doubling needs more: docs/benchmarks/allreduce-algorithms.md.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements from `begin` up to `end` of the buffer, sent to or received from rank `peer`. Never empty."""
+
+    peer: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one rank does at once. adds: whether what it receives is added to its own, or takes its place.
+
+    Where several pieces are added at one place, they are added in the order of ranks, its own in its turn.
+    """
+
+    sends: tuple[Piece, ...]
+    receives: tuple[Piece, ...]
+    adds: bool
+
+
+def make_round(sends: list[tuple[int, int, int]], receives: list[tuple[int, int, int]], adds: bool) -> Round:
+    """Return a round of (peer, begin, end), without its empty pieces: both ends leave out the same ones."""
+    kept = [tuple(Piece(*piece) for piece in pieces if piece[1] < piece[2]) for pieces in (sends, receives)]
+    return Round(kept[0], kept[1], adds)
+
+
+def chunk_bounds(num_elements: int, num_chunks: int) -> list[int]:
+    """Return num_chunks + 1 bounds of chunks that differ by one element at most; some are empty in a short buffer."""
+    return [chunk * num_elements // num_chunks for chunk in range(num_chunks + 1)]
+
+
+def ring(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
+    """Each chunk goes round the ring twice: summed up on the way, then copied. A rank talks to two neighbours only."""
+    bounds = chunk_bounds(num_elements, num_ranks)
+    after, before = (rank + 1) % num_ranks, (rank - 1) % num_ranks
+
+    def step(sent: int, adds: bool) -> Round:
+        sent, received = sent % num_ranks, (sent - 1) % num_ranks
+        return make_round(
+            [(after, bounds[sent], bounds[sent + 1])], [(before, bounds[received], bounds[received + 1])], adds
+        )
+
+    steps = range(num_ranks - 1)
+    return [step(rank - i, True) for i in steps] + [step(rank + 1 - i, False) for i in steps]
+
+
+def butterfly(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
+    """Each rank gets its chunk from all others at once, sums it up, and gives the sum to all others at once.
+
+    Peers are taken from the next rank on, so that not all ranks send to the same one first.
+    """
+    bounds = chunk_bounds(num_elements, num_ranks)
+    own = (bounds[rank], bounds[rank + 1])
+    peers = [(rank + i) % num_ranks for i in range(1, num_ranks)]
+    to_own, from_own = [(peer, *own) for peer in peers], [(peer, bounds[peer], bounds[peer + 1]) for peer in peers]
+    return [make_round(from_own, to_own, True), make_round(to_own, from_own, False)] if peers else []
+
+
+def halving_doubling(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
+    """Exchange halves with ever nearer peers until each rank has one chunk's sum; then the same backwards, copying.
+
+    `num_core` is the largest power of two within num_ranks. A rank beyond it gives its whole buffer to a rank of the
+    core before all this, and gets the result from it after.
+    """
+    num_core = 1 << (num_ranks.bit_length() - 1)
+    whole = (0, num_elements)
+    partner = rank - num_core if rank >= num_core else rank + num_core
+    outward, inward = ([(partner, *whole)], []) if partner < num_ranks else ([], [])
+    fold, unfold = make_round(inward, outward, True), make_round(outward, inward, False)
+    if rank >= num_core:
+        fold, unfold = make_round(outward, inward, True), make_round(inward, outward, False)
+        middle = [make_round([], [], False)] * (2 * (num_core.bit_length() - 1))
+    else:
+        middle = halve_and_double(rank, num_core, num_elements)
+    return middle if num_core == num_ranks else [fold, *middle, unfold]
+
+
+def halve_and_double(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
+    """The rounds of a power of two of ranks. A rank ends the halving with the chunk of its own number."""
+    bounds = chunk_bounds(num_elements, num_ranks)
+    halving, doubling = [], []
+    begin, end = 0, num_ranks
+    distance = num_ranks // 2
+    while distance:
+        middle = begin + distance
+        lower, upper = (bounds[begin], bounds[middle]), (bounds[middle], bounds[end])
+        peer = rank ^ distance
+        kept, given = (upper, lower) if rank & distance else (lower, upper)
+        halving.append(make_round([(peer, *given)], [(peer, *kept)], True))
+        doubling.append(make_round([(peer, *kept)], [(peer, *given)], False))
+        begin, end = (middle, end) if rank & distance else (begin, middle)
+        distance //= 2
+    return halving + doubling[::-1]
+
+
+SCHEDULES = {"ring": ring, "butterfly": butterfly, "halving_doubling": halving_doubling}

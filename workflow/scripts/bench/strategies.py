@@ -1,0 +1,122 @@
+"""The strategies of train_step: how the gradients of all ranks become one, behind one face.
+
+none: one rank, no wrapper. ddp: torch's DistributedDataParallel. fsdp: torch's fully_shard (FSDP2), each block of the
+model sharded over all ranks. naive, flat, overlap, bucketed: own_strategies.py.
+"""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import own_strategies
+from peers import Ranks
+
+STRATEGIES = ("none", "ddp", *own_strategies.STRATEGIES, "fsdp")
+WITH_BUCKETS = ("ddp", "bucketed")
+
+
+@dataclass
+class Strategy:
+    """A model as its strategy trains it.
+
+    forward: what is called with a batch. finish: completes the exchange after backward. no_sync: a context in which a step
+    exchanges no gradients. reduce_alone: the exchange of one step by itself, None where it cannot be had apart.
+    host_wait_ns: how long the host waited in the last step, None where nobody can tell. algorithm_bytes: buffers of an own
+    strategy.
+    """
+
+    forward: nn.Module
+    finish: Callable[[], None] = lambda: None
+    no_sync: Callable[[], AbstractContextManager] = contextlib.nullcontext
+    reduce_alone: Callable[[], None] | None = None
+    host_wait_ns: Callable[[], int] | None = None
+    algorithm_bytes: int | None = None
+    num_calls: int | None = None
+
+
+def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
+    """Return the model, which is on its device already, under `wanted.strategy` (train_step.Parameters)."""
+    if wanted.strategy == "none":
+        return Strategy(model)
+    if wanted.strategy == "ddp":
+        return torch_ddp(model, wanted, ranks)
+    if wanted.strategy == "fsdp":
+        return fully_sharded(model, ranks)
+    sync = own_strategies.make(wanted.strategy, model, wanted.bucket_cap_mb)
+    return Strategy(
+        model,
+        finish=sync.finish,
+        no_sync=sync.no_sync,
+        reduce_alone=sync.reduce_alone,
+        host_wait_ns=lambda: sync.host_wait_ns,
+        algorithm_bytes=sync.extra_bytes,
+        num_calls=sync.num_calls,
+    )
+
+
+def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
+    """broadcast_buffers=False as in PyTorch's DDP benchmark: batch-norm statistics stay each rank's own, and their
+    broadcast is not in the step."""
+    ddp = nn.parallel.DistributedDataParallel(
+        model,
+        device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
+        broadcast_buffers=False,
+        bucket_cap_mb=wanted.bucket_cap_mb,
+        gradient_as_bucket_view=bool(wanted.gradient_as_bucket_view),
+        static_graph=bool(wanted.static_graph),
+    )
+    if wanted.compression == "bf16":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    reduce_alone = DdpBuckets(ddp, ranks, torch.bfloat16 if wanted.compression == "bf16" else torch.float32).reduce
+    # A static graph and a step without exchange exclude each other (torch/nn/parallel/distributed.py, no_sync).
+    no_sync = contextlib.nullcontext if wanted.static_graph else ddp.no_sync
+    return Strategy(ddp, no_sync=no_sync, reduce_alone=reduce_alone)
+
+
+class DdpBuckets:
+    """The all-reduces of a step of torch's DDP, of buffers as large as its buckets and of nothing else.
+
+    The sizes are those that DDP says it uses (get_ddp_logging_data), after it has rebuilt its buckets in the second step.
+    """
+
+    def __init__(self, ddp: nn.parallel.DistributedDataParallel, ranks: Ranks, dtype: torch.dtype) -> None:
+        self.ddp, self.ranks, self.dtype = ddp, ranks, dtype
+        self.buffers: list[torch.Tensor] = []
+
+    def reduce(self) -> None:
+        if not self.buffers:
+            said = self.ddp._get_ddp_logging_data()
+            sizes = str(said.get("rebuilt_bucket_sizes") or said["bucket_sizes"]).split(",")
+            numbers = [int(size) // torch.float32.itemsize for size in sizes]
+            self.buffers = [torch.zeros(number, dtype=self.dtype, device=self.ranks.device) for number in numbers]
+        for work in [dist.all_reduce(buffer, async_op=True) for buffer in self.buffers]:
+            work.wait()
+
+
+def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
+    """Shard each block, and what is left of the model. In a step without exchange of gradients parameters are still
+    gathered; so no_sync leaves out the reduce-scatter alone, and the exchange by itself is not measured."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
+    for block in getattr(model, "blocks", []):
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+    @contextlib.contextmanager
+    def no_sync():
+        model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+
+    return Strategy(model, no_sync=no_sync)
