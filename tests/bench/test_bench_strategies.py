@@ -69,6 +69,7 @@ def check_counts(own: dict[str, dict]) -> None:
         assert own[name]["memory"]["optimizer_bytes"] == 4 * NUM_PARAMETERS
     assert own["flat"]["memory"]["algorithm_bytes"] == 4 * NUM_PARAMETERS
     assert own["naive"]["memory"]["algorithm_bytes"] == 0
+    assert own["fsdp"]["memory"]["gradient_bytes"] == own["fsdp"]["memory"]["parameter_bytes"]
     assert own["fsdp"]["memory"]["parameter_bytes"] == pytest.approx(2 * NUM_PARAMETERS, rel=0.01)  # half on each rank
     losses = {name: record["values"]["first_loss"] for name, record in own.items()}
     assert max(losses.values()) - min(losses.values()) < 1e-4  # the same weights and batch, before the first step

@@ -444,6 +444,17 @@ def test_a_campaign_for_cpus_skips_nothing_and_takes_about_a_minute(name, num_ce
     assert num_cells * campaign.data["repeats"] * seconds < 30
 
 
+@pytest.mark.parametrize(
+    ("name", "num_cells"),
+    [("resnet-ddp-dgx", 10), ("ddp-strategies", 11), ("sync-batchnorm", 8), ("cifar100-training", 3)],
+)
+def test_campaigns_of_training_for_cpus_skip_only_what_one_rank_or_several_cannot_do(name, num_cells):
+    found = expand(load_campaign(loading.CLUSTERS.parent / "campaigns" / "cpu" / f"{name}.yaml"))
+    assert (len(found.cells), found.notes) == (num_cells, [])
+    allowed = ("strategy none runs on 1 rank", "excluded: one rank has nothing to exchange")
+    assert all(reason.startswith(allowed) for _, reason in found.skipped)
+
+
 def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
     text = (loading.CLUSTERS.parent / "campaigns" / "collectives.yaml").read_text()
     (tmp_path / "collectives.yaml").write_text(text.replace("/shared/envs/torch/bin/python3", sys.executable))

@@ -56,7 +56,7 @@ def measure_cell(
     fields = {"setup_ns": time.perf_counter_ns() - begin}
     plan = sampling.SamplingPlan(**spec["sampling"])
     fields |= run_phases(workload, ranks, plan, progress)
-    fields["memory"] = memory_fields(workload, ranks, has_peak_rss)
+    fields["memory"] = memory_fields(fields["memory"], ranks, has_peak_rss)
     del workload
     peers.end_group()
     release_memory(ranks)
@@ -76,7 +76,12 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
         progress.phase = "check"
         checks = peers.true_on_all_ranks(workload.check_before(), ranks)
     if not all(checks.values()):
-        return {**dict.fromkeys(TIMED_FIELDS), "checks": checks, "values": workload.values()}
+        return {
+            **dict.fromkeys(TIMED_FIELDS),
+            "checks": checks,
+            "values": workload.values(),
+            "memory": workload.memory(),
+        }
     progress.phase = "warmup"
     warmup = None if workload.num_iterations else timing.warm_up(workload, ranks, plan)
     progress.phase = "measure"
@@ -86,7 +91,7 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
     progress.phase = "check"
     late_checks = peers.true_on_all_ranks(workload.check(), ranks)
     checks |= {check: has_passed and checks.get(check, True) for check, has_passed in late_checks.items()}
-    values = workload.values()
+    values, memory = workload.values(), workload.memory()
     if all(checks.values()):
         progress.phase = "measure"
         parts |= timing.time_ablations(workload, ranks, samples)
@@ -97,6 +102,7 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
         "parts_ns": part_fields(parts, ranks),
         "checks": checks,
         "values": values,
+        "memory": memory,
     }
 
 
@@ -146,8 +152,8 @@ def reset_device_peaks(ranks: peers.Ranks) -> None:
         torch.cuda.reset_peak_memory_stats(ranks.device)
 
 
-def memory_fields(workload: timing.Workload, ranks: peers.Ranks, has_peak_rss: bool) -> dict:
-    """Return the record's `memory`. Peaks are lists by rank, or None where they cannot be known.
+def memory_fields(own: dict[str, int | None], ranks: peers.Ranks, has_peak_rss: bool) -> dict:
+    """Return the record's `memory`. own: what the workload said before its ablations. Peaks are lists by rank, or None where they cannot be known.
 
     The allocator's peaks leave out what CUDA and NCCL take for themselves. Not yet run on a GPU.
     """
@@ -163,7 +169,7 @@ def memory_fields(workload: timing.Workload, ranks: peers.Ranks, has_peak_rss: b
     return {
         "parameter_bytes": None,
         "gradient_bytes": None,
-        **workload.memory(),
+        **own,
         "peak_rss_bytes": rss,
         "peak_allocated_bytes": allocated,
         "peak_reserved_bytes": reserved,

@@ -19,8 +19,8 @@ MEDIANS = {
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each train_step cell that exchanges gradients, measured or not."""
-    cells = [cell for cell in _trained(campaign) if cell["spec"]["parameters"]["strategy"] != "none"]
+    """Return one row for each train_step cell of several ranks, measured or not. One rank has nothing to exchange."""
+    cells = [cell for cell in _trained(campaign) if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
     ok = _ok_rows(measurements)
     rows = [
         cell_row(cell) | {"num_planned": campaign["repeats"]} | _exchange(ok.get(cell["id"], _EMPTY)) for cell in cells

@@ -6,6 +6,7 @@ keep 3:1 against white, the sixth their orange darkened until it does; marker an
 
 import io
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -60,8 +61,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
+    """has_line: False where the places of the axis are names; a bar then marks the reported value."""
+
     label: str
     points: tuple[Point, ...]
+    has_line: bool = True
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,13 @@ def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge:
     colour, marker = COLOURS[index], MARKERS[index]
     aside = axes.transData + Affine2D().translate(dodge, 0)
     line = [(p.x, p.reported) for p in series.points if p.is_on_line]
-    axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
+    if series.has_line:
+        axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
+    else:
+        axes.plot(
+            *zip(*line, strict=True), linestyle="none", marker="_", markersize=16, markeredgewidth=1.8, color=colour,
+            transform=aside, zorder=2,
+        )  # fmt: skip
     for is_on_line in (True, False):
         dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
         if dots:
@@ -182,7 +192,8 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
     for index, series in enumerate(panel.series):
         end = max((p.x, p.reported) for p in series.points if p.is_on_line)
         x, y = to_display.transform(end)
-        (ends if end[0] == last else early).append([y, x, y, index, series.label])
+        is_at_end = end[0] == last or not series.has_line
+        (ends if is_at_end else early).append([y, x, y, index, _wrapped(series.label)])
     _label_early(axes, early)
     for label, line in panel.guides:
         x, y = to_display.transform(line[-1])
@@ -206,6 +217,11 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
                 zorder=4,
             )
         axes.annotate(label, (x_text + 6, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1)
+
+
+def _wrapped(label: str) -> str:
+    """Return a label whose lines fit beside the panel, where they can be broken."""
+    return "\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, 14, break_long_words=False))
 
 
 def _label_early(axes: Axes, ends: list[list]) -> None:

@@ -21,6 +21,7 @@ from regatta.report.methods import interruptions, left_out, methods, num_left_ou
 from regatta.report.panels import Figure, common_words
 from regatta.report.preflight_section import Section, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
+from regatta.report.strategy_figures import memory_tables, strategy_figures
 from regatta.report.training_figures import bucket_figures, scaling_figures
 from regatta.store.launch_files import parse_line, read_frozen
 from regatta.store.records import one_line, violation
@@ -30,7 +31,7 @@ STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failu
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
 WHERE_FROM = re.compile(r"rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
-MOST_FINDINGS = {"efficiency": 3, "throughput": 0, "bucket": 1, "bandwidth": 2, "latency": 0}
+MOST_FINDINGS = {"efficiency": 3, "throughput": 0, "bucket": 1, "strategy": 1, "bandwidth": 2, "latency": 0}
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _context(results: Results) -> dict:
     figures = {
         "scaling": scaling_figures(results.scaling, steps, campaign["device"], threads),
         "bucket": bucket_figures(results.scaling, steps),
+        "strategy": strategy_figures(results.strategies, measurements),
         "collectives": collective_figures(results.collectives, medians),
     }
     planned = measurements[measurements["repeat"].notna()]
@@ -125,6 +127,7 @@ def _context(results: Results) -> dict:
         "skipped": skipped_groups(results.failures),
         "interruptions": interruptions(results.problems),
         "figures": figures,
+        "memory": memory_tables(results.memory),
         "common": common_words(results.scaling) if len(results.scaling) else "",
         "warnings": warnings(campaign, measurements, results.headers, results.problems),
         "methods": methods(campaign),

@@ -201,6 +201,8 @@ def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list
     scaling = name_training(scaling)
     rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
     rows = rows.assign(curve=rows["place"] + rows["gradient_as_bucket_view"].map({True: "\nview"}).fillna(""))
+    if rows["strategy"].nunique() > 1:
+        rows = rows.assign(curve=rows["curve"] + "\n" + rows["strategy"])
     curves = rows.groupby(["workload", "strategy", "curve"])
     rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
     rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
@@ -251,7 +253,7 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
         f" {best.num_launches}; {_overlap(worst, best)})."
     )
     caption = (
-        "Step time by DDP's bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
+        "Step time by bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
         f" better. {how_to_read(rows, 'step_s')}"
     )
     return make_figure(

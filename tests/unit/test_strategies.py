@@ -1,0 +1,78 @@
+"""Exposed and hidden communication, and memory: numbers worked out by hand."""
+
+import pytest
+from synthetic import collective_cell, make_campaign, train_cell
+
+from regatta.analysis.collect import cell_row
+from regatta.analysis.strategies import memory_table, strategies_table
+from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.report.strategy_figures import memory_tables, strategy_figures
+
+# Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
+LAUNCHES = [
+    {"whole_step_s": 0.100, "no_sync_s": 0.090, "communication_s": 0.040, "host_wait_s": 0.001},
+    {"whole_step_s": 0.100, "no_sync_s": 0.080, "communication_s": 0.040, "host_wait_s": 0.003},
+    {"whole_step_s": 0.100, "no_sync_s": 0.088, "communication_s": 0.040, "host_wait_s": 0.002},
+]
+
+
+def tables(*cells_and_launches):
+    """Return (strategies, memory, measurements) of cells and the columns of their launches."""
+    rows = [
+        cell_row(cell) | {"repeat": repeat, "status": "ok", "p50_s": 0.1} | columns
+        for cell, launches in cells_and_launches
+        for repeat, columns in enumerate(launches)
+    ]
+    campaign = make_campaign([cell for cell, _ in cells_and_launches], repeats=3)
+    measurements = make_table(rows, MEASUREMENTS)
+    return strategies_table(campaign, measurements), memory_table(campaign, measurements), measurements
+
+
+def test_exposed_and_hidden_are_taken_within_each_launch():
+    [row] = tables((train_cell("resnet18", 1, 2), LAUNCHES))[0].to_dict("records")
+    assert row["exposed_s"] == pytest.approx(0.012)  # and not the difference of the medians, 0.1 - 0.088
+    assert (row["exposed_low_s"], row["exposed_high_s"]) == pytest.approx((0.010, 0.020))
+    assert row["interval"] == "range"
+    assert row["exposed_share_ratio"] == pytest.approx(0.12)
+    assert row["hidden_ratio"] == pytest.approx(0.7)
+    assert row["host_wait_s"] == pytest.approx(0.002)
+    assert (row["num_planned"], row["num_launches"]) == (3, 3)
+
+
+def test_one_rank_and_collectives_have_no_exchange_and_what_is_unknown_is_empty():
+    single, several = train_cell("resnet18", 1, 1), train_cell("resnet50", 1, 2)
+    cells = ((single, LAUNCHES), (collective_cell(4, 1, 2), [{}]), (several, [{"whole_step_s": 0.1, "no_sync_s": 0.08}]))
+    table = tables(*cells)[0]
+    assert list(table["cell"]) == [several["id"]]
+    [row] = table.to_dict("records")
+    assert row["exposed_s"] == pytest.approx(0.02)
+    assert table[["communication_s", "hidden_ratio", "host_wait_s", "num_calls"]].isna().all(axis=None)
+
+
+def test_a_cell_without_a_record_has_a_row():
+    [row] = tables((train_cell("resnet18", 1, 2), []))[0].to_dict("records")
+    assert (row["num_launches"], row["interval"]) == (0, "none")
+
+
+def test_memory_is_the_largest_over_launches():
+    cell = train_cell("resnet18", 1, 2)
+    launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
+    _, memory, _ = tables((cell, launches))
+    assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
+    shown = memory_tables(memory)
+    assert shown.columns == ("cell", "saved for backward", "process (RSS)")
+    assert shown.rows == (("resnet18: ddp, 1×2", "12 B", "7 B"),)
+    assert memory_tables(memory[:0]) is None
+
+
+def test_a_figure_tells_the_least_and_the_most_exposed():
+    slow = [columns | {"no_sync_s": 0.05} for columns in LAUNCHES]
+    cells = ((train_cell("resnet18", 1, 2, bucket=1), LAUNCHES), (train_cell("resnet18", 1, 2, bucket=25), slow))
+    strategies, _, measurements = tables(*cells)
+    [figure] = strategy_figures(strategies, measurements)
+    assert figure.alt == (
+        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms of a step of 100 ms (12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms of a step"
+        " of 100 ms (50.0 %, n = 3)."
+    )
+    assert figure.table.rows[0][7:11] == ("12.0", "[10.0, 20.0]", "12.0", "70.0")
+    assert strategy_figures(strategies[:0], measurements) == []

@@ -1,0 +1,117 @@
+"""The figures of strategies: how much of the exchange of gradients a step waits for; and the table of memory."""
+
+import math
+
+import pandas as pd
+
+from regatta.analysis.tables import STRATEGIES, to_csv
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, size, three, times
+from regatta.report.figures import Axis, Panel, Point, Series, draw
+from regatta.report.panels import Figure, Table, how_to_read, in_order, launches, name_training
+
+MILLISECONDS = 1e3
+MOST = 3  # cells in a panel, so that their names find room
+# What a line shows, its column in strategies.csv, and the column of one launch.
+SHOWN = {"exposed": "exposed_s", "exchange\nalone": "communication_s", "host wait": "host_wait_s"}
+MEMORY_COLUMNS = {
+    "weights": "parameter_bytes",
+    "gradients": "gradient_bytes",
+    "optimizer": "optimizer_bytes",
+    "saved for backward": "saved_bytes",
+    "buckets": "algorithm_bytes",
+    "allocator's peak": "peak_allocated_bytes",
+    "device": "device_used_bytes",
+    "process (RSS)": "peak_rss_bytes",
+}
+
+
+def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
+    """Return exposed communication by strategy, for each workload and shape with two cells or more."""
+    rows = name_training(strategies.assign(step_s=strategies["whole_step_s"]))
+    rows = rows[rows["exposed_s"].notna()]
+    ok = measurements[measurements["status"] == "ok"]
+    found = []
+    for (workload, place), own in rows.groupby(["workload", "place"], sort=True):
+        own = in_order(own)
+        for begin in range(0, len(own), MOST):
+            part = own.iloc[begin : begin + MOST]
+            title = ", ".join([workload, *place.split("\n")])
+            if len(own) > MOST:
+                title += f" ({begin // MOST + 1} of {math.ceil(len(own) / MOST)})"
+            found.append(_exchange(f"strategy-{len(found) + 1}", title, part, ok))
+    return found
+
+
+def _exchange(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) -> Figure:
+    of_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
+    series = []
+    for label, column in SHOWN.items():
+        points = []
+        for place, row in enumerate(rows.itertuples()):
+            values = of_launch.get_group(row.cell)[column].dropna()
+            if len(values):
+                dots = tuple(float(value) * MILLISECONDS for value in values)
+                points.append(Point(place, dots, float(getattr(row, column)) * MILLISECONDS))
+        if points:
+            series.append(Series(label, tuple(points), has_line=False))
+    ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["series"]))
+    x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
+    panel = Panel(x, Axis("time per step (ms)"), tuple(series))
+    best, worst = rows.loc[rows["exposed_s"].idxmin()], rows.loc[rows["exposed_s"].idxmax()]
+    alt = f"{title}: {_told(best)}"
+    alt += f"; {_told(worst)}." if best["cell"] != worst["cell"] else "."
+    caption = (
+        "Exposed: the step minus the same step without exchange of gradients, in turns. Beside it the exchange alone, and how long the"
+        f" host waited, which on a GPU is no communication time. Lower is better. {how_to_read(rows, 'exposed_s')}"
+    ).replace(", the line joins the values of the table", ", a bar the value of the table")
+    return Figure(figure_id, f"Exchange of gradients: {title}", draw(panel), alt, caption, _table(title, rows), to_csv(rows[list(STRATEGIES)]), float(worst["exposed_share_ratio"]))  # fmt: skip
+
+
+def _told(row: pd.Series) -> str:
+    """Return what a strategy costs, in words."""
+    name = row["series"].replace("\n", ", ")
+    text = f"{name} exposes {three(row['exposed_s'] * MILLISECONDS)} ms of a step of {three(row['whole_step_s'] * MILLISECONDS)} ms"
+    return f"{text} ({percent(row['exposed_share_ratio'])} %, n = {row['num_launches']})"
+
+
+def _table(title: str, rows: pd.DataFrame) -> Table:
+    heads = ("strategy", "n", "step p50 (ms)", "mean (ms)", "std (ms)", "without exchange (ms)", "exchange alone (ms)")
+    heads += ("exposed (ms)", "spread (ms)", "exposed (%)", "hidden (%)", "host wait (ms)", "calls")
+    columns = ("step_p50_s", "step_mean_s", "step_std_s", "no_sync_s", "communication_s", "exposed_s")
+    return Table(
+        f"Step and communication of {title}",
+        heads,
+        tuple(
+            (
+                row.series.replace("\n", ", "),
+                launches(row),
+                *(three(times(getattr(row, column), MILLISECONDS)) for column in columns),
+                bracket(times(row.exposed_low_s, MILLISECONDS), times(row.exposed_high_s, MILLISECONDS)),
+                percent(row.exposed_share_ratio),
+                UNKNOWN if is_unknown(row.hidden_ratio) else percent(row.hidden_ratio),
+                three(times(row.host_wait_s, MILLISECONDS)),
+                UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
+            )
+            for row in rows.itertuples()
+        ),
+    )
+
+
+def memory_tables(memory: pd.DataFrame) -> Table | None:
+    """Return the memory of each training cell on one rank, in the parts that are known of any; None without cells."""
+    rows = name_training(memory.assign(step_s=memory["parameter_bytes"]))
+    rows = in_order(rows[rows["num_launches"] > 0])
+    if not len(rows):
+        return None
+    known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
+    return Table(
+        "Memory on the rank that took most, by what it is for",
+        ("cell", *known),
+        tuple(
+            (
+                f"{row.workload}: {row.name}",
+                *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),
+            )
+            for row in rows.itertuples()
+        ),
+    )
