@@ -115,7 +115,10 @@ def write_launcher(tmp_path: Path, change: str) -> Path:
 
 
 def test_training_without_synchronisation_is_found_out(torchrun, write_request, launch_lines, tmp_path):
-    program = write_launcher(tmp_path, "import train_step; train_step.wrap = lambda model, wanted, ranks: model")
+    program = write_launcher(
+        tmp_path,
+        "import strategies, train_step; train_step.apply_strategy = lambda model, *_: strategies.Strategy(model)",
+    )
     done = torchrun(2, program, "--request", write_request([train_step_cell()]))
     assert done.returncode == 0, done.stderr
     (record,) = records_of(launch_lines())
@@ -202,7 +205,7 @@ def test_unknown_benchmark_and_other_version_are_records(torchrun, write_request
     unknown, other_version, good = records_of(launch_lines())
     assert (unknown["status"], unknown["phase"]) == ("failed", "setup")
     assert unknown["cause"].startswith(
-        "benchmark 'sailing' is unknown to the ranks, which have collective, train_step."
+        "benchmark 'sailing' is unknown to the ranks, which have collective, sync_batchnorm, train_run, train_step."
     )
     assert other_version["cause"].startswith("benchmark collective: version 1 found, 7 expected.")
     assert "differs from the driver's" in other_version["cause"]

@@ -36,7 +36,7 @@ def test_kill_9_of_snakemake_leaves_a_waiting_job_that_the_next_run_does_not_sub
     first.wait()
     second = site.popen()
     said = f"jobs of an earlier run are still in the queue: {job} ("
-    wait_until(lambda: said in site.output(), 60, said)
+    wait_until(lambda: said in site.output(), 150, said)
     assert set(site.cluster.squeue()) == {blocker, job}
     site.cluster.run(["scancel", blocker])
     assert second.wait(120) == 0

@@ -6,6 +6,7 @@ import pytest
 from campaign_files import small
 
 from regatta.campaign.load import load_campaign
+from regatta.preflight import looks
 from regatta.preflight.looks import failed_stacks, latest_preflight, plan_preflight
 
 SHAPES = [(1, 1), (4, 2), (2, 4)]
@@ -58,3 +59,21 @@ def test_nothing_left_to_do_needs_none_and_one_machine_without_containers_neithe
 def test_a_damaged_result_fails_no_stack(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
     assert failed_stacks(tmp_path / "x.json") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"stacks": []}',
+        '{"stacks": [{"stack": "a"}]}',
+        '{"stacks": [{"stack": "a", "verdict": {"ok": "false"}}]}',
+    ],
+)
+def test_a_damaged_result_passes_no_stack(tmp_path, text):
+    path = tmp_path / "preflight.json"
+    path.write_text(text)
+    assert not looks.is_readable(path)
+    path.write_text('{"stacks": [{"stack": "a", "verdict": {"ok": true, "problems": []}}]}')
+    assert looks.is_readable(path)

@@ -143,3 +143,16 @@ def test_an_allocation_that_is_too_small_is_told_before_anything_starts(monkeypa
     for name, value in job.items():
         monkeypatch.setenv(name, value)
     assert queue.does_not_fit(shapes, 2) == expected
+
+
+def test_filters_of_the_users_shell_do_not_hide_jobs(monkeypatch, tmp_path):
+    """SQUEUE_PARTITION made a second run submit again what still ran."""
+    monkeypatch.setenv("SQUEUE_PARTITION", "short")
+    monkeypatch.setenv("SINFO_PARTITION", "short")
+    assert queue.answer(["sh", "-c", "echo ${SQUEUE_PARTITION-none} ${SINFO_PARTITION-none}"]) == "none none"
+    queue.keep_configuration()  # for the executor, which calls squeue itself
+    assert "SQUEUE_PARTITION" not in os.environ
+
+
+def test_names_that_are_not_utf8_are_read():
+    assert queue.answer(["printf", "m\\374ller"]) == "m\N{REPLACEMENT CHARACTER}ller"

@@ -211,3 +211,11 @@ def test_slurm_s_lists_of_hosts_are_read():
     assert expand_hosts("n1") == ["n1"]
     assert expand_hosts("n[9-11]-ib,login.site") == ["n9-ib", "n10-ib", "n11-ib", "login.site"]
     assert expand_hosts("a[01,3],b[2]") == ["a01", "a3", "b2"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[0] Unable to resolve host foo", "[12:00] my dataset: Socket timed out on send/recv", "Node failure on n1"],
+)
+def test_words_of_a_rank_are_no_node_failure(line):
+    assert node_problem(line) is None

@@ -186,3 +186,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
         write_text(path, "x" * 100_000 + "\ud800")
     assert json.loads(path.read_text(encoding="utf-8")) == {"a": "ä"}
     assert list(path.parent.iterdir()) == [path], "no temporary file stays"
+
+
+def test_half_a_character_does_not_stop_a_file_from_being_written(tmp_path):
+    write_json(tmp_path / "x.json", {"cause": "no such file: /data/\udcfc"})
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"cause": "no such file: /data/?"}

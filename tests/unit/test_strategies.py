@@ -41,7 +41,11 @@ def test_exposed_and_hidden_are_taken_within_each_launch():
 
 def test_one_rank_and_collectives_have_no_exchange_and_what_is_unknown_is_empty():
     single, several = train_cell("resnet18", 1, 1), train_cell("resnet50", 1, 2)
-    cells = ((single, LAUNCHES), (collective_cell(4, 1, 2), [{}]), (several, [{"whole_step_s": 0.1, "no_sync_s": 0.08}]))
+    cells = (
+        (single, LAUNCHES),
+        (collective_cell(4, 1, 2), [{}]),
+        (several, [{"whole_step_s": 0.1, "no_sync_s": 0.08}]),
+    )
     table = tables(*cells)[0]
     assert list(table["cell"]) == [several["id"]]
     [row] = table.to_dict("records")

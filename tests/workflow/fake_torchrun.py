@@ -3,7 +3,7 @@
 
 It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON, tells which cells go wrong and how:
 {"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check" |
-"forgotten"}; FAKE_LAUNCH, what the launch
+"forgotten" | "invalid"}; FAKE_LAUNCH, what the launch
 itself does: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS, how long a cell takes; FAKE_HANG_FILE, a file while which is there no cell ends.
 """
 
@@ -147,6 +147,8 @@ def main():
         fault = next((what for part, what in faults.items() if part in cell["id"]), None)
         if fault == "check":
             append(request, record_line(request, cell, "failed", "check", "loss_is_finite is false"))
+        elif fault == "invalid":
+            append(request, record_line(request, cell) | {"samples_ns": [[1]]})  # of one rank, whatever the shape
         elif fault == "forgotten":
             append(request, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
         elif fault:

@@ -196,6 +196,15 @@ def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path):
     }
 
 
+def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_path):
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    results = measure_all(tmp_path, fake_campaign({"all_reduce-4096-": "invalid"}, shapes=shapes, repeats=1))
+    causes = {record["cause"] for record in record_lines(results) if record["writer"] == "driver"}
+    assert causes == {"the launch ended well, but without a valid record of this cell"}
+    [batch] = results.glob("batches/*")
+    assert len(list((batch / "launches").iterdir())) == 3  # all cells, and the one twice more
+
+
 def test_a_launch_that_ends_without_its_last_line_keeps_its_records(tmp_path):
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_complete"}))
     assert by_status(results) == {"ok": NUM_RECORDS}
@@ -284,7 +293,7 @@ def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_p
     results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "forgotten"}))
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
-    assert causes == {"the launch ended well, but without a record of this cell"}
+    assert causes == {"the launch ended well, but without a valid record of this cell"}
 
 
 def test_without_a_terminal_only_the_result_is_printed(tmp_path):

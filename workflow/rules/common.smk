@@ -139,6 +139,8 @@ def prepare_to_run():
         take(PLAN.campaign.name)
     except UserError as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(describe_os_error(error))
     # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start. The user wants them stopped.
     signal.signal(signal.SIGTERM, stop_once)
     if workflow.local_exec:

@@ -7,7 +7,6 @@ Not included: reading and decoding images, copying a batch to the device, evalua
 same random batch. Times say nothing about accuracy.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/train_step.py --model resnet18 --strategy ddp
-  torchrun --nproc-per-node=2 workflow/scripts/bench/train_step.py --model lm_tiny --strategy bucketed
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/train_step.py \\
       --device cuda --backend nccl --model resnet50 --image-size 224 --batch-size 32 --strategy ddp
 

@@ -17,8 +17,9 @@ from regatta.campaign.stacks import expand
 SCRIPTS = Path(__file__).resolve().parents[2]
 ROOT = SCRIPTS.parents[1]
 NOT_INHERITED = ("PYTHON", "REGATTA_")
-# Binds and variables that a user's shell gives to every image: no cell's id knows them. A stack's env may set them.
-OF_THE_RUNTIME = ("APPTAINERENV_", "APPTAINER_BIND", "SINGULARITYENV_", "SINGULARITY_BIND")
+# Binds, variables and options that a user's shell gives to every image: no cell's id knows them. A stack's env may set them.
+OF_THE_RUNTIME = ("APPTAINER", "SINGULARITY")
+WHERE_THE_RUNTIME_WORKS = tuple(f"{r}_{name}" for r in OF_THE_RUNTIME for name in ("CACHEDIR", "TMPDIR", "CONFIGDIR"))
 # Of a job's variables srun takes options. Those that only say which job it is stay.
 OF_SLURM = ("SLURM_", "SRUN_", "SBATCH_")
 JOB_IDENTITY = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
@@ -93,7 +94,7 @@ def launch_environment(stack: dict, meeting_point: dict[str, str] | None = None)
     own = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith((*NOT_INHERITED, *OF_THE_RUNTIME))
+        if (key in WHERE_THE_RUNTIME_WORKS or not key.startswith((*NOT_INHERITED, *OF_THE_RUNTIME)))
         and key not in THREADS
         and (key in JOB_IDENTITY or not key.startswith(OF_SLURM))
     }
@@ -181,8 +182,9 @@ def _in_container(
         binds = [expand(bind, values) for bind in binds]
     unique = dict.fromkeys(folders)
     outer = [folder for folder in unique if not any(folder != f and folder.is_relative_to(f) for f in unique)]
-    if stack["wrapper"] and not any(Path(stack["wrapper"]).is_relative_to(folder) for folder in outer):
-        outer.append(Path(stack["wrapper"]))
+    for path in dict.fromkeys([Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []):
+        if not any(path.is_relative_to(folder) for folder in outer):
+            outer.append(path)  # also what a link points at
     line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
     for bind in [*binds, *(_bind_word(str(path)) for path in outer)]:
         line += ["--bind", bind]

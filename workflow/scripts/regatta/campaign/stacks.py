@@ -167,6 +167,8 @@ def image_id(image: Path) -> str:
 
     Raises ValueError if it is no SIF, or has none: some tools leave it empty, and two images could not be told apart.
     """
+    if image.exists() and not image.is_file() and not image.is_dir():  # a FIFO would be waited for
+        raise ValueError("is no SIF image")
     with image.open("rb") as file:
         header = file.read(SIF_UUID.stop)
     if len(header) < SIF_UUID.stop or header[SIF_MAGIC] != b"SIF_MAGIC\0":

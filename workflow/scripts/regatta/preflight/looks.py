@@ -62,7 +62,7 @@ def plan_preflight(
     while True:
         found = Preflight(f"preflight-{content_hash(content)}", content)
         path = results / "preflight" / f"{found.id}.json"
-        if not path.exists() or not failed_stacks(path):
+        if not path.exists() or (not failed_stacks(path) and is_readable(path)):
             return found
         content["generation"] += 1
 
@@ -81,8 +81,17 @@ def failed_stacks(path: Path) -> dict[str, str]:
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a preflight's result says of each stack if it passed. A damaged one says nothing, and is made again."""
+    try:
+        stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
+        return bool(stacks) and all(isinstance(s["verdict"]["ok"], bool) and s["stack"] for s in stacks)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def latest_preflight(results: Path) -> list[str]:

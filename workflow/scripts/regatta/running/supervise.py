@@ -100,9 +100,10 @@ def _run_planned_launch(run: Run, index: int) -> None:
         watch, cause, elapsed_ns = _run_launch(run, index, request)
         has_come_up = bool(watch.recorded or watch.current)
         run.has_come_up |= has_come_up
-        num_fruitless = 0 if has_come_up else num_fruitless + 1
+        gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
+        num_fruitless = num_fruitless + 1 if gave_nothing else 0
         if cause is None:
-            cause = Cause("failed", "launch", "the launch ended well, but without a record of this cell")
+            cause = Cause("failed", "launch", "the launch ended well, but without a valid record of this cell")
         if watch.current is not None:
             write_records(run, request, [watch.current], cause, elapsed_ns)
         if cause.status == "node_failure":

@@ -21,6 +21,7 @@ STATE_SECONDS = 5  # of the time between SIGTERM and SIGKILL (KillWait, 30 s by 
 SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 5.0
+OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
@@ -42,11 +43,15 @@ def job_id() -> str | None:
 def environment() -> dict[str, str]:
     """Return the environment for Slurm's commands: this one's, with SLURM_CONF as the user had it (see launch.py)."""
     kept = os.environ.get("REGATTA_SLURM_CONF")
-    return {**os.environ, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in os.environ else dict(os.environ)
+    own = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
+    return {**own, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in own else own
 
 
 def keep_configuration() -> None:
-    """Note where slurm.conf is under a name that the Slurm executor leaves in the job's environment."""
+    """Note where slurm.conf is under a name that the Slurm executor leaves in the job's environment, and drop the user's
+    own filters and formats of Slurm's commands: SQUEUE_PARTITION would hide running jobs from us, and from the executor."""
+    for name in [name for name in os.environ if name.startswith(OPTIONS_OF_COMMANDS)]:
+        del os.environ[name]
     if os.environ.get("SLURM_CONF"):
         os.environ["REGATTA_SLURM_CONF"] = os.environ["SLURM_CONF"]
 
@@ -185,8 +190,9 @@ def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
     """Run one of Slurm's commands and return what it printed; None if it failed, took too long or is not installed."""
     try:
         done = subprocess.run(
-            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
-        )
+            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
+            timeout=seconds,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

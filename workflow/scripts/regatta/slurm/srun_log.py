@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
 NO_NODE = re.compile(
-    r"^(?:srun: |slurmstepd\S*: |\[[\dT:.-]+\] )(?!.*Unable to contact slurm controller).*"
+    r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))(?!.*Unable to contact slurm controller).*"
     r"(Node failure|NODE FAILURE|Unable to confirm allocation|Communication connection failure|"
     r"Unable to contact slurmd|Zero Bytes were transmitted|Socket timed out on send/recv|"
     r"Required node not available|Nodes? .* not responding|Unable to resolve).*$",

@@ -132,7 +132,10 @@ def read_frozen(path: Path) -> dict:
 
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file atomically: a reader sees the old file or the whole new one."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    write_text(
+        path, text.encode("utf-8", "replace").decode()
+    )  # half a character, as in names of files that are not UTF-8
 
 
 def write_text(path: Path, text: str) -> None:
