@@ -29,6 +29,7 @@ def test_kill_9_of_snakemake_leaves_a_waiting_job_that_the_next_run_does_not_sub
     site.write(fake_campaign(site))
     site.snakemake("--until", "preflight")
     blocker = site.cluster.submit("--nodes=2")
+    wait_until(lambda: site.cluster.squeue() == {blocker: "RUNNING"}, 30, "the nodes taken")
     first = site.popen()
     wait_until(lambda: "PENDING" in site.cluster.squeue().values(), 60, "the batch's job waiting")
     [job] = [job for job, state in site.cluster.squeue().items() if state == "PENDING"]
