@@ -31,7 +31,7 @@ COLLECTIVE = {
 }
 TRAIN_STEP = {
     "benchmark": "train_step",
-    "parameters": {"model": ["resnet18"], "image_size": [32], "batch_size": [2], "strategy": ["none"]},
+    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["none"]},
 }
 
 
@@ -127,17 +127,13 @@ def test_every_kind_of_stack_measures_on_every_shape_and_one_that_fell_back_is_h
 
 
 def check_records(site: Site) -> None:
-    """Two sizes on three shapes and three stacks; one rank on three stacks, of which two have no torchvision."""
+    """Two sizes on three shapes and three stacks; one rank, which has nobody to talk to, trains on three stacks."""
     records = site.records()
     assert len(records) == 2 * 3 * 3 + 3
-    collectives = [record for record in records if record["spec"]["benchmark"] == "collective"]
-    assert {(record["status"], record["cause"]) for record in collectives} == {("ok", None)}
+    assert {(record["status"], record["cause"]) for record in records} == {("ok", None)}
     trained = {r["spec"]["stack"]["name"]: r for r in records if r["spec"]["benchmark"] == "train_step"}
-    assert trained["host"]["status"] == "ok"
-    for stack in ("contained", "bind_mounted"):
-        assert trained[stack]["status"] == "failed"
-        assert "RuntimeError: torchvision is not installed in this environment." in trained[stack]["cause"]
-    assert "torchvision is not installed in this environment." in site.report()
+    assert set(trained) == set(KINDS)
+    assert {record["spec"]["nodes"] * record["spec"]["gpus_per_node"] for record in trained.values()} == {1}
 
 
 def check_launches(site: Site, cpu_image: str) -> None:

@@ -105,6 +105,8 @@ def print_ratios(records: list[dict]) -> None:
         f"A/A over all sizes: geometric mean {math.exp(statistics.mean(pairs)):.3f}, 95 % interval over {REPEATS} pairs"
         f" [{low:.3f}, {high:.3f}]: {word} (margin {MARGIN:.0%})"
     )
+    if word == "different":
+        sys.exit("The same stack under two names came out different: no comparison of stacks can be trusted here.")
 
 
 if __name__ == "__main__":
