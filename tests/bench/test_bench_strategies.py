@@ -50,7 +50,7 @@ def check_parts(record: dict) -> None:
     assert {len(rows) for rows in parts.values()} == {2}
     in_turns = {len(row) for name, rows in parts.items() if name != "host_wait" for row in rows}
     assert len(in_turns) == 1
-    assert min(in_turns) >= 6
+    assert min(in_turns) >= 3
     assert all(value > 0 for rows in parts.values() for row in rows for value in row)
     if "host_wait" in parts:
         assert len(parts["host_wait"][0]) == record["sampling"]["num_iterations"]

@@ -28,9 +28,9 @@ WINDOWS_SHARE = 0.3
 
 
 # Rounds of whole and ablated iterations.
-MIN_ROUNDS = 6
+MIN_ROUNDS = 3
 MAX_ROUNDS = 200
-ROUNDS_SHARE = 0.5
+ROUNDS_SHARE = 0.3
 
 
 @dataclass
@@ -151,8 +151,8 @@ def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
 
 
 def plan_rounds(median: float, sampling_elapsed: int, num_runs: int) -> int:
-    """Return how many rounds of `num_runs` iterations take about half the sampling time; at least 6, so that their medians
-    have an interval, and at most 200."""
+    """Return how many rounds of `num_runs` iterations take about 30 % of the sampling time; at least 3, and at most 200. (Each
+    launch gives one number; spread is over launches.)"""
     return min(MAX_ROUNDS, max(MIN_ROUNDS, int(ROUNDS_SHARE * sampling_elapsed / max(1.0, median * num_runs))))
 
 

@@ -107,7 +107,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
         ),
         has_windows=True,
         parts=lambda: {"host_wait": waits} if waits else {},
-        ablations=ablations(strategy, step, wanted),
+        ablations=ablations(strategy, step, wanted) if ranks.world_size > 1 else {},
     )
 
 
