@@ -389,11 +389,8 @@ def write_laptop(folder: Path) -> Path:
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
+    from regatta.analysis.all_tables import make_tables, write_tables
     from regatta.analysis.collect import collect
-    from regatta.analysis.collectives import collectives_table
-    from regatta.analysis.failures_table import failures_table
-    from regatta.analysis.scaling import scaling_table
-    from regatta.analysis.strategies import memory_table, strategies_table
     from regatta.analysis.tables import MEASUREMENTS, read_csv, write_csv
     from regatta.report.page import read_results, render
     from regatta.store.launch_files import read_frozen, write_json, write_text
@@ -404,11 +401,7 @@ def make_report(folder: Path) -> Path:
     write_csv(measurements, folder / "measurements.csv")
     write_json(folder / "problems.json", problems)
     measurements = read_csv(folder / "measurements.csv", MEASUREMENTS)
-    write_csv(scaling_table(campaign, measurements), folder / "tables" / "scaling.csv")
-    write_csv(strategies_table(campaign, measurements), folder / "tables" / "strategies.csv")
-    write_csv(memory_table(campaign, measurements), folder / "tables" / "memory.csv")
-    write_csv(collectives_table(campaign, measurements), folder / "tables" / "collectives.csv")
-    write_csv(failures_table(measurements), folder / "tables" / "failures.csv")
+    write_tables(make_tables(campaign, measurements), folder / "tables")
     preflight = next(folder.glob("preflight/*.json"), None)
     tables, launches = folder / "tables", folder / "launches"
     results = read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)

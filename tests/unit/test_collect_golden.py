@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from regatta.analysis.all_tables import make_tables
 from regatta.analysis.collect import collect
-from regatta.analysis.collectives import collectives_table
-from regatta.analysis.failures_table import failures_table
-from regatta.analysis.scaling import scaling_table
-from regatta.analysis.strategies import memory_table, strategies_table
+from regatta.analysis.table_names import TABLES
 from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import violation
@@ -33,25 +31,13 @@ def outputs(tmp_path_factory):
     return {
         "measurements.csv": path.read_text(encoding="utf-8"),
         "problems.json": json.dumps(problems, indent=1) + "\n",
-        "scaling.csv": to_csv(scaling_table(campaign, measurements)),
-        "strategies.csv": to_csv(strategies_table(campaign, measurements)),
-        "memory.csv": to_csv(memory_table(campaign, measurements)),
-        "collectives.csv": to_csv(collectives_table(campaign, measurements)),
-        "failures.csv": to_csv(failures_table(measurements)),
+        **{f"{name}.csv": to_csv(table) for name, table in make_tables(campaign, measurements).items()},
     }
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "measurements.csv",
-        "problems.json",
-        "scaling.csv",
-        "strategies.csv",
-        "memory.csv",
-        "collectives.csv",
-        "failures.csv",
-    ],
+    ["measurements.csv", "problems.json", *(f"{name}.csv" for name in TABLES)],
 )
 def test_real_launch_files_give_the_golden_tables(outputs, name):
     if os.environ.get("REGATTA_WRITE_GOLDEN"):

@@ -103,7 +103,7 @@ def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
 def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
     assert titles == [
-        "Findings", "Failures", "Scaling", "Step time by bucket size", "Exchange of gradients", "Communication", "Memory",
+        "Findings", "Failures", "Scaling", "Bucket size", "Exchange of gradients", "Communication", "Memory",
         "Warnings", "Methods", "Provenance",
     ]  # fmt: skip
 

@@ -26,9 +26,9 @@ from regatta.running.policy import hosts_to_avoid
 from regatta.preflight.looks import failed_stacks, latest_preflight
 from regatta.slurm.partitions import partition_problems, read_partitions
 from regatta.sources import sources
+from regatta.analysis.table_names import TABLES
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
-TABLES = ["scaling", "strategies", "memory", "collectives", "failures"]
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 NOTHING = {"slurm_extra": "", "gres": "", "tasks_per_gpu": 0}
 

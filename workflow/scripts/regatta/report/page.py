@@ -11,18 +11,16 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from regatta.analysis.scaling import steps_by_cell
-from regatta.analysis.tables import COLLECTIVES, FAILURES, MEASUREMENTS, MEMORY, SCALING, STRATEGIES, read_csv, to_csv
+from regatta.analysis.all_tables import read_tables
+from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
 from regatta.cell_words import natural, varying_words
 from regatta.numbers import UNKNOWN, is_unknown, size
-from regatta.report.advice import disagreement, environments, threads_by_shape, warnings
-from regatta.report.collective_figures import collective_figures
+from regatta.report.advice import disagreement, environments, warnings
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
-from regatta.report.panels import Figure, common_words
-from regatta.report.preflight_section import Section, preflight_findings, preflight_section
+from regatta.report.panels import Section
+from regatta.report.preflight_section import PreflightSection, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
-from regatta.report.strategy_figures import memory_tables, strategy_figures
-from regatta.report.training_figures import bucket_figures, scaling_figures
+from regatta.report.sections import Numbers, sections
 from regatta.store.launch_files import parse_line, read_frozen
 from regatta.store.records import one_line, violation
 
@@ -31,7 +29,6 @@ STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failu
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
 WHERE_FROM = re.compile(r"rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
-MOST_FINDINGS = {"efficiency": 3, "throughput": 0, "bucket": 1, "strategy": 1, "bandwidth": 2, "latency": 0}
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,10 @@ class Results:
     campaign: dict
     measurements: pd.DataFrame
     problems: dict
-    scaling: pd.DataFrame
-    strategies: pd.DataFrame
-    memory: pd.DataFrame
-    collectives: pd.DataFrame
-    failures: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
     headers: list[dict]
     num_other_launches: int
-    preflight: Section | None = None
+    preflight: PreflightSection | None = None
 
 
 def read_results(
@@ -65,11 +58,7 @@ def read_results(
         read_frozen(campaign),
         table,
         json.loads(problems.read_text(encoding="utf-8")),
-        read_csv(tables / "scaling.csv", SCALING),
-        read_csv(tables / "strategies.csv", STRATEGIES),
-        read_csv(tables / "memory.csv", MEMORY),
-        read_csv(tables / "collectives.csv", COLLECTIVES),
-        read_csv(tables / "failures.csv", FAILURES),
+        read_tables(tables),
         [header for path in own if (header := _header(path)) is not None],
         len(paths) - len(own),
         preflight_section(read_frozen(preflight)) if preflight else None,
@@ -97,16 +86,8 @@ def render(results: Results, folder: Path) -> str:
 
 def _context(results: Results) -> dict:
     campaign, measurements = results.campaign, results.measurements
-    ok = measurements[measurements["status"] == "ok"]
-    medians = {cell: group["p50_s"].tolist() for cell, group in ok[ok["p50_s"].notna()].groupby("cell")}
-    steps = steps_by_cell(measurements)
-    threads, words = threads_by_shape(campaign, results.headers), varying_words(campaign)
-    figures = {
-        "scaling": scaling_figures(results.scaling, steps, campaign["device"], threads),
-        "bucket": bucket_figures(results.scaling, steps),
-        "strategy": strategy_figures(results.strategies, measurements),
-        "collectives": collective_figures(results.collectives, medians),
-    }
+    words = varying_words(campaign)
+    shown = sections(Numbers(campaign, measurements, results.tables, results.headers))
     planned = measurements[measurements["repeat"].notna()]
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -121,48 +102,35 @@ def _context(results: Results) -> dict:
         "preflight": results.preflight,
         "findings": [
             *preflight_findings(results.preflight),
-            *findings([f for group in figures.values() for f in group], planned, words),
+            *findings(shown, planned, words),
         ],
-        "failures": failure_groups(results.failures),
-        "skipped": skipped_groups(results.failures),
+        "failures": failure_groups(results.tables["failures"]),
+        "skipped": skipped_groups(results.tables["failures"]),
         "interruptions": interruptions(results.problems),
-        "figures": figures,
-        "memory": memory_tables(results.memory),
-        "common": common_words(results.scaling) if len(results.scaling) else "",
+        "sections": shown,
         "warnings": warnings(campaign, measurements, results.headers, results.problems),
         "methods": methods(campaign),
         "left_out": left_out(results.problems, words),
         "provenance": provenance(results.headers),
         "runs": run_table(measurements),
         "downloads": [
-            (name, to_csv(table))
-            for name, table in (
-                ("measurements.csv", measurements), ("scaling.csv", results.scaling),
-                ("strategies.csv", results.strategies), ("memory.csv", results.memory),
-                ("collectives.csv", results.collectives), ("failures.csv", results.failures),
-            )
+            (f"{name}.csv", to_csv(table)) for name, table in {"measurements": measurements, **results.tables}.items()
         ],
     }  # fmt: skip
 
 
-def findings(figures: list[Figure], planned: pd.DataFrame, words: dict[str, str]) -> list[tuple[str, str, str]]:
+def findings(shown: list[Section], planned: pd.DataFrame, words: dict[str, str]) -> list[tuple[str, str, str]]:
     """Return (sentence, anchor, name of what is there): what did not run, how far launches disagree, the worst figures."""
     num_bad = int((planned["status"] != "ok").sum())
     bad = f"{num_bad} of {len(planned)} planned measurements have no valid result."
     found = [(bad, "failures", "Failures")] if num_bad else []
     apart = disagreement(planned[planned["status"] == "ok"], words)
     found += [(apart.found, "warnings", "Warnings")] if apart else []
-    most = dict(MOST_FINDINGS)
-    if not any(f.id.startswith("efficiency") for f in figures):
-        most["throughput"] = 2
-    if not any(f.id.startswith("bandwidth") for f in figures):
-        most["latency"] = 2
-    for kind, num in most.items():
-        own = [figure for figure in figures if figure.id.startswith(kind)]
-        found += [
-            (figure.alt, figure.id, f"Figure {figure.title}")
-            for figure in sorted(own, key=lambda figure: -figure.weight)[:num]
-        ]
+    for section in shown:
+        for kind, num in section.findings:
+            own = [figure for figure in section.figures if figure.id.startswith(kind)]
+            heaviest = sorted(own, key=lambda figure: -figure.weight)[:num]
+            found += [(figure.alt, figure.id, f"Figure {figure.title}") for figure in heaviest]
     return found
 
 

@@ -41,6 +41,22 @@ class Figure:
     weight: float = 0.0
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of the report with numbers. empty: the sentence where there is nothing to show. lead: what all of it shares.
+
+    findings: the beginnings of the ids of its figures that are worth telling on top, and how many of each.
+    """
+
+    id: str
+    title: str
+    empty: str
+    lead: str = ""
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    findings: tuple[tuple[str, int], ...] = ()
+
+
 def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
     """Add `workload`, `series` (all but the shape), `place` (shape, stack) and `name` (series, shape) to the rows.
 

@@ -35,13 +35,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
+class PreflightSection:
     shape: str
     stacks: list[StackView]
     rows: list[Row]
 
 
-def preflight_section(preflight: dict) -> Section:
+def preflight_section(preflight: dict) -> PreflightSection:
     """Return the section for a preflight's result (docs/contracts.md)."""
     stacks = preflight["stacks"]
     rows = [
@@ -54,14 +54,14 @@ def preflight_section(preflight: dict) -> Section:
             for name in SHOWN_LIBRARIES
         ),
     ]
-    return Section(
+    return PreflightSection(
         shape(preflight["nodes"], preflight["gpus_per_node"]),
         [_view(stack) for stack in stacks],
         [row for row in rows if any(cell not in ([NOT_PLANNED], [UNKNOWN]) for cell in row.cells)],
     )
 
 
-def preflight_findings(section: Section | None) -> list[tuple[str, str, str]]:
+def preflight_findings(section: PreflightSection | None) -> list[tuple[str, str, str]]:
     """Return the finding, as regatta.report.page.findings does, if a stack failed."""
     failed = [stack.name for stack in section.stacks if not stack.ok] if section else []
     if not failed:
