@@ -97,6 +97,18 @@ class Chromium:
     def evaluate(self, expression: str) -> object:
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
+    def axe_violations(self) -> list[str]:
+        """Return what axe-core (WCAG 2 A and AA, and its best practices) finds wrong with the page, one line each."""
+        import axe_core_python
+
+        self.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8") + ";0")
+        told = "(async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
+        told += ".map(v => `${v.id}: ${v.help}, ${v.nodes.length} times, such as ${v.nodes[0].html}`))()"
+        answer = self.call("Runtime.evaluate", expression=told, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"axe did not run: {answer['exceptionDetails']}")
+        return answer["result"]["value"]
+
     def screenshot(self, path: Path) -> None:
         """Save the whole page, as long as it is."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)

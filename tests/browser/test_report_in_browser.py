@@ -64,6 +64,19 @@ def test_the_page_is_quiet_whole_and_no_wider_than_the_screen(browser, report, f
         assert (folder / name).stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(browser, report, scheme):
+    browser.open(report, 1280, scheme=scheme)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.axe_violations() == []
+
+
+def test_axe_would_find_an_image_without_words(browser, report):
+    browser.open(report, 1280)
+    browser.evaluate("document.querySelector('figure img').removeAttribute('alt')")
+    assert [line.split(":")[0] for line in browser.axe_violations()] == ["image-alt"]
+
+
 def test_the_text_of_a_figure_can_be_read_on_a_phone(browser, report):
     browser.open(report, 360)
     # A figure is drawn 3.9 inches wide (281 points) with text of 9 and 10 points.
