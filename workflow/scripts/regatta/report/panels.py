@@ -28,7 +28,7 @@ class Table:
 class Figure:
     """One figure of the report. alt: its message with numbers. caption: what it is, how to read it, n. csv: its data.
 
-    weight: of figures of one kind the heavier ones are told among the findings.
+    weight: of figures of one kind the heavier ones are told among the findings. size: width and height in pixels.
     """
 
     id: str
@@ -39,6 +39,7 @@ class Figure:
     table: Table
     csv: str
     weight: float = 0.0
+    size: tuple[int, int] = (390, 310)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pandas as pd
 from regatta.analysis.scaling import steps_by_cell
 from regatta.report.advice import threads_by_shape
 from regatta.report.collective_figures import collective_figures
+from regatta.report.heatmap import heatmap_figures
 from regatta.report.panels import Section, common_words
 from regatta.report.strategy_figures import memory_tables, strategy_figures
 from regatta.report.training_figures import bucket_figures, scaling_figures
@@ -29,6 +30,7 @@ class Numbers:
 def sections(numbers: Numbers) -> list[Section]:
     return [
         scaling_section(numbers),
+        heatmap_section(numbers),
         bucket_section(numbers),
         strategy_section(numbers),
         communication_section(numbers),
@@ -46,6 +48,11 @@ def scaling_section(numbers: Numbers) -> Section:
     has_efficiency = any(figure.id.startswith("efficiency") for figure in figures)
     told = ("efficiency", 3) if has_efficiency else ("throughput", 2)
     return Section("scaling", "Scaling", "No training step was measured.", lead, tuple(figures), findings=(told,))
+
+
+def heatmap_section(numbers: Numbers) -> Section:
+    figures = heatmap_figures(numbers.tables["scaling"], numbers.measurements)
+    return Section("heatmap", "Efficiency at a glance", "No efficiency was measured.", figures=tuple(figures))
 
 
 def bucket_section(numbers: Numbers) -> Section:
