@@ -103,9 +103,19 @@ def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
 def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
     assert titles == [
-        "Findings", "Failures", "Scaling", "Bucket size", "Exchange of gradients", "Communication", "Memory",
-        "Warnings", "Methods", "Provenance",
+        "Findings", "Failures", "Scaling", "Efficiency at a glance", "Bucket size", "Communication", "Memory",
+        "Sections without content", "Warnings", "Methods", "Provenance",
     ]  # fmt: skip
+
+
+def test_the_contents_say_what_each_section_holds(laptop):
+    nav = visible(laptop).partition("<nav")[2].partition("</nav>")[0]
+    told = dict(re.findall(r'<a href="#([^"]*)">[^<]*</a> <span class="[a-z]*">([^<]*)</span>', nav))
+    assert told["failures"] == "4 not ok"
+    assert told["heatmap"] == "1 figure"
+    assert told["memory"] == "1 table"
+    assert "strategies" not in told
+    assert "Exchange of gradients: No step was measured with and without" in laptop
 
 
 def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):

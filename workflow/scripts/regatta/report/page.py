@@ -14,7 +14,7 @@ import pandas as pd
 from regatta.analysis.all_tables import read_tables
 from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
 from regatta.cell_words import natural, varying_words
-from regatta.numbers import UNKNOWN, is_unknown, size
+from regatta.numbers import UNKNOWN, is_unknown, plural, size
 from regatta.report.advice import disagreement, environments, warnings
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Section
@@ -89,6 +89,7 @@ def _context(results: Results) -> dict:
     words = varying_words(campaign)
     shown = sections(Numbers(campaign, measurements, results.tables, results.headers))
     planned = measurements[measurements["repeat"].notna()]
+    told = warnings(campaign, measurements, results.headers, results.problems)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
@@ -108,7 +109,8 @@ def _context(results: Results) -> dict:
         "skipped": skipped_groups(results.tables["failures"]),
         "interruptions": interruptions(results.problems),
         "sections": shown,
-        "warnings": warnings(campaign, measurements, results.headers, results.problems),
+        "contents": contents(planned, shown, results.preflight, len(told)),
+        "warnings": told,
         "methods": methods(campaign),
         "left_out": left_out(results.problems, words),
         "provenance": provenance(results.headers),
@@ -132,6 +134,25 @@ def findings(shown: list[Section], planned: pd.DataFrame, words: dict[str, str])
             heaviest = sorted(own, key=lambda figure: -figure.weight)[:num]
             found += [(figure.alt, figure.id, f"Figure {figure.title}") for figure in heaviest]
     return found
+
+
+def contents(
+    planned: pd.DataFrame, shown: list[Section], preflight: PreflightSection | None, num_warnings: int
+) -> list[tuple[str, str, str, str]]:
+    """Return (anchor, title, state in words, class of the state) of each section that is there, in the page's order."""
+    num_bad = int((planned["status"] != "ok").sum())
+    found = [("findings", "Findings", "", "")]
+    found += [("failures", "Failures", f"{num_bad} not ok" if num_bad else "none", "bad" if num_bad else "good")]
+    for section in shown:
+        if section.has_content:
+            num = len(section.figures)
+            state = plural(num, "figure") if num else plural(len(section.tables), "table")
+            found.append((section.id, section.title, state, "quiet"))
+    if preflight:
+        num_failed = sum(not stack.ok for stack in preflight.stacks)
+        found.append(("preflight", "Preflight", *(("failed", "bad") if num_failed else ("ok", "good"))))
+    found.append(("warnings", "Warnings", str(num_warnings) if num_warnings else "none", "quiet"))
+    return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
 def failure_groups(failures: pd.DataFrame) -> list[dict]:

@@ -57,6 +57,10 @@ class Section:
     tables: tuple[Table, ...] = ()
     findings: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def has_content(self) -> bool:
+        return bool(self.figures or self.tables)
+
 
 def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
     """Add `workload`, `series` (all but the shape), `place` (shape, stack) and `name` (series, shape) to the rows.
