@@ -53,6 +53,7 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
         "measurements.csv",
         "plan.json",
         "plan.txt",
+        "plan.html",
         "tables/scaling.csv",
         "tables/failures.csv",
     ):

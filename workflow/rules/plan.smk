@@ -7,7 +7,7 @@ localrules:
 
 
 rule plan:
-    """Show the plan and write plan.json and plan.txt. It has no output that Snakemake knows, so that it always runs."""
+    """Show the plan and write plan.json, .txt and .html. It has no output that Snakemake knows, so that it always runs."""
     message:
         "Plan {CAMPAIGN}"
     shell:

@@ -9,6 +9,7 @@ from pathlib import Path
 from regatta.errors import run_script
 from regatta.planning.plan import make_plan, write_frozen, write_plan
 from regatta.planning.plan_text import plan_text
+from regatta.report.plan_page import write_page
 
 
 def main() -> None:
@@ -20,6 +21,7 @@ def main() -> None:
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_frozen(plan)
     write_plan(plan, plan_text(plan))
+    write_page(plan)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Show what a campaign would do, and write it to results/<name>/plan.json and plan.txt. Nothing is run or frozen.
+"""Show what a campaign would do, and write it to results/<name>/plan.{json,txt,html}. Nothing is run or frozen.
 
 python workflow/scripts/plan.py --campaign config/config.yaml --results results
 """
@@ -10,6 +10,7 @@ from regatta.errors import UserError, run_script
 from regatta.locks import hold
 from regatta.planning.plan import make_plan, write_plan
 from regatta.planning.plan_text import SHOWN_ON_TERMINAL, plan_text
+from regatta.report.plan_page import write_page
 
 
 def main() -> None:
@@ -20,7 +21,9 @@ def main() -> None:
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_plan(plan, plan_text(plan))
+    write_page(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
+    print(f"as a page: {plan.results}/plan.html")
     try:
         hold(plan.results / ".lock", "note: this campaign is being run right now").close()
     except UserError as error:

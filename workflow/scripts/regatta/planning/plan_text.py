@@ -5,6 +5,11 @@ from regatta.preflight.looks import preflight_json
 from regatta.slurm.job_resources import sbatch_words
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
+ESTIMATE_FROM = {
+    "history": "from the store's history",
+    "limits": "from the campaign's limits: the store has no history of these cells",
+    "history and limits": "from the store's history where it has some, else from the campaign's limits",
+}
 
 
 def plan_text(plan: Plan, max_cells: int | None = None) -> str:
@@ -40,11 +45,7 @@ def _totals(plan: Plan, gpu: str) -> str:
         f"cells: {sums['todo']} todo, {sums['done']} done, {sums['skipped']} skipped",
     ]
     if sums["batches"]:
-        how = {
-            "history": "from the store's history",
-            "limits": "from the sampling limits: the store has no history of these cells",
-            "history and limits": "from the store's history where it has some, else from the sampling limits",
-        }[sums["estimate_from"]]
+        how = ESTIMATE_FROM[sums["estimate_from"]]
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
             f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours ({how};"
@@ -81,18 +82,19 @@ def _batches(plan: Plan, gpu: str) -> str:
 
 
 def _jobs(plan: Plan) -> str:
-    """What Slurm is asked for, by the longest batch of each shape."""
+    return "\n".join(f"jobs of {n}x{g} ask for: {words}" for (n, g), words in job_requests(plan).items())
+
+
+def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
+    """Return for each shape what Slurm is asked for, by its longest batch; nothing where there is no Slurm."""
     cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
     if cluster["scheduler"] == "none":
-        return ""
+        return {}
     minutes: dict[tuple[int, int], float] = {}
     for batch in batch_prices(plan):
         shape = batch["nodes"], batch["gpus_per_node"]
         minutes[shape] = max(batch["minutes"], minutes.get(shape, 0))
-    return "\n".join(
-        f"jobs of {nodes}x{gpus} ask for: {sbatch_words(cluster, nodes, gpus, device, longest)}"
-        for (nodes, gpus), longest in minutes.items()
-    )
+    return {shape: sbatch_words(cluster, *shape, device, longest) for shape, longest in minutes.items()}
 
 
 def _lines(plan: Plan) -> str:

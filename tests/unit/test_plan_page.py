@@ -1,0 +1,284 @@
+"""The plan as a page: one file, all of the plan and nothing else, the same bytes for the same plan."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from campaign_files import SLURM, collectives, plan, small, write
+from synthetic_plan import campaign, partly_finished
+
+from regatta.campaign.load import load_campaign
+from regatta.planning.plan import make_plan, plan_json
+from regatta.report.plan_cells import STATES, planned_cells, reason_groups, state_counts, workload_rows
+from regatta.report.plan_page import render, shape_bars, turns
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+VOID = {"meta", "link", "br"}
+HOSTILE = "<script>alert(1)</script> <img src=//evil.example/x onerror=alert(2)> &amp; {{ 7 * 7 }} \"' </pre></style>"
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text by section, and whether every tag that was opened is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements, self.open, self.items, self.text, self.section = [], [], [], {"head": ""}, "head"
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag == "section":
+            self.section = dict(attributes)["id"]
+            self.text[self.section] = ""
+        if tag in ("td", "th", "br"):
+            self.text[self.section] += " "
+        if tag == "li":
+            self.items.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text[self.section] += data
+        if "li" in self.open:
+            self.items[-1] += data
+
+    def words(self, section: str) -> str:
+        return " ".join(self.text[section].split())
+
+
+@pytest.fixture
+def partial(tmp_path):
+    return partly_finished(tmp_path)
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(partial):
+    page = Page(render(partial))
+    tags = Counter(tag for tag, _ in page.elements)
+    assert not {"script", "img", "iframe", "object", "base", "form"} & set(tags)
+    assert (tags["h1"], tags["main"], tags["title"]) == (1, 1, 1)
+    assert ("html", {"lang": "en"}) in page.elements
+    policy = next(a["content"] for tag, a in page.elements if tag == "meta" and "http-equiv" in a)
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert not [a for _, a in page.elements if "src" in a]
+    links = {a["href"] for _, a in page.elements if "href" in a}
+    assert links == {"data:,", "plan.json", "plan.txt"} | {link for link in links if link[1:] in ids}
+    style = render(partial).partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_every_cell_is_listed_once_under_its_reason(partial):
+    items = [item.strip() for item in Page(render(partial)).items]
+    planned = plan_json(partial)["cells"]
+    assert len(planned) == 18 + 6 + 8
+    assert {cell["id"]: items.count(cell["id"]) for cell in planned} == {cell["id"]: 1 for cell in planned}
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
+    made = partly_finished(tmp_path, is_retry=is_retry)
+    sums, page, numbers = plan_json(made)["totals"], Page(render(made)), dict(state_counts(planned_cells(made)))
+    assert numbers["todo"] == sums["todo"]
+    assert numbers["done"] + numbers.get("not_ok", 0) == sums["done"]
+    assert numbers["skipped"] == sums["skipped"]
+    head = page.words("head")
+    assert f"{sums['todo']} cells to do {sums['done']} done" in head
+    assert f"{sums['skipped']} skipped" in head
+    batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
+    price = f"about {sums['minutes']:.1f} minutes and {sums['gpu_hours']:.3f} process hours"
+    assert f"{batches}: {price}, estimated from the store's history where it has some" in page.words("run")
+    assert f"At most {sums['at_most_minutes']:.1f} minutes ({sums['at_most_minutes'] / 60:.1f} hours)" in page.words(
+        "run"
+    )
+    bars = shape_bars(plan_json(made)["batches"])
+    assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)
+    assert sum(bar["gpu_hours"] for bar in bars) == pytest.approx(sums["gpu_hours"], abs=0.0001)
+    assert sum(bar["launches"] for bar in bars) == sums["launches"]
+
+
+def test_the_matrix_counts_cells_by_workload_and_shape(partial):
+    # Two stacks, so two of each. resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
+    rows = {row["name"]: row["shapes"] for row in workload_rows(planned_cells(partial), {})}
+    assert rows == {
+        "train_step resnet18": [
+            [("todo", 2), ("done", 2), ("not_ok", 2)],
+            [("todo", 2), ("done", 2), ("skipped", 2)],
+        ],
+        "train_step alexnet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
+        "collective all_reduce": [[("skipped", 4)], [("todo", 4)]],
+    }
+    text = Page(render(partial)).words("cells")
+    assert "\N{MULTIPLICATION SIGN} 2 done, not ok" in text
+    assert "\N{WHITE CIRCLE} to do: 18" in text
+    # One row for each setting and stack, with the state of its one cell of each shape.
+    assert "train_step-resnet18-ddp-1, tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
+
+
+def test_settings_that_no_name_tells_apart_are_rows_of_their_own(tmp_path):
+    data = small(shapes=[{"nodes": [1], "gpus_per_node": [2]}])
+    data["benchmarks"][0]["parameters"] |= {"strategy": ["ddp"], "bucket_cap_mb": [25], "batch_size": [8, 16]}
+    text = Page(render(plan(tmp_path, data))).words("cells")
+    assert "train_step-resnet18-ddp-25 (batch 8)" in text
+    assert "train_step-resnet18-ddp-25 (batch 16)" in text
+
+
+def test_reasons_are_grouped_and_counted(partial):
+    groups = {
+        state: [(g["kind"], g["num"], [(text, len(ids)) for text, ids in g["parts"]]) for g in own]
+        for state, own in reason_groups(planned_cells(partial), {})
+    }
+    change = "changed: parameters.message_bytes"
+    assert groups == {
+        "todo": [
+            ("new", 10, [("repeats 0, 1, 2", 10)]),
+            ("launches missing", 4, [("1 of 3 launches missing; repeat 2", 4)]),
+            (change, 2, [(f"{change} 16777216 -> 8388608; repeats 0, 1, 2", 2)]),
+            ("failed before", 2, [("failed before (node_failure: cause of node_failure); repeats 0, 1, 2", 2)]),
+        ],
+        "done": [("3 ok", 4, [("", 4)])],
+        "not_ok": [("not ok", 2, [("2 ok, 1 not (failed: cause of failed); --forcerun measure tries those again", 2)])],
+        "skipped": [
+            ("a collective needs at least 2 ranks; this shape has 1", 4, [("", 4)]),
+            ("strategy none runs on 1 rank; this shape has 2", 4, [("", 4)]),
+        ],
+    }
+
+
+def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
+    made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
+    [none, alone] = dict(reason_groups(planned_cells(made), {}))["skipped"]
+    assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has …", 4)
+    assert [(text, len(ids)) for text, ids in none["parts"]] == [
+        ("strategy none runs on 1 rank; this shape has 2", 2),
+        ("strategy none runs on 1 rank; this shape has 12", 2),
+    ]
+    assert (alone["kind"], alone["num"]) == ("a collective needs at least 2 ranks; this shape has 1", 2)
+
+
+def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
+    groups = dict(reason_groups(planned_cells(partly_finished(tmp_path, is_retry=True)), {}))
+    asked = [g for g in groups["todo"] if g["kind"] == "asked for"]
+    assert [(g["num"], g["parts"][0][0]) for g in asked] == [
+        (2, "asked for: failed before (failed: cause of failed); repeat 1")
+    ]
+    assert "not_ok" not in groups
+
+
+def test_hostile_text_is_shown_and_not_run(tmp_path):
+    rule = {"when": {"bucket_cap_mb": 1}, "reason": HOSTILE}
+    data = collectives(4, description=HOSTILE, exclude=[rule], stacks={"host": {"kind": "host", "env": {"A": HOSTILE}}})
+    data["benchmarks"] = campaign(["resnet18"], ["4KiB"])["benchmarks"]
+    made = plan(tmp_path, data)
+    made.history.problems.append(HOSTILE)
+    text = render(made)
+    page = Page(text)
+    assert not {"script", "img"} & {tag for tag, _ in page.elements}
+    assert "<img" not in text
+    assert HOSTILE in page.text["head"]
+    assert HOSTILE in page.text["notes"]
+    assert f"excluded: {HOSTILE}" in page.text["reasons"]
+    assert made.campaign.file.text in page.text["file"]
+
+
+def test_batches_stand_in_their_order_with_their_stacks_in_turn(partial):
+    text = Page(render(partial)).words("batches")
+    found = re.findall(r"n\d\dg\d\d-[0-9a-f]{12}", text)
+    assert found == [batch.id for batch in partial.batches]
+    assert len(found) == 2
+    # On 1x1: three cells of the new model in repeats 0 and 1, and in 2 what the old one lacks too.
+    turns_of_first = (
+        "0: host (3 cells), tuned (3 cells) 1: tuned (3 cells), host (3 cells) 2: host (4 cells), tuned (4 cells)"
+    )
+    assert turns_of_first in text
+
+
+def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_counted():
+    def launch(repeat: int, stack: str, num_cells: int) -> dict:
+        return {"repeat": repeat, "stack": stack, "num_cells": num_cells}
+
+    launches = [launch(r, s, 2) for r in range(3) for s in ("ab" if r % 2 == 0 else "ba")]
+    assert turns(launches) == [("0, 2", "a (2 cells), b (2 cells)"), ("1", "b (2 cells), a (2 cells)")]
+    assert turns([launch(0, "ab"[i % 2], 1) for i in range(9)]) == [("0", "a (5 launches), b (4 launches)")]
+    assert turns([launch(4, "a", 1)]) == [("4", "a (1 cell)")]
+
+
+def test_bars_are_in_percent_of_the_longest_of_their_column():
+    def batch(gpus: int, minutes: float) -> dict:
+        hours = minutes / 60 * gpus
+        return {"nodes": 1, "gpus_per_node": gpus, "launches": [{}, {}], "minutes": minutes, "gpu_hours": hours}
+
+    # 1x1: 30 + 30 minutes on 1 GPU are 1 GPU hour; 1x4: 30 minutes on 4 are 2.
+    [one, four] = shape_bars([batch(4, 30), batch(1, 30), batch(1, 30)])
+    assert one == {
+        "shape": (1, 1),
+        "batches": 2,
+        "launches": 4,
+        "minutes": 60,
+        "gpu_hours": 1.0,
+        "minutes_percent": "100.0",
+        "gpu_hours_percent": "50.0",
+    }
+    assert (four["minutes_percent"], four["gpu_hours_percent"]) == ("50.0", "100.0")
+    assert shape_bars([]) == []
+
+
+def test_a_plan_with_nothing_left_says_so(tmp_path):
+    data = collectives(4, shapes=[{"nodes": [1], "gpus_per_node": [1]}])
+    page = Page(render(plan(tmp_path, data)))
+    assert "no cell of this campaign can run here" in page.words("run")
+    assert "Nothing is started: no cell can run." in page.words("start")
+    assert page.words("batches") == "Batches None."
+
+
+def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_first(folder, monkeypatch):
+    monkeypatch.setattr("regatta.planning.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    data = collectives(4, stacks={"image": {"kind": "contained", "image": "a.sif"}})
+    data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
+    page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))
+    assert "a preflight on 2×4, one short launch of each stack: image." in page.words("run")
+    assert "batches that Slurm runs side by side take less together" in page.words("run")
+    assert re.search(r"2×4 --time=\d+ --nodes=2 --ntasks-per-node=4", page.words("start"))
+    assert "srun --nodes=2 --ntasks=8" in page.words("start")
+
+
+def test_the_script_writes_the_same_bytes_whatever_the_hash_seed(tmp_path):
+    path = write(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"cluster": "local"})
+    found = []
+    for seed in ("1", "2"):
+        line = [
+            sys.executable,
+            str(SCRIPTS / "plan.py"),
+            "--campaign",
+            str(path),
+            "--results",
+            str(tmp_path / "results"),
+        ]
+        done = subprocess.run(
+            line, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        )
+        assert f"as a page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
+        found.append((tmp_path / "results" / "small" / "plan.html").read_bytes())
+    assert found[0] == found[1]
+    assert found[0].startswith(b"<!DOCTYPE html>")
+
+
+def test_a_cell_more_costs_few_bytes(tmp_path):
+    # 10,000 cells must stay below 3 MB: 300 bytes each.
+    few, many = (len(render(plan(tmp_path, collectives(*[4 * i for i in range(1, n)])))) for n in (101, 601))
+    assert (many - few) / 500 < 250
+
+
+def test_each_state_has_a_mark_and_a_word_of_its_own():
+    assert len(set(STATES.values())) == len({mark for mark, _ in STATES.values()}) == 4
