@@ -66,7 +66,7 @@ def test_planning_and_supervising_load_no_heavy_library(module):
 
 def test_the_packages_of_the_driver_import_each_other_in_one_direction():
     """What a package may import stands before it: from files to cells, to plans and launches, to tables, to a page."""
-    order = ["", "store", "slurm", "campaign", "running", "preflight", "planning", "analysis", "report"]
+    order = ["", "store", "slurm", "campaign", "running", "preflight", "planning", "analysis", "formats", "report"]
     wrong = []
     for path in REGATTA:
         package = path.parent.relative_to(SCRIPTS / "regatta").name

@@ -1,0 +1,60 @@
+"""The golden files of other programs, and how they are read and imported in tests."""
+
+from pathlib import Path
+
+from regatta.analysis.all_tables import make_tables, write_tables
+from regatta.analysis.collect import collect
+from regatta.analysis.tables import write_csv
+from regatta.formats.reading import Options, Source
+from regatta.formats.recognise import read_text
+from regatta.formats.store_import import Outcome, import_files
+from regatta.store.launch_files import read_frozen
+
+FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"
+TIME = "2026-11-21T03:04:05Z"
+
+# What the files do not say themselves. The rest needs nothing.
+NEEDS = {
+    "ddp-2x4.json": Options(gpus_per_node=4),
+    "suite-4gpu.json": Options(gpus_per_node=4),
+    "osu-latency.txt": Options(nodes=2),
+    "osu-bw.txt": Options(nodes=2),
+    "osu-allreduce.txt": Options(nodes=2, gpus_per_node=4),
+    "osu-barrier.txt": Options(nodes=2, gpus_per_node=4),
+}
+# Their last line says that they are whole; of the others a table that ends between two rows is a shorter table.
+SEEN_WHOLE = [
+    "ddp-2x4.json", "nccl-12-columns.txt", "nccl-13-columns.txt", "nccl-21-columns.txt", "nccl-per-iteration.json",
+    "nccl-sendrecv-unchecked.txt", "nccl-summary.json", "suite-4gpu.json",
+]  # fmt: skip
+ALL = sorted(path.name for path in FILES.iterdir())
+
+
+def text_of(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")
+
+
+def read(name: str, text: str | None = None) -> Source:
+    return read_text(text_of(name) if text is None else text, name, NEEDS.get(name, Options()))
+
+
+def run_import(folder: Path, *files: str | Path, stack: str = "imported", options: Options | None = None) -> Outcome:
+    """Import golden files, by name, or other files, by path."""
+    paths = [FILES / file if isinstance(file, str) else file for file in files]
+    options = options or NEEDS.get(paths[0].name, Options())
+    return import_files(paths, folder, stack, options, now=lambda: TIME)
+
+
+def analysed(folder: Path) -> tuple[dict, dict, dict]:
+    """Return (frozen campaign, tables by name with measurements, problems) of a results folder."""
+    campaign = read_frozen(next(folder.glob("campaign.*.json")))
+    collected, problems = collect(campaign, folder / "launches")
+    return campaign, make_tables(campaign, collected) | collected, problems
+
+
+def write_analysed(folder: Path) -> Path:
+    """Write measurements.csv and the tables of a results folder, as `rebuild_report.py` does, without the report."""
+    _, tables, _ = analysed(folder)
+    write_csv(tables["measurements"], folder / "measurements.csv")
+    write_tables(tables, folder / "tables")
+    return folder

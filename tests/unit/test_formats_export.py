@@ -1,0 +1,225 @@
+"""Results of Regatta in the form of other programs: what their tools read, and what comes back by import."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from formats_files import FILES, TIME, analysed, run_import, write_analysed
+from synthetic import LAPTOP, laptop_campaign, write_results
+
+from regatta.analysis.tables import read_csv
+from regatta.errors import UserError
+from regatta.formats.pytorch_json import KEYS, pytorch_report
+from regatta.formats.reading import Options
+from regatta.formats.results_folder import read_results_folder
+from regatta.formats.store_import import import_files
+from regatta.formats.suite_json import suite_reports
+from regatta.formats.tidy_csv import TIDY, tidy_csv
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
+    """Return the results folder of a synthetic campaign on CPUs, with its tables."""
+    folder = tmp_path_factory.mktemp("results") / "laptop"
+    write_results(folder, laptop_campaign(), LAPTOP)
+    write_analysed(folder)
+    return folder
+
+
+def written(folder, value, name="out.json"):
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+# --- benchmark.py
+
+
+def test_a_report_has_the_keys_and_the_order_that_diff_py_reads(laptop):
+    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    assert tuple(report) == KEYS
+    assert (report["pytorch_version"], report["distributed_backend"], report["bucket_size"]) == ("2.12.1", "gloo", 25)
+    assert [(entry["model"], entry["batch_size"]) for entry in report["benchmark_results"]] == [
+        ("resnet18", 8),
+        ("mobilenet_v3_small", 8),
+    ]
+    for entry in report["benchmark_results"]:
+        assert [result["ranks"] for result in entry["result"]] == [[0], [0], [0, 1]]
+        for result in entry["result"]:
+            assert len(result["measurements"]) % len(result["ranks"]) == 0
+            assert all(0 < seconds < 1 for seconds in result["measurements"])
+
+
+def test_the_first_result_is_the_one_without_ddp(laptop):
+    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    _, tables, _ = analysed(laptop)
+    rows = tables["measurements"]
+    alone = rows[(rows["model"] == "resnet18") & (rows["strategy"] == "none") & (rows["status"] == "ok")]
+    assert len(report["benchmark_results"][0]["result"][0]["measurements"]) == alone["num_iterations"].sum()
+
+
+def test_what_is_written_and_imported_has_the_samples_of_every_rank(laptop, tmp_path):
+    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    run_import(tmp_path / "back", written(tmp_path, report), options=Options(gpus_per_node=2))
+    _, before, _ = analysed(laptop)
+    _, after, _ = analysed(tmp_path / "back")
+    record = json.loads(next((tmp_path / "back" / "launches").glob("n01g02*")).read_text().split("\n")[2])
+    measurements = report["benchmark_results"][0]["result"][2]["measurements"]
+    assert [ns / 1e9 for row in record["samples_ns"] for ns in row] == measurements
+    one_launch = after["measurements"]
+    own = one_launch[(one_launch["model"] == "resnet18") & (one_launch["world_size"] == 2)].iloc[0]
+    rows = before["measurements"]
+    then = rows[(rows["model"] == "resnet18") & (rows["world_size"] == 2) & (rows["bucket_cap_mb"] == 25)]
+    assert then["p50_s"].min() <= own["p50_s"] <= then["p50_s"].max()
+
+
+def test_an_imported_report_is_written_as_it_was(tmp_path):
+    folder = tmp_path / "c"
+    run_import(folder, "ddp-2x4.json")
+    write_analysed(folder)
+    report = pytorch_report(read_results_folder(folder, {"stack": "imported"}))
+    original = json.loads((FILES / "ddp-2x4.json").read_text())
+    for entry in original["benchmark_results"]:
+        del entry["result"][4]  # the second of two equal rows is of stack imported_again
+    found = {(e["model"]): e["result"] for e in report["benchmark_results"]}
+    assert found == {(e["model"]): e["result"] for e in original["benchmark_results"]}
+    assert {key: report[key] for key in KEYS[:4]} == {key: original[key] for key in KEYS[:4]}
+
+
+def test_a_campaign_without_a_step_without_ddp_keeps_its_place_empty(laptop, tmp_path):
+    campaign = laptop_campaign()
+    campaign["cells"] = [c for c in campaign["cells"] if c["spec"]["parameters"].get("strategy") != "none"]
+    folder = write_results(tmp_path / "laptop", campaign, LAPTOP)
+    write_analysed(folder)
+    report = pytorch_report(read_results_folder(folder, {"bucket_cap_mb": "25"}))
+    assert report["benchmark_results"][0]["result"][0] == {"ranks": [0], "measurements": []}
+    run_import(tmp_path / "back", written(tmp_path, report), options=Options(gpus_per_node=2))
+    assert len(analysed(tmp_path / "back")[0]["cells"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({}, r"bucket_cap_mb has the values 1, 25, .* Choose with --where bucket_cap_mb=1"),
+        ({"bucket": "25"}, "--where bucket: no cell of .* has such a field"),
+        ({"bucket_cap_mb": "7", "world_size": "2", "benchmark": "train_step"}, "no training step has a valid record"),
+    ],
+)
+def test_what_a_report_has_no_place_for_is_refused(laptop, where, message):
+    with pytest.raises(UserError, match=message):
+        pytorch_report(read_results_folder(laptop, where))
+
+
+def test_a_table_without_samples_cannot_become_a_report(tmp_path):
+    run_import(tmp_path / "c", "ddp-2x8-v100.txt")
+    write_analysed(tmp_path / "c")
+    with pytest.raises(UserError, match=r"has no samples by rank, .* Write --format csv"):
+        pytorch_report(read_results_folder(tmp_path / "c", {}))
+
+
+def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    with pytest.raises(UserError, match=r"does not hold measurements.csv. .*rebuild_report.py"):
+        read_results_folder(tmp_path / "c", {})
+    with pytest.raises(UserError, match=r"does not hold one campaign"):
+        read_results_folder(tmp_path / "nothing", {})
+
+
+# --- Suite
+
+
+def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent_and_its_word(laptop):
+    reports = suite_reports(read_results_folder(laptop, {}))
+    assert [(r["name"], r["world_size"]) for r in reports] == [("laptop_1gpu", 1), ("laptop_2gpu", 2)]
+    _, tables, _ = analysed(laptop)
+    rows = tables["scaling"].set_index("cell")
+    for cell, entry in reports[1]["results"]["training"].items():
+        assert entry["scaling_efficiency_percent"] == pytest.approx(100 * rows.loc[cell, "efficiency_ratio"])
+        assert entry["grade"] in ("excellent", "good", "poor", None)
+        assert entry["step_time_ms"] == pytest.approx(1e3 * rows.loc[cell, "step_s"])
+        assert entry["samples_per_second"] == pytest.approx(16e3 / entry["step_time_ms"])
+    assert "poor" in {entry["grade"] for entry in reports[1]["results"]["training"].values()}
+    sizes = [entry["message_bytes"] for entry in reports[1]["results"]["communication"]["allreduce"].values()]
+    assert sizes == [4096 * 4**i for i in range(7)]
+    assert reports[1]["config"]["statistic"] == "median over launches"
+    assert set(reports[0]["results"]["communication"]) == set()
+
+
+def test_a_suite_that_is_imported_again_has_the_same_efficiency_and_bandwidth(laptop, tmp_path):
+    folder = read_results_folder(laptop, {})
+    import_files([written(tmp_path, suite_reports(folder))], tmp_path / "back", "host", Options(), now=lambda: TIME)
+    _, before, _ = analysed(laptop)
+    _, after, _ = analysed(tmp_path / "back")
+    key = ["model", "strategy", "bucket_cap_mb", "world_size"]
+    old, new = (t["scaling"].set_index(key).sort_index() for t in (before, after))
+    assert new["efficiency_ratio"].to_numpy(float) == pytest.approx(
+        old["efficiency_ratio"].to_numpy(float), nan_ok=True
+    )
+    assert new["step_s"].to_numpy(float) == pytest.approx(old["step_s"].to_numpy(float))
+    old, new = (t["collectives"].set_index("message_bytes").sort_index() for t in (before, after))
+    for column in ("busbw_gb_per_s", "pipelined_busbw_gb_per_s"):
+        assert new[column].to_numpy(float) == pytest.approx(old[column].to_numpy(float))
+
+
+def test_nothing_unknown_is_written_as_a_number(tmp_path):
+    run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
+    write_analysed(tmp_path / "c")
+    text = json.dumps(suite_reports(read_results_folder(tmp_path / "c", {})), allow_nan=False)
+    assert '"warmup_iters": null, "benchmark_iters": null' in text
+    assert "NaN" not in text
+
+
+# --- CSV
+
+
+def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path):
+    path = written(tmp_path, tidy_csv(read_results_folder(laptop, {})), "tidy.csv")
+    rows = read_csv(path, TIDY)
+    _, tables, _ = analysed(laptop)
+    scaling = tables["scaling"].set_index("cell")["efficiency_ratio"].dropna().astype(float)
+    own = rows[(rows["table"] == "scaling") & (rows["quantity"] == "efficiency_ratio")].set_index("cell")["value"]
+    assert np.allclose(own.sort_index().to_numpy(float), scaling.sort_index().to_numpy(float), rtol=1e-8)
+    medians = rows[(rows["table"] == "measurements") & (rows["quantity"] == "p50_s")]
+    assert len(medians) == (tables["measurements"]["status"] == "ok").sum()
+    assert set(medians["repeat"]) == {0, 1, 2}
+    assert rows["value"].notna().all()
+    assert not rows.duplicated(["table", "cell", "repeat", "quantity"]).any()
+
+
+def test_a_condition_leaves_the_cells_that_have_the_value_or_none(laptop):
+    cells = read_results_folder(laptop, {"bucket_cap_mb": "25"}).cells
+    assert {cell["spec"]["parameters"].get("bucket_cap_mb") for cell in cells} == {25, None}
+    assert len(read_results_folder(laptop, {"model": "resnet18", "strategy": "none"}).cells) == 8  # and 7 collectives
+
+
+# --- As a user does it
+
+
+def run_script(*arguments, cwd):
+    command = [sys.executable, str(SCRIPTS / "export_results.py"), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_each_form_by_command_line(laptop, tmp_path):
+    done = run_script(laptop, "--format", "suite-json", "--out", "s_{world_size}.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "s_1.json\ns_2.json\n"), done.stderr
+    assert json.loads((tmp_path / "s_2.json").read_text())["world_size"] == 2
+    done = run_script(laptop, "--format", "pytorch-json", "--out", "p.json", "--where", "bucket_cap_mb=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "p.json").read_text())["bucket_size"] == 1
+    done = run_script(laptop, "--format", "csv", "--out", "t.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "t.csv").read_text().startswith("table,cell,benchmark,model")
+
+
+def test_a_mistake_on_the_command_line_is_one_message(laptop, tmp_path):
+    done = run_script(laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "only suite-json is written by world size" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

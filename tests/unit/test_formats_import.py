@@ -1,0 +1,374 @@
+"""Files of other programs through import, collect and analyse: the known answers, and a store that stays consistent."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from formats_files import ALL, FILES, NEEDS, TIME, analysed, read, run_import, text_of
+
+from regatta.errors import UserError
+from regatta.formats.reading import Options
+from regatta.formats.store_import import import_files
+from regatta.store.launch_files import read_store
+from regatta.store.records import violation
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+
+
+def scaling_of(tables, model):
+    rows = tables["scaling"]
+    own = rows[(rows["model"] == model) & (rows["stack"] == "imported")]
+    return {(row.strategy, row.nodes, row.gpus_per_node): row for row in own.itertuples()}
+
+
+def content_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# --- Known answers, from the medians of the published tables
+
+
+@pytest.mark.parametrize(
+    ("model", "none_percent", "wrapped_percent", "parts"),
+    [("resnet50", 88.6, 93.3, (0.950, 0.949, 0.982)), ("resnet101", 89.4, 97.1, (0.920, 0.967, 1.004))],
+)
+def test_two_nodes_of_four_gpus_have_the_known_efficiency(tmp_path, model, none_percent, wrapped_percent, parts):
+    run_import(tmp_path / "gh200", "ddp-2x4-gh200.txt")
+    _, tables, _ = analysed(tmp_path / "gh200")
+    row = scaling_of(tables, model)["ddp", 2, 4]
+    assert round(100 * row.efficiency_ratio, 1) == none_percent
+    assert round(100 * row.intra_node_ratio * row.inter_node_ratio, 1) == wrapped_percent
+    assert (round(row.wrapper_ratio, 3), round(row.intra_node_ratio, 3), round(row.inter_node_ratio, 3)) == parts
+    assert (row.num_launches, row.interval, row.num_planned) == (1, "single", 1)
+    assert row.throughput_samples_per_s == pytest.approx(8 * {"resnet50": 1233, "resnet101": 706}[model])
+
+
+def test_sixteen_gpus_have_the_known_efficiency_against_no_ddp(tmp_path):
+    run_import(tmp_path / "v100", "ddp-2x8-v100.txt")
+    _, tables, _ = analysed(tmp_path / "v100")
+    models = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
+    found = [100 * scaling_of(tables, model)["ddp", 2, 8].efficiency_ratio for model in models]
+    assert [round(value, 1) for value in found] == [93.0, 90.4, 92.3, 92.2]
+
+
+def test_the_repeated_row_is_an_a_a_pair_that_gives_the_noise(tmp_path):
+    """1264/1255 and 710/703 samples/s: 0.7 and 1.0 % apart. The median of two ratios' distances is what the tables call margin."""
+    run_import(tmp_path / "gh200", "ddp-2x4-gh200.txt")
+    _, tables, _ = analysed(tmp_path / "gh200")
+    pairs = tables["comparisons"].set_index("model")
+    assert set(pairs["value"]) == {"imported_again"}
+    assert round(100 * (1 / pairs.loc["resnet50", "time_ratio"] - 1), 1) == 0.7
+    assert round(100 * (1 / pairs.loc["resnet101", "time_ratio"] - 1), 1) == 1.0
+    assert set(pairs["verdict"]) == {"inconclusive"}
+
+
+def test_percentiles_are_those_that_are_printed_and_nothing_else_is_known(tmp_path):
+    run_import(tmp_path / "gh200", "ddp-2x4-gh200.txt")
+    _, tables, problems = analysed(tmp_path / "gh200")
+    rows = tables["measurements"]
+    row = rows[(rows["world_size"] == 8) & (rows["model"] == "resnet50")].iloc[0]
+    assert [row[f"p{p}_s"] for p in (50, 75, 90, 95)] == pytest.approx([32 / x for x in (1233, 1211, 1191, 1183)])
+    assert row["window_step_s"] == row["p50_s"]
+    assert row["stop"] == "imported: median"
+    unknown = ["p99_s", "min_s", "max_s", "mean_s", "std_s", "p50_low_s", "num_iterations", "elapsed_s", "command"]
+    assert row[unknown].isna().all()
+    assert not any(problems[name] for name in ("corrupt", "invalid", "superseded", "beyond_repeats", "not_planned"))
+
+
+def test_a_report_with_samples_has_the_slowest_rank_of_each_step(tmp_path):
+    run_import(tmp_path / "json", "ddp-2x4.json")
+    _, tables, _ = analysed(tmp_path / "json")
+    report = json.loads(text_of("ddp-2x4.json"))
+    seconds = report["benchmark_results"][0]["result"][5]["measurements"]
+    slowest = [max(seconds[rank * 10 + step] for rank in range(8)) for step in range(10)]
+    rows = tables["measurements"]
+    row = rows[(rows["world_size"] == 8) & (rows["model"] == "resnet50")].iloc[0]
+    assert row["p50_s"] == pytest.approx(sorted(slowest)[4] / 2 + sorted(slowest)[5] / 2, abs=1e-9)
+    assert row["window_step_s"] == pytest.approx(sum(slowest) / 10, abs=1e-9)
+    assert row["num_iterations"] == 10
+    again = rows[rows["stack"] == "imported_again"]
+    assert sorted(again["model"]) == ["resnet101", "resnet50"]
+
+
+# --- Collectives
+
+
+def test_bandwidths_of_nccl_tests_come_out_as_they_were_printed(tmp_path):
+    run_import(tmp_path / "nccl", "nccl-13-columns.txt")
+    _, tables, _ = analysed(tmp_path / "nccl")
+    printed = {
+        r.parameters["message_bytes"]: r.printed["in_place_busbw_gb_per_s"]
+        for r in read("nccl-13-columns.txt").readings
+    }
+    rows = tables["collectives"].set_index("message_bytes")
+    assert len(rows) == 31
+    for size, busbw in printed.items():
+        assert rows.loc[size, "busbw_gb_per_s"] == pytest.approx(busbw, abs=0.02, rel=0.005)
+    assert set(tables["measurements"]["stop"]) == {"imported: back-to-back mean"}
+    assert (rows["pipelined_s"] == rows["latency_s"]).all()
+
+
+def test_single_calls_are_samples_and_the_mean_beside_them_is_kept(tmp_path):
+    run_import(tmp_path / "nccl", "nccl-per-iteration.json")
+    _, tables, _ = analysed(tmp_path / "nccl")
+    results = json.loads(text_of("nccl-per-iteration.json"))["results"]
+    rows = tables["measurements"].sort_values("message_bytes")
+    for row, result in zip(rows.itertuples(), results, strict=True):
+        times = sorted(result["in_place_per_iter"]["times_us"])
+        assert row.p50_s == pytest.approx((times[9] + times[10]) / 2e6, abs=1e-9)
+        assert row.window_step_s == pytest.approx(result["in_place"]["time"] / 1e6)
+        assert row.num_iterations == 20
+
+
+def test_a_mean_stands_for_the_median_where_there_is_no_other_and_says_so(tmp_path):
+    run_import(tmp_path / "osu", "osu-allreduce.txt", "osu-barrier.txt")
+    _, tables, _ = analysed(tmp_path / "osu")
+    rows = tables["measurements"]
+    assert set(rows["stop"]) == {"imported: mean"}
+    assert (rows["p50_s"] == rows["mean_s"]).all()
+    assert rows["p75_s"].isna().all()
+    collectives = tables["collectives"]
+    assert collectives[collectives["operation"] == "barrier"]["busbw_gb_per_s"].isna().all()
+
+
+def test_wrong_results_are_failures_without_a_time(tmp_path):
+    path = tmp_path / "wrong.txt"
+    path.write_text(text_of("nccl-12-columns.txt").replace(": 0 OK", ": 3 FAILED"), encoding="utf-8")
+    run_import(tmp_path / "wrong", path)
+    _, tables, _ = analysed(tmp_path / "wrong")
+    rows = tables["measurements"]
+    assert set(rows["status"]) == {"failed"}
+    assert set(rows["phase"]) == {"check"}
+    assert rows["p50_s"].isna().all()
+
+
+# --- The store
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_format_makes_lines_that_keep_the_schema_and_cells_that_are_measured(tmp_path, name):
+    run_import(tmp_path / "c", name)
+    for launch in read_store(tmp_path / "c" / "launches"):
+        assert [violation(line) for _, line in launch.lines] == [None] * len(launch.lines)
+        assert launch.header["imported"]["file"] == name
+        assert launch.is_complete()
+    campaign, tables, problems = analysed(tmp_path / "c")
+    assert set(tables["measurements"]["status"]) == {"ok"}
+    assert len(tables["measurements"]) == len(read(name).readings)
+    assert problems["invalid"] == []
+    assert campaign["description"].startswith("Imported, not measured by Regatta.")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_file_again_changes_nothing(tmp_path, name):
+    run_import(tmp_path / "c", name)
+    before = content_of(tmp_path / "c")
+    copy = tmp_path / "other-name.log"
+    copy.write_bytes((FILES / name).read_bytes())
+    options = NEEDS.get(name, Options())
+    outcome = import_files(
+        [FILES / name, copy], tmp_path / "c", "imported", options, now=lambda: "2027-01-01T00:00:00Z"
+    )
+    assert (outcome.written, len(outcome.already_there)) == ([], 1)
+    assert content_of(tmp_path / "c") == before
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_files_give_the_same_bytes(tmp_path, name):
+    for folder in ("a", "b"):
+        run_import(tmp_path / folder / "c", name)
+    assert content_of(tmp_path / "a") == content_of(tmp_path / "b")
+
+
+def test_a_second_run_of_the_same_software_is_a_second_launch(tmp_path):
+    second = tmp_path / "second.txt"
+    second.write_text(text_of("ddp-2x4-gh200.txt").replace("1233/s", "1229/s"), encoding="utf-8")
+    run_import(tmp_path / "c", "ddp-2x4-gh200.txt", second)
+    campaign, tables, _ = analysed(tmp_path / "c")
+    row = scaling_of(tables, "resnet50")["ddp", 2, 4]
+    assert (campaign["repeats"], row.num_launches, row.interval) == (2, 2, "range")
+    assert row.step_s == pytest.approx((32 / 1233 + 32 / 1229) / 2)
+    one_by_one = tmp_path / "one" / "c"
+    run_import(one_by_one, "ddp-2x4-gh200.txt")
+    run_import(one_by_one, second)
+    assert content_of(one_by_one) == content_of(tmp_path / "c")
+
+
+def test_a_cell_has_as_many_repeats_as_there_are_launches_of_it(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    campaign, tables, _ = analysed(tmp_path / "c")
+    assert campaign["repeats"] == 2
+    assert sorted(cell.get("repeats", 2) for cell in campaign["cells"]) == [1, 1, 1, 1, 2]
+    assert "not_measured" not in set(tables["measurements"]["status"])
+    assert (tables["scaling"]["num_planned"] == tables["scaling"]["num_launches"]).all()
+    assert scaling_of(tables, "resnet50")["ddp", 1, 4].step_low_s == 0.0253
+
+
+def test_files_of_two_stacks_are_compared_and_are_no_noise(tmp_path):
+    second = tmp_path / "bound.txt"
+    second.write_text(text_of("ddp-2x8-v100.txt").replace("0.097s     329/s", "0.098s     326/s"), encoding="utf-8")
+    run_import(tmp_path / "c", "ddp-2x8-v100.txt", stack="contained")
+    run_import(tmp_path / "c", second, stack="bound")
+    _, tables, _ = analysed(tmp_path / "c")
+    rows = tables["comparisons"]
+    assert len(rows) == 24
+    assert set(rows["value"]) == {"contained"}
+    assert set(rows["reference_value"]) == {"bound"}
+    assert set(rows["margin_ratio"]) == {0.05}  # no A/A: nobody says that the two are the same software
+    assert not rows["is_paired"].any()
+
+
+def test_the_same_file_under_another_stack_stays_what_it_was(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    outcome = run_import(tmp_path / "c", "times.csv", stack="other")
+    assert outcome.already_there == [f"{FILES / 'times.csv'} (stack imported)"]
+
+
+# --- Nothing half
+
+
+def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path):
+    cut = tmp_path / "cut.txt"
+    cut.write_text(text_of("nccl-13-columns.txt")[:-200], encoding="utf-8")
+    with pytest.raises(UserError, match=r"cut.txt:\d+: the run is incomplete.* Nothing was imported."):
+        run_import(tmp_path / "c", "nccl-12-columns.txt", cut)
+    assert not (tmp_path / "c").exists()
+    run_import(tmp_path / "c", "nccl-12-columns.txt")
+    before = content_of(tmp_path / "c")
+    with pytest.raises(UserError):
+        run_import(tmp_path / "c", "nccl-13-columns.txt", cut)
+    assert content_of(tmp_path / "c") == before
+
+
+def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch):
+    from regatta.formats import store_import
+
+    written = []
+
+    def write_text(path, text):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device", str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+
+    monkeypatch.setattr(store_import, "write_text", write_text)
+    with pytest.raises(OSError, match="No space"):
+        run_import(tmp_path / "c", "ddp-2x8-v100.txt")
+    assert len(written) == 3
+    assert content_of(tmp_path / "c") == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("times.csv", "0.0260", "1e-320", "huge:5: p50_s = 9.99989e-321; expected figures of a machine"),
+        ("times.csv", "2,4,nccl,cuda,0.0260", "99999999,4,nccl,cuda,0.0260", "huge:5: 99999999 x 4 ranks; expected"),
+        ("times.csv", "2,4,nccl,cuda,0.0260", "1" + "0" * 400 + ",4,nccl,cuda,0.0260", "huge:5: nodes '10000"),
+        ("times.csv", "2,4,nccl,cuda,0.0260", "1" * 5000 + ",4,nccl,cuda,0.0260", "huge:5: nodes '11111"),
+        (
+            "ddp-2x4.json",
+            "[0.0",
+            "[1e300, 0.0",
+            r"measurements has 11 values|measurements\[0\] = '1e\+300'; expected a time",
+        ),
+        (
+            "ddp-2x4.json",
+            '"batch_size": 32',
+            '"batch_size": 1' + "0" * 400,
+            "batch_size = '10000.*; expected a whole number",
+        ),
+        ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "bucket_size = 'Infinity'; expected a number"),
+        ("nccl-12-columns.txt", "iters: 20", "iters: " + "9" * 5000, "no line '# nThread"),
+        ("ddp-2x4-gh200.txt", "   8 GPUs", "   " + "8" * 5000 + " GPUs", "found '8888"),
+    ],
+)
+def test_a_figure_that_no_machine_has_is_refused(tmp_path, file, old, new, message):
+    assert old in text_of(file)
+    path = tmp_path / "huge"
+    path.write_text(text_of(file).replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        run_import(tmp_path / "c", path, options=Options(gpus_per_node=None if "nccl" in file else 4))
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_same_row_twice_in_a_file_is_refused_where_it_means_nothing(tmp_path):
+    text = text_of("nccl-12-columns.txt").split("\n")
+    rows = [i for i, line in enumerate(text) if line.startswith(("     1048576", "     2097152"))]
+    text[rows[1]] = text[rows[0]]
+    path = tmp_path / "twice.txt"
+    path.write_text("\n".join(text), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: all_gather on 1 x 8 stands here for the 2. time"):
+        run_import(tmp_path / "c", path)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_campaign_that_was_measured_is_left_alone(tmp_path):
+    from synthetic import write_laptop
+
+    folder = write_laptop(tmp_path / "laptop")
+    before = content_of(folder)
+    with pytest.raises(UserError, match=r"belongs to a campaign that was measured. .* choose another --campaign"):
+        run_import(folder, "times.csv")
+    assert content_of(folder) == before
+
+
+def test_cpus_and_gpus_are_not_mixed_in_one_campaign(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    with pytest.raises(UserError, match="some of the files are of GPUs and some of CPUs"):
+        run_import(tmp_path / "c", "osu-allreduce.txt")
+
+
+@pytest.mark.parametrize(("name", "stack"), [("../x", "a"), ("a b", "a"), ("ok", "a-b"), ("ok", "x_again"), ("ok", "")])
+def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, stack):
+    with pytest.raises(UserError, match="Choose another"):
+        import_files([FILES / "times.csv"], tmp_path / name.replace("/", "%"), stack, Options(), now=lambda: TIME)
+
+
+# --- As a user does it
+
+
+def run_script(*arguments, cwd):
+    command = [sys.executable, str(SCRIPTS / arguments[0]), *map(str, arguments[1:])]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.slow
+def test_import_and_report_by_command_line(tmp_path):
+    done = run_script("import_results.py", FILES / "ddp-2x4-gh200.txt", "--campaign", "published", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ddp-2x4-gh200.txt: pytorch-text, 12 rows" in done.stdout
+    assert "note: label 1M/8G with 4 ranks is 1 x 4" in done.stdout
+    done = run_script("rebuild_report.py", "results/published", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "results" / "published" / "report.html").read_text(encoding="utf-8")
+    assert "Imported, not measured by Regatta" in page
+    assert "come from the median that it prints" in page
+    assert "All 12 planned measurements produced valid records." in page
+
+
+@pytest.mark.slow
+def test_a_report_of_means_alone_can_be_built(tmp_path):
+    for name in ("nccl-13-columns.txt", "osu-allreduce.txt"):
+        run_import(tmp_path / name, name)
+        done = run_script("rebuild_report.py", tmp_path / name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_mistake_on_the_command_line_is_one_message(tmp_path):
+    (tmp_path / "x").write_text("hello\n", encoding="utf-8")
+    done = run_script("import_results.py", "x", "--campaign", "c", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("x:1: found 'hello', and no known format in the file; expected ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
+    from regatta.report.strategy_figures import memory_tables
+
+    run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
+    _, tables, _ = analysed(tmp_path / "c")
+    assert memory_tables(tables["memory"]) is None

@@ -1,0 +1,433 @@
+"""What is read out of files of other programs: golden files, with the figures that they print."""
+
+import json
+
+import pytest
+from formats_files import ALL, FILES, read, text_of
+
+from regatta.errors import UserError
+from regatta.formats.reading import Options, shape_of
+from regatta.formats.recognise import read_text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "num"),
+    [
+        ("ddp-2x4-gh200.txt", "pytorch-text", 12),
+        ("ddp-2x8-v100.txt", "pytorch-text", 24),
+        ("ddp-2x4.json", "pytorch-json", 12),
+        ("nccl-12-columns.txt", "nccl-tests-text", 7),
+        ("nccl-13-columns.txt", "nccl-tests-text", 31),
+        ("nccl-21-columns.txt", "nccl-tests-text", 5),
+        ("nccl-sendrecv-unchecked.txt", "nccl-tests-text", 5),
+        ("nccl-per-iteration.json", "nccl-tests-json", 4),
+        ("nccl-summary.json", "nccl-tests-json", 2),
+        ("osu-latency.txt", "osu-text", 23),
+        ("osu-bw.txt", "osu-text", 23),
+        ("osu-allreduce.txt", "osu-text", 19),
+        ("osu-barrier.txt", "osu-text", 1),
+        ("suite-4gpu.json", "suite-json", 4),
+        ("times.csv", "csv", 6),
+    ],
+)
+def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind, num):
+    source = read(name)
+    assert (source.format, len(source.readings)) == (kind, num)
+
+
+def test_the_list_above_has_every_golden_file():
+    assert len(ALL) == 15
+
+
+# --- benchmark.py, text
+
+
+def test_a_row_of_benchmark_py_gives_step_and_both_printed_figures():
+    first = read("ddp-2x4-gh200.txt").readings[0]
+    assert first.parameters["strategy"] == "none"
+    assert first.times_s == {"p50_s": 32 / 1392, "p75_s": 32 / 1387, "p90_s": 32 / 1386, "p95_s": 32 / 1381}
+    assert (first.printed["p50_sec_per_iter"], first.printed["p50_ex_per_sec"]) == (0.023, 1392)
+
+
+def test_slow_steps_come_from_the_seconds_which_are_finer_there():
+    """32 samples in 0.415 s are 77/s: a step of 1/s is 1.3 %, one of 1 ms is 0.2 %."""
+    slow = [r for r in read("ddp-2x8-v100.txt").readings if r.parameters["model"] == "resnext101_32x8d"]
+    assert [r.times_s["p50_s"] for r in slow] == [0.415, 0.425, 0.438, 0.439, 0.447, 0.450]
+
+
+def test_the_gpus_in_a_label_are_corrected_by_the_gpus_of_the_machine():
+    source = read("ddp-2x4-gh200.txt")
+    shapes = [(r.printed["label"], r.nodes, r.gpus_per_node) for r in source.readings[:6]]
+    assert shapes == [
+        ("1 GPUs -- no ddp", 1, 1),
+        ("1 GPUs -- 1M/1G", 1, 1),
+        ("2 GPUs -- 1M/2G", 1, 2),
+        ("4 GPUs -- 1M/4G", 1, 4),
+        ("4 GPUs -- 1M/8G", 1, 4),
+        ("8 GPUs -- 2M/8G", 2, 4),
+    ]
+    assert any("1M/8G with 4 ranks is 1 x 4: a node has 4 GPUs" in note for note in source.notes)
+    assert (read("ddp-2x8-v100.txt").readings[5].nodes, read("ddp-2x8-v100.txt").readings[5].gpus_per_node) == (2, 8)
+
+
+def test_without_topology_a_label_that_cannot_be_true_asks_for_the_gpus_of_a_node():
+    text = text_of("ddp-2x4-gh200.txt").replace("GPU", "XPU").replace("XPUs --", "GPUs --")
+    with pytest.raises(UserError, match=r"f:\d+: label 1M/8G says 8 GPUs, and 4 took part; expected .*--gpus-per-node"):
+        read_text(text, "f", Options())
+    assert read_text(text, "f", Options(gpus_per_node=4)).readings[5].nodes == 2
+    with pytest.raises(UserError, match="4 ranks on nodes of 3 GPUs; expected whole nodes"):
+        read_text(text, "f", Options(gpus_per_node=3))
+
+
+def test_the_option_outranks_the_topology_and_a_note_says_so():
+    source = read_text(text_of("ddp-2x8-v100.txt"), "f", Options(gpus_per_node=4))
+    assert (source.readings[5].nodes, source.readings[5].gpus_per_node) == (4, 4)
+    assert "nvidia-smi shows 8 GPUs; --gpus-per-node 4 was taken" in source.notes
+
+
+def test_the_tables_may_stand_in_a_page_and_beside_a_comparison_that_holds_no_measurement():
+    diff = "\nBenchmark: resnet50 with batch size 32\n\n                  sec/iter    ex/sec      diff\n"
+    diff += "   1 GPUs:  p75:    0.101s     317/s     -0.3%\n"
+    page = f"# Title\n\n<pre><code>{text_of('ddp-2x8-v100.txt')[:-1]}</code></pre>\n<p>more</p>\n{diff}</html>\n"
+    assert read_text(page, "f", Options()).readings == tuple(
+        r.__class__(**{**r.__dict__, "line": r.line + 2}) for r in read("ddp-2x8-v100.txt").readings
+    )
+
+
+def test_ranks_of_a_whole_node_come_first():
+    assert [shape_of(n, 4) for n in (1, 3, 4, 8, 6)] == [(1, 1), (1, 3), (1, 4), (2, 4), None]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("1233/s", "1733/s", r"f:\d+: p50 is 0.026s and 1733/s; expected 32 samples a step / seconds = rate"),
+        ("1233/s", "1233", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a whole row"),
+        ("p75:  0.026s    1211/s", "", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a whole row"),
+        ("1211/s", "1240/s", r"f:\d+: rates \[1233, 1240, 1191, 1183\] of p50 to p95; expected no percentile faster"),
+        ("no ddp", "1M/1G", r"f:\d+: found '1 GPUs -- +1M/1G.*; expected '1 GPUs -- no ddp' as the first row"),
+        (
+            "batch size 32",
+            "batch size x",
+            r"f:\d+: found 'Benchmark: resnet50 with batch size x'; expected 'Benchmark:",
+        ),
+    ],
+)
+def test_a_damaged_table_is_refused_with_its_line(old, new, message):
+    text = text_of("ddp-2x4-gh200.txt").replace(old, new)
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
+
+
+def test_a_second_table_with_fewer_rows_than_the_first_was_cut_off():
+    text = "\n".join(text_of("ddp-2x4-gh200.txt").split("\n")[:-2]) + "\n"
+    message = (
+        r"f:\d+: the table of resnet101 has 5 rows \(4 GPUs -- 1M/8G is the last\); expected the 6 rows of resnet50's"
+    )
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
+
+
+# --- benchmark.py, JSON
+
+
+def test_measurements_of_a_report_are_samples_rank_by_rank():
+    source = read("ddp-2x4.json")
+    report = json.loads(text_of("ddp-2x4.json"))
+    seconds = report["benchmark_results"][0]["result"][5]["measurements"]
+    reading = source.readings[5]
+    assert (reading.nodes, reading.gpus_per_node, len(reading.samples_ns), reading.num_iterations) == (2, 4, 8, 10)
+    assert reading.samples_ns[3] == [round(s * 1e9) for s in seconds[30:40]]
+    assert [r.parameters["strategy"] for r in source.readings[:6]] == ["none", *["ddp"] * 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda r: r["benchmark_results"][0]["result"][2]["measurements"].pop(),
+            "19 values for 2 ranks; expected the same",
+        ),
+        (
+            lambda r: r["benchmark_results"][0]["result"][2]["measurements"].__setitem__(3, -1.0),
+            r"measurements\[3\] = '-1.0'",
+        ),
+        (lambda r: r["benchmark_results"][0]["result"][0]["ranks"].append(1), "expected one rank in the first result"),
+        (lambda r: r.pop("bucket_size"), "the file has no key 'bucket_size'"),
+        (lambda r: r["benchmark_results"].clear(), "expected measurements of one model at least"),
+        (lambda r: r["benchmark_results"][1].update(batch_size=True), "batch_size = 'true'; expected a whole number"),
+        (lambda r: r["benchmark_results"][0].update(model=7), "model = '7'; expected a text"),
+    ],
+)
+def test_a_report_that_breaks_its_form_is_refused_with_the_place(change, message):
+    report = json.loads(text_of("ddp-2x4.json"))
+    change(report)
+    with pytest.raises(UserError, match=message):
+        read("ddp-2x4.json", json.dumps(report))
+
+
+def test_a_report_of_several_ranks_asks_for_the_gpus_of_a_node():
+    with pytest.raises(UserError, match=r"result\[2\] has 2 ranks, .* Add --gpus-per-node"):
+        read_text(text_of("ddp-2x4.json"), "f", Options())
+
+
+# --- nccl-tests
+
+
+def test_nccl_tests_give_shape_operation_and_the_placement_that_regatta_measures():
+    source = read("nccl-13-columns.txt")
+    last = source.readings[-1]
+    assert (last.parameters["operation"], last.nodes, last.gpus_per_node) == ("all_reduce", 2, 4)
+    assert (last.parameters["message_bytes"], last.parameters["dtype"]) == (8589934592, "fp32")
+    assert last.printed["placement"] == "in_place"
+    assert last.times_s == {"window_step_s": last.printed["in_place_time_us"] / 1e6}
+    assert (last.num_iterations, last.num_warmup, source.environment["nccl"]) == (20, 5, "2.20.5")
+    assert source.environment["hosts"][1] == {"host": "nid001001", "ranks": [4, 5, 6, 7]}
+    assert "back to back" in source.statistic
+
+
+def test_twelve_columns_without_root_and_with_blank_redop_are_read():
+    source = read("nccl-12-columns.txt")
+    assert [r.parameters["message_bytes"] for r in source.readings] == [2**k for k in range(20, 27)]
+    assert source.readings[0].printed["out_of_place_time_us"] == 25.35
+    assert source.readings[0].printed["placement"] == "out_of_place"
+    assert (source.readings[0].nodes, source.readings[0].gpus_per_node) == (1, 8)
+
+
+def test_per_iteration_columns_give_the_range_of_single_calls():
+    first = read("nccl-21-columns.txt").readings[0]
+    assert set(first.times_s) == {"window_step_s", "min_s", "max_s", "p99_s"}
+    assert first.times_s["min_s"] < first.times_s["window_step_s"] < first.times_s["max_s"]
+
+
+def test_what_was_not_checked_is_said_and_blocking_calls_are_a_mean():
+    source = read("nccl-sendrecv-unchecked.txt")
+    assert source.readings[0].parameters["operation"] == "send_recv_ring"
+    assert source.readings[0].parameters["dtype"] == "bf16"
+    assert set(source.readings[0].times_s) == {"mean_s"}
+    assert source.readings[0].printed["in_place_num_wrong"] is None
+    assert source.notes == ()  # N/A stands where the time is not taken from
+
+
+def test_wrong_results_are_failures():
+    text = text_of("nccl-13-columns.txt").split("\n")
+    at = next(i for i, line in enumerate(text) if line.startswith("     1048576"))
+    text[at] = text[at][:-1] + "7"
+    source = read_text("\n".join(text).replace("values : 0 OK", "values : 7 FAILED"), "f", Options())
+    failed = [r for r in source.readings if r.failure]
+    assert [(r.line, r.failure) for r in failed] == [(at + 1, "7 wrong values in its result (nccl-tests, #wrong)")]
+    unplaced = read_text(text_of("nccl-12-columns.txt").replace(": 0 OK", ": 3 FAILED"), "f", Options())
+    assert all("3 values out of bounds" in r.failure for r in unplaced.readings)
+
+
+def nccl_without(pattern):
+    return "\n".join(line for line in text_of("nccl-13-columns.txt").split("\n") if pattern not in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (nccl_without("Out of bounds"), "the run is incomplete: its last lines are missing; expected '# Out of bounds"),
+        (nccl_without("# Avg bus"), "the run is incomplete"),
+        (nccl_without("       65536         16384"), r"30 rows, and the head announces 31 sizes \(8 to 8589934592 bytes\)"),
+        (nccl_without("Rank  7"), r"hosts with \[3, 4\] ranks; expected the same number"),
+        (nccl_without("nid001001 device"), r"algbw .* and busbw .* with 4 ranks; expected busbw"),
+        (nccl_without("starting").replace("concluded: all_reduce_perf", ""), "no program is named; expected one of all_reduce_perf"),
+        (nccl_without("# nThread"), "no line '# nThread"),
+        (text_of("nccl-13-columns.txt") * 2, "a second run begins here; expected one run"),
+        (text_of("nccl-13-columns.txt").replace("all_reduce_perf", "hypercube_perf"), "found the programs hypercube; expected"),
+        (text_of("nccl-13-columns.txt").replace("-1    21.44", "-1nid001000:1:2 [0] NCCL INFO x\n   21.44"),
+         r"f:\d+: found '16 4 float sum -1nid.*If NCCL wrote into it, run again with NCCL_DEBUG_FILE"),
+        (text_of("nccl-13-columns.txt").replace("Group  0 Pid  41207", "Group  1 Pid  41207"), "split into groups"),
+        (text_of("nccl-13-columns.txt").replace("   time ", "cputime "), "times of the CPU"),
+    ],
+)  # fmt: skip
+def test_an_incomplete_or_contradictory_run_is_refused_with_a_word(text, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
+
+
+def test_rows_of_no_bytes_are_left_out_and_counted():
+    text = text_of("nccl-12-columns.txt").replace("minBytes 1048576", "minBytes 524288")
+    at = text.index("     1048576  ")
+    empty = (
+        "           0             0   float            10.20    0.00    0.00   0e+00    10.10    0.00    0.00   0e+00\n"
+    )
+    source = read_text(text[:at] + empty + text[at:], "f", Options())
+    assert (len(source.readings), source.notes) == (7, ("1 rows of 0 bytes were left out",))
+
+
+def test_calls_of_json_are_samples_of_each_rank():
+    source = read("nccl-per-iteration.json")
+    reading = source.readings[0]
+    printed = json.loads(text_of("nccl-per-iteration.json"))["results"][0]["in_place_per_iter"]
+    assert [len(row) for row in reading.samples_ns] == [20] * 4
+    assert reading.samples_ns[2][5] == round(printed["per_process_max_times_us"][2][5] * 1000)
+    assert (source.environment["nccl"], source.measured_at) == ("2.29.7", "2026-11-02 14:03:11")
+    assert source.argv[0].endswith("all_reduce_perf")
+
+
+def test_the_environment_of_the_process_stays_where_it_is():
+    assert "do-not-take-over" in text_of("nccl-per-iteration.json")
+    assert "do-not-take-over" not in repr(read("nccl-per-iteration.json"))
+
+
+def test_a_summary_in_json_has_words_for_booleans_and_for_what_is_no_number():
+    source = read("nccl-summary.json")
+    assert [r.times_s for r in source.readings] == [
+        {"mean_s": r.printed["out_of_place_time_us"] / 1e6} for r in source.readings
+    ]
+    assert source.readings[0].printed["out_of_place_num_wrong"] is None
+
+
+def test_json_without_its_end_or_with_another_boolean_is_refused():
+    run = json.loads(text_of("nccl-summary.json"))
+    del run["out_of_bounds"]
+    with pytest.raises(UserError, match="the file has no key 'out_of_bounds'"):
+        read_text(json.dumps(run), "f", Options())
+    run = json.loads(text_of("nccl-summary.json"))
+    run["config"]["blocking_collectives"] = "yes"
+    with pytest.raises(UserError, match=r"config.blocking_collectives = '\"yes\"'; expected \"true\" or \"false\""):
+        read_text(json.dumps(run), "f", Options())
+
+
+# --- OSU
+
+
+def test_osu_gives_means_and_keeps_the_range_over_ranks_as_printed():
+    source = read("osu-allreduce.txt")
+    first = source.readings[0]
+    assert (first.parameters["operation"], first.parameters["message_bytes"], first.parameters["dtype"]) == (
+        "all_reduce",
+        4,
+        "fp32",
+    )
+    assert first.times_s == {"mean_s": 6.81 / 1e6}
+    assert first.printed == {"Avg Latency": 6.81, "Min Latency": 6.40, "Max Latency": 7.29, "Iterations": 1000.0}
+    assert (first.nodes, first.gpus_per_node, first.num_iterations, source.backend, source.device) == (
+        2,
+        4,
+        1000,
+        "mpi",
+        "cpu",
+    )
+
+
+def test_osu_bandwidth_becomes_the_time_of_a_message_among_many():
+    source = read("osu-bw.txt")
+    last = source.readings[-1]
+    assert (last.parameters["operation"], last.nodes, last.gpus_per_node, source.device) == ("osu_bw", 2, 1, "cuda")
+    assert last.times_s["window_step_s"] == pytest.approx(4194304 / (last.printed["Bandwidth"] * 1e6))
+
+
+def test_the_part_of_a_rank_becomes_the_message_of_all():
+    text = text_of("osu-allreduce.txt").replace("Allreduce", "Allgather")
+    source = read_text(text, "f", Options(nodes=2, gpus_per_node=4))
+    assert source.readings[0].parameters["message_bytes"] == 4 * 8
+
+
+def test_osu_without_size_is_a_barrier_and_without_bytes_no_message():
+    assert read("osu-barrier.txt").readings[0].parameters["message_bytes"] is None
+    assert read("osu-latency.txt").notes == ("the row of 0 bytes was left out",)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (text_of("osu-allreduce.txt"), Options(), "does not say on how many ranks it ran. Add --nodes and --gpus-per-node"),
+        (text_of("osu-latency.txt"), Options(), "whether its two ranks shared a node. Add --nodes 1 or --nodes 2"),
+        (text_of("osu-latency.txt"), Options(nodes=3), "two ranks, and --nodes 3"),
+        (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 behind 32; expected size 64"),
+        (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a whole row of Size, Avg"),
+        (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "found the test 'Put Latency'"),
+        (text_of("osu-latency.txt") * 2, Options(nodes=2), "2 tables; expected one"),
+        (text_of("osu-allreduce.txt").replace("Min Latency", "Sum Latency"), Options(2, 4), "found the columns"),
+    ],
+)  # fmt: skip
+def test_a_table_of_osu_that_is_not_clear_is_refused(text, options, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", options)
+
+
+# --- suite, CSV, and what is none of all
+
+
+def test_the_suite_gives_means_and_asks_for_the_gpus_of_a_node():
+    source = read("suite-4gpu.json")
+    assert [(r.benchmark, r.times_s["mean_s"]) for r in source.readings[-2:]] == [
+        ("collective", 2.24 / 1e3),
+        ("train_step", 41.7 / 1e3),
+    ]
+    assert (source.measured_at, source.device) == ("2024-01-15T10:30:00", "cuda")
+    with pytest.raises(UserError, match=r"world_size is 4, .* Add --gpus-per-node"):
+        read_text(text_of("suite-4gpu.json"), "f", Options())
+
+
+def test_rows_of_a_csv_are_medians_and_the_same_cell_twice_is_two_launches():
+    source = read("times.csv")
+    assert (source.twice, source.readings[1].times_s, source.readings[2].times_s) == (
+        "launch",
+        {"p50_s": 0.0255},
+        {"p50_s": 0.0253},
+    )
+    assert source.readings[5].parameters["dtype"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seconds\n", "seconds,second\n", r"f:1: column 'second'; expected each of .* Did you mean 'seconds'\?"),
+        (",backend", ",model", "f:1: column 'model'"),
+        ("0.0260\n", "0.0260,1\n", "f:5: 13 fields; expected 12"),
+        ("0.0260\n", "fast\n", "f:5: seconds 'fast'; expected a number above 0"),
+        ("train_step,resnet50,32,ddp,,,fp32,2", "train_stp,resnet50,32,ddp,,,fp32,2", "f:5: benchmark 'train_stp'; expected one of"),
+        ("resnet50,32,ddp,,,fp32,2", ",32,ddp,,,fp32,2", "f:5: no model; expected model in each row of train_step"),
+        ("2,4,nccl,cuda,0.0260", "2,4,gloo,cuda,0.0260", "2 pairs of backend and device"),
+        ("2,4,nccl,cuda,0.0260", "2,4,nccl,gpu,0.0260", "f:5: device 'gpu'; expected cpu or cuda"),
+    ],
+)  # fmt: skip
+def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text_of("times.csv").replace(old, new, 1), "f", Options())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "f:1: the file is empty; expected a table"),
+        ("\n\nhello\nworld\n", "f:3: found 'hello', and no known format in the file; expected"),
+        ('{"a": 1}', "f:1: found JSON of 'a'; expected"),
+        ("[1, 2]", "f:1: found JSON of 'list'; expected"),
+        ('{"a": 1,\n "b"', "f:2: JSON breaks off or is damaged in column 5"),
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ("{" * 100_000, "f:1: JSON"),
+        ("\0\x01\x02", "no known format"),
+    ],
+)
+def test_a_foreign_file_is_refused_with_line_and_what_was_expected(text, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
+
+
+def test_a_file_that_is_not_there_is_a_message(tmp_path):
+    from regatta.formats.recognise import read_file
+
+    with pytest.raises(UserError, match=r"none\.txt: cannot be read"):
+        read_file(tmp_path / "none.txt", Options())
+    with pytest.raises(UserError, match="cannot be read"):
+        read_file(FILES, Options())
+
+
+def test_every_format_column_and_option_is_in_the_documentation():
+    from regatta.formats.nccl_rows import PROGRAMS
+    from regatta.formats.tidy_csv import NAMES, OF_ROW
+    from regatta.store.imported_times import CENTRES
+
+    text = (FILES.parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    words = [*NAMES, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
+    words += [f"imported: {word}" for word in CENTRES.values()]
+    words += ["pytorch-json", "suite-json", "csv", "osu_latency", "osu_bw", "osu_bibw"]
+    assert [word for word in words if f"`{word}`" not in text] == []
+    assert "all_reduce" in PROGRAMS
+    for option in ("--campaign", "--stack", "--gpus-per-node", "--nodes", "--results", "--where", "--out"):
+        assert option in text

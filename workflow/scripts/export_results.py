@@ -1,0 +1,69 @@
+"""Write the results of a campaign in the form of another program, for its tools: docs/formats.md.
+
+python workflow/scripts/export_results.py results/laptop --format pytorch-json --out laptop.json --where stack=host
+python workflow/scripts/export_results.py results/laptop --format suite-json --out 'laptop_{world_size}.json'
+python workflow/scripts/export_results.py results/laptop --format csv --out laptop.csv
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from regatta.errors import UserError, run_script
+from regatta.formats.pytorch_json import pytorch_report
+from regatta.formats.results_folder import ResultsFolder, read_results_folder
+from regatta.formats.suite_json import suite_reports
+from regatta.formats.tidy_csv import tidy_csv
+from regatta.store.launch_files import write_text
+
+FORMATS = ("pytorch-json", "suite-json", "csv")
+WORLD_SIZE = "{world_size}"
+
+
+def texts(folder: ResultsFolder, kind: str, out: str) -> dict[str, str]:
+    """Return path -> content. suite-json: one file for each world size where the path says so, else one with a list."""
+    if WORLD_SIZE in out and kind != "suite-json":
+        raise UserError(f"--out {out}: only suite-json is written by world size. Take {WORLD_SIZE} out.")
+    if kind == "csv":
+        return {out: tidy_csv(folder)}
+    if kind == "pytorch-json":
+        return {out: as_json(pytorch_report(folder))}
+    reports = suite_reports(folder)
+    if WORLD_SIZE in out:
+        return {out.replace(WORLD_SIZE, str(report["world_size"])): as_json(report) for report in reports}
+    return {out: as_json(reports[0] if len(reports) == 1 else reports)}
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def condition(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE, such as stack=host")
+    return key, value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="results folder of one campaign, with its tables")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="form of the file")
+    parser.add_argument("--out", required=True, help="file to write")
+    parser.add_argument(
+        "--where",
+        type=condition,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only cells with this value of a field",
+    )
+    args = parser.parse_args()
+    folder = read_results_folder(args.results, dict(args.where))
+    for path, text in texts(folder, args.format, args.out).items():
+        write_text(Path(path), text)
+        print(path)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,49 @@
+"""Import results of other benchmarks into a campaign of their own, so that report and comparison work on them.
+
+python workflow/scripts/import_results.py benchmark-out.txt --campaign published --gpus-per-node 4
+
+Formats are recognised by content: docs/formats.md. All files are read before anything is written. Files that are imported under
+one stack name are launches of the same software; what is to be compared with it gets another name.
+"""
+
+import argparse
+from pathlib import Path
+
+from regatta.errors import run_script
+from regatta.formats.reading import Options
+from regatta.formats.store_import import import_files
+from regatta.numbers import plural
+
+
+def positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise ValueError
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of one run each")
+    parser.add_argument(
+        "--campaign", required=True, metavar="NAME", help="name of the campaign, and of its results folder"
+    )
+    parser.add_argument("--stack", default="imported", metavar="NAME", help="name of the software that was measured")
+    parser.add_argument(
+        "--gpus-per-node", type=positive, metavar="N", help="where the files do not say it, or say it wrong"
+    )
+    parser.add_argument("--nodes", type=positive, metavar="N", help="where the files do not say it (OSU)")
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
+    args = parser.parse_args()
+    options = Options(args.nodes, args.gpus_per_node)
+    outcome = import_files(args.files, args.results / args.campaign, args.stack, options)
+    for name, kind, num in outcome.written:
+        print(f"{name}: {kind}, {plural(num, 'row')}")
+    for name in outcome.already_there:
+        print(f"{name}: is there already, nothing was changed")
+    for note in outcome.notes:
+        print(f"note: {note}")
+    print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,93 @@
+"""The lines of the launch files of one imported file: what was read, marked as imported, and nothing more."""
+
+from pathlib import Path
+
+from regatta.campaign.benchmarks import load_benchmark
+from regatta.campaign.matrix import content_hash
+from regatta.formats.reading import Reading, Source
+from regatta.store.records import one_line
+
+AGAIN = "_again"  # end of the stack's name under which the second of two equal rows stands
+CLUSTER = "imported"
+
+
+def spec_of(reading: Reading, source: Source, stack: str, software: str) -> dict:
+    """Return the cell of a reading. Two stacks are alike only where the same processes measured a cell twice."""
+    return {
+        "benchmark": reading.benchmark,
+        "version": load_benchmark(reading.benchmark).version,
+        "cluster": CLUSTER,
+        "device": source.device,
+        "backend": source.backend,
+        "nodes": reading.nodes,
+        "gpus_per_node": reading.gpus_per_node,
+        "stack": {"name": stack, "kind": "imported", "env": {}, "python": None, "software": software},
+        "parameters": reading.parameters,
+        "sampling": None,
+    }
+
+
+def cell_id(spec: dict) -> str:
+    """Return a readable name and a hash of the cell, as those of measured cells."""
+    schema = load_benchmark(spec["benchmark"]).schema["properties"]
+    words = [spec["parameters"].get(name) for name, rule in schema.items() if rule.get("x-slug")]
+    shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
+    slug = [str(word) for word in words if word is not None]
+    return "-".join([spec["benchmark"], *slug, shape, spec["stack"]["name"], content_hash(spec)])
+
+
+def header_line(source: Source, file: Path, digest: str, place: dict, time_utc: str) -> dict:
+    """Return the first line of a launch file. place: campaign, batch, launch, repeat, stack, nodes, gpus_per_node, order."""
+    unknown = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
+    return {
+        "kind": "launch",
+        "schema": 1,
+        **place,
+        "device": source.device,
+        "time_utc": time_utc,
+        "argv": list(source.argv),
+        "git": None,
+        "environment": unknown | source.environment,
+        "imported": {
+            "format": source.format,
+            "file": one_line(file.name),
+            "sha256": digest,
+            "stack": place["stack"].removesuffix(AGAIN),
+            "statistic": source.statistic,
+            "measured_at": source.measured_at,
+            "notes": [one_line(note) for note in source.notes],
+        },
+    }
+
+
+def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:
+    samples = reading.samples_ns
+    windows = None
+    if samples is not None and reading.steps_per_window is not None:
+        windows = {"steps_per_window": reading.steps_per_window, "elapsed_ns": samples}
+    iterations, warmup = reading.num_iterations, reading.num_warmup
+    untimed = {"elapsed_ns": None, "stop": None}
+    return {
+        "kind": "record",
+        "cell": cell,
+        "spec": spec,
+        "repeat": repeat,
+        "command": None,
+        "writer": "import",
+        "status": "failed" if reading.failure else "ok",
+        "phase": "check" if reading.failure else None,
+        "cause": reading.failure,
+        "time_utc": time_utc,
+        "elapsed_ns": None,
+        "setup_ns": None,
+        "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
+        "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
+        "samples_ns": samples,
+        "slowest_rank_samples_ns": reading.slowest_ns,
+        "rank_quantiles_ns": None,
+        "windows": windows,
+        "checks": None,
+        "values": None,
+        "memory": None,
+        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed},
+    }

@@ -1,0 +1,65 @@
+"""Which format a file has, by what stands in it and never by its name, and the file as a Source."""
+
+from pathlib import Path
+
+from regatta.errors import UserError
+from regatta.formats.json_file import Node, parse_json
+from regatta.formats.nccl_json import is_nccl_json, read_nccl_json
+from regatta.formats.nccl_text import is_nccl_text, read_nccl_text
+from regatta.formats.osu_text import is_osu_text, read_osu_text
+from regatta.formats.pytorch_json import is_pytorch_json, read_pytorch_json
+from regatta.formats.pytorch_text import is_pytorch_text, read_pytorch_text
+from regatta.formats.reading import Options, Source, lines_of, quoted, refusal
+from regatta.formats.suite_json import is_suite_json, read_suite_json
+from regatta.formats.tidy_csv import is_csv, read_csv_text
+
+KNOWN = (
+    "a table or --json report of PyTorch's benchmark.py, text or JSON of nccl-tests, a table of OSU, JSON of a suite with"
+    " world_size and results, or CSV with the columns benchmark and seconds (docs/formats.md)"
+)
+
+
+def read_file(path: Path, options: Options) -> tuple[bytes, Source]:
+    """Return a file's bytes and what it says. Raises UserError for a file that is foreign, damaged or cut off."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    # Logs hold bytes of any kind between their rows. What stands for a broken one matches no figure.
+    return content, read_text(content.decode("utf-8", "replace"), str(path), options)
+
+
+def read_text(text: str, name: str, options: Options) -> Source:
+    """Return what the text of a file says. name: for messages."""
+    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    start = text.lstrip()[:1]
+    if start == "{":
+        return _read_json(Node(parse_json(text, name), name), options)
+    if is_csv(text):
+        return read_csv_text(text, name, options)
+    lines = lines_of(text)
+    for is_format, read in (
+        (is_pytorch_text, read_pytorch_text),
+        (is_osu_text, read_osu_text),
+        (is_nccl_text, read_nccl_text),
+    ):
+        if is_format(text):
+            return read(lines, name, options)
+    if start == "[":  # also how many logs begin
+        return _read_json(Node(parse_json(text, name), name), options)
+    first = next(((number, line) for number, line in enumerate(lines, start=1) if line.strip()), None)
+    if first is None:
+        raise refusal(name, 1, "the file is empty", KNOWN)
+    raise refusal(name, first[0], f"found {quoted(first[1])}, and no known format in the file", KNOWN)
+
+
+def _read_json(file: Node, options: Options) -> Source:
+    for is_format, read in (
+        (is_pytorch_json, read_pytorch_json),
+        (is_nccl_json, read_nccl_json),
+        (is_suite_json, read_suite_json),
+    ):
+        if is_format(file.value):
+            return read(file, options)
+    keys = ", ".join(map(str, file.value)) if isinstance(file.value, dict) else type(file.value).__name__
+    raise refusal(file.name, 1, f"found JSON of {quoted(keys)}", KNOWN)
