@@ -18,7 +18,7 @@ from regatta.errors import UserError
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
-    " benchmarks, exclude, baseline, gate"
+    " benchmarks, exclude, baseline, versus, gate"
 )
 PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
 FIELDS = (
@@ -483,6 +483,7 @@ def test_the_tests_own_cluster_is_valid(tmp_path):
         "env": {},
         "node_folders": [],
         "max_walltime_minutes": 1440,
+        "peaks": [],
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.campaign.stacks import SBATCH_BY_REGATTA, SRUN_BY_REGATTA, complete_stack, option_mistakes, stack_mistakes
 from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
+from regatta.campaign.versus import complete_versus, versus_mistakes
 from regatta.campaign.yaml_file import YamlFile, place, read_yaml
 from regatta.errors import UserError, nearest
 
@@ -49,6 +50,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         mistakes += _shape_mistakes(file, sound, cluster, clusters)
         mistakes += stack_mistakes(file, _filled_stacks(file, sound, schema), cluster)
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
+    mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
     return Campaign(file, _complete(file, sound, schema, cluster), cluster)
 
@@ -70,7 +72,8 @@ def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
         for entry in data["benchmarks"]
     ]
     exclude = [{**rule, "when": _plain_bytes(rule["when"])} for rule in data["exclude"]]
-    return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude}
+    versus = complete_versus(data["versus"])
+    return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
 def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
@@ -104,6 +107,12 @@ def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
             for key in OF_SLURM
             if (key,) in file.lines
         ]
+    pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
+    for index, (device, dtype) in enumerate(pairs):
+        if (device, dtype) in pairs[:index]:
+            where = ("peaks", index)
+            text = f"{file.at(where)}: peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
+            found.append(Mistake(where, text))
     if cluster["scheduler"] == "slurm" and cluster["gpus_per_node"] == "detect":
         where = ("gpus_per_node",)
         text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."

@@ -11,6 +11,7 @@ from regatta.campaign.benchmarks import Benchmark, load_benchmark, normalise
 from regatta.campaign.launch_lines import command_by_hand
 from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
+from regatta.campaign.versus import versus_notes
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their message has one part for each rank
@@ -86,6 +87,7 @@ def expand(campaign: Campaign) -> Matrix:
     if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
         where = campaign.file.at(("baseline",))
         matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
+    matrix.notes += versus_notes(campaign.file, campaign.data)
     return matrix
 
 
@@ -99,6 +101,8 @@ def impossible(spec: dict, cluster: dict) -> str | None:
         return "backend nccl needs device cuda; this campaign's device is cpu"
     if parameters.get("strategy") == "none" and world_size > 1:
         return f"strategy none runs on 1 rank; this shape has {world_size}"
+    if parameters.get("strategy") == "fsdp" and parameters.get("channels_last"):
+        return "fsdp takes no weights in memory format channels_last"
     if spec["device"] == "cpu" and (
         parameters.get("implementation") == "torch" or parameters.get("norm") == "torch_sync"
     ):

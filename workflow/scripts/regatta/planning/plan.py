@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import statistics
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,10 @@ from regatta.campaign.launch_lines import RUN_LAUNCH, Geometry, launch_argv
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
 from regatta.planning.batches import Batch, Price, make_batches
+from regatta.planning.prices import at_most_minutes, limit_of, make_price, unknown_lengths
 from regatta.preflight.looks import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, History, read_history
 from regatta.store.launch_files import write_json, write_text
-
-LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
-WINDOWS_FACTOR = 1.3  # a train_step cell adds at most 30 % for its pipelined windows
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     history = read_history(results)
     changes = _changes(matrix.cells, _previous_cells(results), history)
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
-    price = _price(campaign, history)
+    price = make_price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
     stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
     preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
@@ -91,6 +88,7 @@ def freeze_campaign(plan: Plan) -> dict:
         "seed": data["seed"],
         "isolation": data["isolation"],
         "baseline": data["baseline"],
+        "versus": data["versus"],
         "cells": [
             {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
             for c in plan.matrix.cells
@@ -134,7 +132,7 @@ def plan_json(plan: Plan) -> dict:
                 "reason": p.reason,
                 "repeats": list(p.repeats),
                 "seconds_per_launch": round(plan.price.cell_seconds(p.cell), 3),
-                "estimate_from": "history" if p.cell.id in known else "limits",
+                "estimate_from": "history" if p.cell.id in known else limit_of(p.cell),
             }
             for p in plan.cells
         ]
@@ -155,7 +153,7 @@ def totals(plan: Plan) -> dict:
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
         "minutes": round(sum(p["minutes"] for p in prices), 2),
-        "at_most_minutes": round(_at_most_minutes(plan), 1),
+        "at_most_minutes": round(at_most_minutes(plan.campaign, plan.batches), 1),
         "gpu_hours": round(sum(p["gpu_hours"] for p in prices), 4),
         "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
     }
@@ -169,7 +167,8 @@ def notes(plan: Plan) -> list[str]:
     is_here = plan.campaign.cluster["scheduler"] == "none"
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
         found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
-    return found + plan.history.problems
+    todo = [p.cell for p in plan.cells if p.status == "todo"]
+    return found + unknown_lengths(todo, plan.history) + plan.history.problems
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:
@@ -205,23 +204,6 @@ def _batch_json(plan: Plan, batch: Batch, known: Container[str]) -> dict:
         "gpu_hours": seconds / 3600 * nodes * gpus_per_node,
         "estimate_from": "history" if num_known == len(cells) and has_overhead else source,
     }
-
-
-def _price(campaign: Campaign, history: History) -> Price:
-    known = history.cell_seconds()
-    overheads = history.launch_overheads_s
-    overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
-    sampling = campaign.data["sampling"]
-    unknown = sampling["max_warmup_seconds"] + WINDOWS_FACTOR * sampling["max_seconds"]
-    return Price(lambda cell: known.get(cell.id, min(unknown, cell.limit_seconds)), overhead)
-
-
-def _at_most_minutes(plan: Plan) -> float:
-    """Return the minutes if every cell and every start took until its deadline: each cell that does ends its launch,
-    so that the rest starts anew."""
-    start = plan.campaign.data["limits"]["launch_start_seconds"]
-    deadlines = Price(lambda cell: cell.limit_seconds + start, start)
-    return sum(deadlines.seconds(batch.launches) for batch in plan.batches) / 60
 
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:

@@ -1,0 +1,187 @@
+import math
+
+import pytest
+from comparison_results import cell_of, results_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regatta.analysis.comparison import (
+    MARGIN,
+    Sides,
+    by_effect,
+    comparisons_table,
+    is_noise,
+    margin_of,
+    sides_of,
+    times_by_cell,
+)
+from regatta.analysis.comparison_words import launches_text, ratio_text, spread_text, summary, verdict_text
+
+CONTAINED, BOUND = cell_of("contained"), cell_of("bound")
+SIX = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
+
+
+def table_of(reference, other, batches=None, **fields):
+    """Compare bound with contained, each with the times of its launches."""
+    own = [(batches[0],), (batches[1],)] if batches else [(), ()]
+    times = [(CONTAINED, reference, *own[0]), (BOUND, other, *own[1])]
+    return comparisons_table(*results_of(times, **fields))
+
+
+def test_launches_of_one_batch_are_paired_by_repeat():
+    """Each pair has the ratio 1.1, whatever the noise that both share: its median is 1.1 with no spread at all."""
+    row = table_of(SIX, [1.1 * value for value in SIX]).iloc[0]
+    assert row["is_paired"]
+    assert row["time_ratio"] == pytest.approx(1.1)
+    assert row["time_low_ratio"] == pytest.approx(1.1)
+    assert row["time_high_ratio"] == pytest.approx(1.1)
+    assert (row["num_launches"], row["num_reference_launches"]) == (6, 6)
+    assert (row["reference_time_s"], row["time_s"]) == (pytest.approx(1.25), pytest.approx(1.375))
+    assert row["verdict"] == "slower"
+    assert (row["axis"], row["value"], row["reference_value"]) == ("stack", "bound", "contained")
+    assert (row["cell"], row["reference"]) == (BOUND["id"], CONTAINED["id"])
+
+
+def test_launches_of_two_batches_are_not_paired():
+    row = table_of(SIX, [1.1 * value for value in SIX], (["a-0"] * 6, ["b-0"] * 6)).iloc[0]
+    assert not row["is_paired"]
+    assert row["time_ratio"] == pytest.approx(1.1)
+    assert row["time_low_ratio"] < 1 < row["time_high_ratio"]
+    assert row["verdict"] == "inconclusive"
+
+
+def test_a_launch_without_its_partner_is_left_out_while_most_have_one():
+    first, second = ["a-0"] * 4, ["a-0", "a-0", "b-0", "a-0"]
+    sides = sides_of(
+        {repeat: (batch, 1.0 + repeat) for repeat, batch in enumerate(first)},
+        {repeat: (batch, 11.0 + repeat) for repeat, batch in enumerate(second)},
+    )
+    assert sides.is_paired
+    assert (sides.reference, sides.other) == ([1.0, 2.0, 4.0], [11.0, 12.0, 14.0])
+
+
+def test_all_launches_count_unpaired_where_half_of_them_have_no_partner():
+    reference = {repeat: ("a-0", 1.0 + repeat) for repeat in range(4)}
+    other = {repeat: ("a-0" if repeat < 2 else "b-0", 11.0 + repeat) for repeat in range(4)}
+    sides = sides_of(reference, other)
+    assert not sides.is_paired
+    assert (len(sides.reference), len(sides.other)) == (4, 4)
+    assert sides_of(reference, {}) == Sides([1.0, 2.0, 3.0, 4.0], [], False)
+
+
+def test_a_failed_launch_takes_its_pair_along():
+    row = table_of([1.0, 2.0, 3.0], [1.1, "failed", 3.3]).iloc[0]
+    assert (row["num_launches"], row["num_reference_launches"], row["is_paired"]) == (2, 2, True)
+    assert row["time_ratio"] == pytest.approx(1.1)
+    assert row["interval"] == "range"
+
+
+def test_a_pair_without_launches_on_one_side_is_a_row_without_a_verdict():
+    table = table_of([1.0, 1.0], ["failed", "timeout"])
+    assert len(table) == 1
+    row = table.iloc[0]
+    assert (row["num_launches"], row["num_reference_launches"], row["num_planned"]) == (0, 2, 2)
+    assert table[["time_ratio", "verdict", "p_value", "interval", "is_paired", "launches_needed"]].isna().all(axis=None)
+    assert row["reference_time_s"] == 1.0
+
+
+def test_a_campaign_of_one_stack_has_an_empty_table_with_all_columns():
+    table = comparisons_table(*results_of([(CONTAINED, [1.0, 1.0])]))
+    assert len(table) == 0
+    assert {"cell", "reference", "time_ratio", "verdict", "stack", "message_bytes"} <= set(table.columns)
+
+
+def test_the_margin_is_the_campaigns_or_the_gates():
+    assert set(table_of(SIX, SIX)["margin_ratio"]) == {MARGIN}
+    versus = {"axis": "stack", "reference": None, "margin": 0.02}
+    assert set(table_of(SIX, SIX, versus=versus)["margin_ratio"]) == {0.02}
+
+
+def test_alike_stacks_set_the_margin_and_never_let_it_be_less_than_their_noise():
+    """The medians of the two are 1.00 and 1.03: 3 % of noise."""
+    again = cell_of("contained")
+    again["spec"]["stack"]["name"], again["id"] = "again", "again"
+    times = [(CONTAINED, [0.9, 1.0, 1.1], ["a-0"] * 3), (again, [0.93, 1.03, 1.13], ["b-0"] * 3)]
+
+    def margin(given):
+        campaign, measurements = results_of(times, versus={"axis": "stack", "reference": None, "margin": given})
+        return margin_of(campaign, times_by_cell(measurements))
+
+    assert margin(None) == pytest.approx(0.03)
+    assert margin(0.01) == pytest.approx(0.03)
+    assert margin(0.04) == 0.04
+
+
+def test_p_values_are_corrected_over_the_table():
+    """One comparison alone keeps its p; among others it is larger."""
+    times = [(CONTAINED, SIX), (BOUND, [1.1 * value for value in SIX])]
+    alone = comparisons_table(*results_of(times)).iloc[0]
+    assert alone["p_adjusted"] == pytest.approx(alone["p_value"])
+    for size in (8192, 16384, 32768):
+        times += [(cell_of("contained", size), SIX), (cell_of("bound", size), [1.3, 1.0, 1.5, 1.1, 1.2, 1.4])]
+    among = comparisons_table(*results_of(times)).set_index("message_bytes").loc[4096]
+    assert among["p_adjusted"] > among["p_value"]
+
+
+def test_rows_are_ordered_by_the_size_of_their_effect_up_or_down():
+    """Half the time is as large an effect as twice the time."""
+    times = []
+    for size, ratio in ((4, 1.5), (8, 0.5), (12, 1.01), (16, None), (20, 1.9)):
+        times.append((cell_of("contained", size), [1.0, 1.0]))
+        times.append((cell_of("bound", size), [ratio, ratio] if ratio else ["failed", "failed"]))
+    table = comparisons_table(*results_of(times))
+    assert list(by_effect(table)["message_bytes"]) == [8, 20, 4, 12, 16]
+
+
+def test_inside_the_noise_is_what_is_neither_faster_nor_slower_and_within_the_margin():
+    times = []
+    for size, ratio in ((4, 1.2), (8, 1.02), (12, 0.96)):
+        times += [(cell_of("contained", size), [1.0, 1.0]), (cell_of("bound", size), [ratio, ratio])]
+    table = comparisons_table(*results_of(times))
+    assert set(table["verdict"]) == {"inconclusive"}  # of two launches
+    assert list(is_noise(table)) == [False, True, True]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8), st.booleans())
+def test_a_cell_compared_with_its_own_times_is_never_faster_or_slower(times, shares_a_batch):
+    batches = None if shares_a_batch else (["a-0"] * len(times), ["b-0"] * len(times))
+    row = table_of(times, times, batches).iloc[0]
+    assert row["time_ratio"] == 1
+    assert row["verdict"] in ("equivalent", "inconclusive")
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=3, max_size=8))
+def test_exchanging_the_two_sides_turns_the_ratio_over(pairs):
+    reference, other = (list(side) for side in zip(*pairs, strict=True))
+    one, turned = table_of(reference, other).iloc[0], table_of(other, reference).iloc[0]
+    middle = {"faster": "slower", "slower": "faster"}
+    assert turned["verdict"] == middle.get(one["verdict"], one["verdict"])
+    if len(pairs) % 2:  # the middle of an even number of ratios is a mean
+        assert math.isclose(one["time_ratio"] * turned["time_ratio"], 1, rel_tol=1e-9)
+
+
+def test_a_row_in_words_has_ratio_spread_launches_and_verdict():
+    row = next(table_of(SIX, [1.1 * value for value in SIX]).itertuples())
+    assert (spread_text(row), launches_text(row), verdict_text(row)) == ("1.100 [1.100, 1.100]", "6", "slower")
+    row = next(table_of([1.0, 1.25], [1.0, 1.0, 1.5], (["a-0"] * 2, ["b-0"] * 3)).itertuples())
+    assert spread_text(row) == "0.889 (0.800 to 1.500)"
+    assert launches_text(row) == "2, 3"
+    assert verdict_text(row).startswith("inconclusive")
+    row = next(table_of([1.0], [2.0]).itertuples())
+    assert spread_text(row) == "2.000"
+
+
+def test_ratios_near_one_have_three_decimals_and_others_three_figures():
+    assert [ratio_text(value) for value in (1.0214, 0.9, 12.345, 0.0123, None)] == [
+        "1.021", "0.900", "12.3", "0.0123", "n/a",
+    ]  # fmt: skip
+
+
+def test_a_summary_counts_every_word():
+    times = [(CONTAINED, SIX), (BOUND, [1.1 * value for value in SIX])]
+    times += [(cell_of("contained", 8), SIX), (cell_of("bound", 8), SIX)]
+    assert summary(comparisons_table(*results_of(times))) == (
+        "1 of 2 comparisons slower, 0 faster, 0 inconclusive, 1 equivalent"
+    )

@@ -1,0 +1,246 @@
+import copy
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from comparison_results import cell_of, write_folder
+from synthetic import LAPTOP, laptop_campaign, make_report, write_laptop, write_results
+
+from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
+from regatta.analysis.comparison_text import comparison_text
+from regatta.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
+SIZES = (4096, 16384, 65536, 262144)
+
+
+def upgraded(cell, **stack):
+    """Return the same cell after an upgrade: its image is another, and its id with it."""
+    new = copy.deepcopy(cell)
+    new["spec"]["stack"] |= {"image_id": "bbb"} | stack
+    new["id"] = new["id"][:-4] + "ffff"
+    return new
+
+
+def compared(folder, before, after, margin=0.05, **fields):
+    base = write_folder(folder / "before", before, day="01", **fields)
+    test = write_folder(folder / "after", after, day="21", environment={"torch": "2.13.0"}, **fields)
+    return compare_campaigns(read_campaign(base), read_campaign(test), margin)
+
+
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """Return a function that runs compare.py with arguments, and returns exit status, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / "workflow" / "scripts" / "compare.py"), run_name="__main__")
+        return end.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_cells_are_matched_by_what_they_measure_and_never_by_position_or_id(tmp_path):
+    cells = [cell_of("bound", size) for size in SIZES]
+    before = [(cell, [(i + 1) * t for t in SIX]) for i, cell in enumerate(cells)]
+    after = [(upgraded(cell), times) for cell, times in reversed(before)]
+    found = compared(tmp_path, before, after)
+    assert list(found.comparisons["time_ratio"]) == [1.0] * 4
+    assert set(found.comparisons["verdict"]) == {"equivalent"}
+    assert len(found.only_base) == len(found.only_test) == 0
+    row = found.comparisons.iloc[0]
+    assert row["reference"] != row["cell"]
+    assert not row["is_paired"]  # launches of two campaigns never share an allocation
+
+
+def test_cells_of_stacks_with_different_names_have_no_counterpart(tmp_path):
+    both = (cell_of("bound"), SIX)
+    found = compared(tmp_path, [both, (cell_of("contained", 16384), SIX)], [both, (cell_of("bound", 16384), SIX)])
+    assert len(found.comparisons) == 1
+    assert list(found.only_base["stack"]) == ["contained"]
+    assert list(found.only_test["stack"]) == ["bound"]
+
+
+def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path):
+    newer = upgraded(cell_of("bound"))
+    newer["spec"]["version"] = 2
+    both = (cell_of("bound", 16384), SIX)
+    found = compared(tmp_path, [(cell_of("bound"), SIX), both], [(newer, SIX), both])
+    assert len(found.comparisons) == 1
+    assert list(found.not_compared) == ["measured by version 1 of collective in base and 2 in test"]
+    assert "not compared, measured by version 1 of collective in base and 2 in test: 1 cell" in comparison_text(found)
+
+
+def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
+    cells = [cell_of("bound", size) for size in SIZES[:3]]
+    before = [(cells[0], SIX), (cells[1], ["failed"] * 6), (cells[2], SIX)]
+    after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
+    found = compared(tmp_path, before, after)
+    assert {reason: list(cells["message_bytes"]) for reason, cells in found.not_compared.items()} == {
+        "without an ok launch in base": [16384],
+        "without an ok launch in test": [65536],
+    }
+
+
+def test_a_campaign_compared_with_itself_is_equivalent_or_inconclusive_in_every_row(tmp_path, script):
+    write_results(tmp_path / "laptop", laptop_campaign() | {"repeats": 6}, LAPTOP)
+    make_report(tmp_path / "laptop")
+    own = read_campaign(tmp_path / "laptop")
+    found = compare_campaigns(own, own, 0.05)
+    assert len(found.comparisons) == 17
+    assert set(found.comparisons["verdict"]) <= {"equivalent", "inconclusive"}
+    assert (found.comparisons["time_ratio"] == 1).all()
+    assert found.environment == []
+    assert script(tmp_path / "laptop", tmp_path / "laptop")[0] == 0
+
+
+GOLDEN = """\
+base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
+test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
+
+What differs besides the numbers:
+  image id: aaa -> bbb
+  torch: 2.12.1 -> 2.13.0
+
+1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
+Ratio: time of the one over time of the other, above 1 is slower. [ ] is a 95 % interval, ( ) the range over launches where they are fewer than 6.
+
+cell                       base    test               test/base  n  verdict
+all_reduce, 64 KiB, 1×2  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
+all_reduce, 4 KiB, 1×2   1.02 s  1.53 s  1.500 (1.442 to 1.560)  5  slower
+
+Not shown, within the margin: 2 rows (2 equivalent). --all shows them.
+
+only in base: 1 cell
+  all_gather, 1×2
+
+only in test: 1 cell
+  broadcast, 1×2
+"""
+
+
+def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tmp_path, monkeypatch):
+    """Of five launches from 1.00 to 1.04 s the median is 1.02 s, and the range of a ratio r is r/1.04 to 1.04 r."""
+    monkeypatch.chdir(tmp_path)
+    cells, five = [cell_of("bound", size) for size in SIZES], SIX[:5]
+    before = [(cell, five) for cell in cells]
+    after = [(upgraded(cell), [f * t for t in five]) for cell, f in zip(cells, (1.5, 1.01, 0.5, 1), strict=True)]
+    before.append((cell_of("bound", 4096, operation="all_gather"), five))
+    after.append((upgraded(cell_of("bound", 4096, operation="broadcast")), five))
+    found = compared(Path(), before, after, 0.1)
+    assert comparison_text(found) == GOLDEN
+    everything = comparison_text(found, shows_all=True)
+    assert "Not shown" not in everything
+    assert "all_reduce, 256 KiB, 1×2" in everything
+
+
+def test_long_lists_are_cut_and_counted(tmp_path):
+    both = (cell_of("bound"), SIX)
+    many = [(cell_of("bound", 4096 * (i + 2)), SIX) for i in range(12)]
+    found = compared(tmp_path, [both, *many], [both])
+    assert "only in base: 12 cells" in comparison_text(found)
+    assert "  ... and 2 more" in comparison_text(found)
+    assert "more" not in comparison_text(found, shows_all=True)
+
+
+def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_a_mistake(tmp_path, script):
+    cell = cell_of("bound")
+    base = write_folder(tmp_path / "base", [(cell, SIX)])
+    slower = write_folder(tmp_path / "slower", [(cell, [1.5 * t for t in SIX])])
+    code, out, errors = script(base, slower)
+    assert (code, errors) == (1, "")
+    assert "1 of 1 comparison slower" in out
+    assert script(base, slower, "--margin", "0.6")[0] == 0
+    assert script(slower, base)[0] == 0  # faster
+    code, _, errors = script(base, tmp_path / "nowhere")
+    assert code == 2
+    assert "nowhere does not hold one campaign.<digest>.json" in errors
+    assert script(base)[0] == script(base, base, base)[0] == 2
+    assert script(base, base, "--margin", "nan")[0] == script(base, base, "--margin=-1")[0] == 2
+
+
+def test_the_script_writes_a_page_and_a_table(tmp_path, script):
+    cell = cell_of("bound")
+    base = write_folder(tmp_path / "base", [(cell, SIX)])
+    test = write_folder(tmp_path / "test", [(cell, [1.5 * t for t in SIX])])
+    script(base, test, "--html", tmp_path / "page.html", "--csv", tmp_path / "rows.csv")
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert list(rows["verdict"]) == ["slower"]
+    assert rows["time_ratio"][0] == pytest.approx(1.5)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>test against base</h1>" in page
+    script(base, test, "--html", tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
+
+
+def test_a_table_that_cannot_be_read_or_lacks_cells_is_a_mistake_that_says_what_to_do(tmp_path):
+    folder = write_folder(tmp_path / "base", [(cell_of("bound", size), SIX) for size in SIZES])
+    path = folder / "measurements.csv"
+    whole = path.read_text(encoding="utf-8")
+    path.write_text("\n".join(whole.splitlines()[:8]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"lacks 2 of 4 cells of campaign.0123456789ab.json.*rebuild_report.py"):
+        read_campaign(folder)
+    path.write_text(whole.replace("1.02,", "fast,", 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"measurements.csv: cannot be read .*rebuild_report.py"):
+        read_campaign(folder)
+    (folder / "campaign.0123456789ab.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        read_campaign(folder)
+
+
+def test_campaigns_without_a_common_cell_are_a_mistake(tmp_path):
+    with pytest.raises(UserError, match=r"after has no cell in common with .*before: none with the same benchmark"):
+        compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("contained"), SIX)])
+
+
+def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
+    found = compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("bound"), SIX)])
+    assert "torch: 2.12.1 -> 2.13.0" in comparison_text(found)
+    for path in (tmp_path / "before" / "launches").iterdir():
+        path.unlink()
+    again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
+    assert "The environments are not known: there are no launch files." in comparison_text(again)
+
+
+def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):
+    found = compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("bound"), SIX)])
+    for name, network in (("before", "AWS Libfabric"), ("after", "Socket")):
+        verdict = {"network": network, "plugin": None, "provider": None, "transports": []}
+        path = tmp_path / name / "preflight" / "preflight-0.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"stacks": [{"stack": "bound", "verdict": verdict}]}), encoding="utf-8")
+    again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
+    new = [difference for difference in again.environment if difference not in found.environment]
+    assert [(d.name, d.reference, d.other) for d in new] == [("NCCL network", "AWS Libfabric", "Socket")]
+
+
+def test_a_folder_with_failures_of_every_kind_can_be_compared(tmp_path):
+    write_laptop(tmp_path / "laptop")
+    make_report(tmp_path / "laptop")
+    own = read_campaign(tmp_path / "laptop")
+    found = compare_campaigns(own, own, 0.05)
+    assert "0 of 17 comparisons slower" in comparison_text(found)
+
+
+def test_files_of_another_benchmark_are_compared_like_campaigns_and_leave_nothing_behind(tmp_path, script, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = ROOT / "tests" / "golden" / "formats" / "ddp-2x4-gh200.txt"
+    text = source.read_text(encoding="utf-8")
+    Path("before.txt").write_text(text, encoding="utf-8")
+    Path("after.txt").write_text(text, encoding="utf-8")
+    code, out, errors = script("before.txt", "after.txt", "--gpus-per-node", "4", "--all")
+    assert (code, errors) == (0, "")
+    assert "base: before.txt (12 cells" in out
+    assert "first record n/a" in out  # the import is from now, the numbers are not
+    assert "0 of 12 comparisons slower" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["after.txt", "before.txt"]
+    Path("torn.txt").write_text(text[:-200], encoding="utf-8")
+    code, _, errors = script("before.txt", "torn.txt", "--gpus-per-node", "4")
+    assert code == 2
+    assert "torn.txt" in errors
+    assert "Nothing was imported" in errors

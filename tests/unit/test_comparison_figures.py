@@ -1,0 +1,213 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+from comparison_results import cell_of, results_of, write_folder
+from synthetic import make_header
+
+from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
+from regatta.analysis.cell_labels import cell_labels
+from regatta.analysis.comparison import comparisons_table
+from regatta.analysis.history_of_cells import history_of_cells
+from regatta.report.comparison_figures import MAX_PANELS, comparison_figures
+from regatta.report.comparison_page import comparison_page, history_page
+from regatta.report.comparison_section import comparison_section
+from regatta.report.forest import MAX_LINES, Row, draw_forest, pages, ratio_ticks
+
+FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
+RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
+
+
+def times_of(ratios):
+    """Return the launches of contained and bound for each size, in two batches: not paired."""
+    times = []
+    for size, ratio in ratios.items():
+        times.append((cell_of("contained", size), FIVE, ["a-0"] * 5))
+        times.append((cell_of("bound", size), [ratio * value for value in FIVE], ["b-0"] * 5))
+    return times
+
+
+def section_of(times, headers=(), **fields):
+    campaign, measurements = results_of(times, **fields)
+    comparisons = comparisons_table(campaign, measurements)
+    return comparison_section(campaign, measurements, comparisons, list(headers), {})
+
+
+def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
+    return Row(label, ratio, low, high, True, "6", verdict)
+
+
+def test_the_figure_has_the_largest_effect_on_top_and_the_noise_below():
+    (figure,) = section_of(times_of(RATIOS)).figures
+    assert [r[0] for r in figure.table.rows] == [
+        "all_reduce, 16 KiB, 1×2", "all_reduce, 4 KiB, 1×2", "all_reduce, 32 KiB, 1×2", "all_reduce, 8 KiB, 1×2",
+    ]  # fmt: skip
+    assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
+    assert figure.title == "stack bound against contained: collective"
+    assert "a thin dashed line the range over launches" in figure.caption
+    assert "in pairs" not in figure.caption
+
+
+def test_the_finding_counts_every_verdict_and_names_the_largest_difference():
+    (figure,) = section_of(times_of(RATIOS)).figures
+    assert figure.alt == (
+        "stack bound against contained: 2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent, by a margin of"
+        " 5.0 %. The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
+    )
+    (figure,) = section_of(times_of({4096: 1.0})).figures
+    assert figure.alt.endswith(
+        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 1 equivalent, by a margin of 5.0 %."
+    )
+
+
+def test_pairs_of_one_allocation_are_told_in_the_caption():
+    times = [(cell, launches) for cell, launches, _ in times_of(RATIOS)]
+    assert "compared in pairs, each of one allocation" in section_of(times).figures[0].caption
+
+
+def test_what_is_beyond_the_last_panel_is_counted():
+    ratios = {4096 * i: 1 + i / 100 for i in range(1, MAX_PANELS * MAX_LINES + 6)}
+    figures = section_of(times_of(ratios)).figures
+    assert len(figures) == MAX_PANELS
+    drawn = sum(len(figure.table.rows) for figure in figures)
+    assert f"Not drawn: {len(ratios) - drawn} comparisons" in figures[-1].caption
+    assert all("Not drawn" not in figure.caption for figure in figures[:-1])
+    assert figures[0].title.endswith(f"(1 of {MAX_PANELS})")
+    assert len({figure.id for figure in figures}) == MAX_PANELS
+    assert [figure.weight > 0 for figure in figures] == [True, False, False, False]  # one finding tells of all
+
+
+def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
+    rows = [row("a word, " * 4)] * 5 + [row("short")] * 20
+    split = pages(rows)
+    assert [r for page in split for r in page] == rows
+    assert all(sum(len(r.lines) for r in page) <= MAX_LINES for page in split)
+    assert row("resnet101, ddp, 100 MiB, 1×2, bound").lines == ["resnet101, ddp, 100 MiB,", "1×2, bound"]
+    assert row("a_word_that_is_much_longer_than_a_line").lines == ["a_word_that_is_much_long", "er_than_a_line"]
+    assert pages([]) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.94, 1.08, ["0.95", "1", "1.05"]),
+        (0.999, 1.004, ["1", "1.002", "1.004"]),
+        (0.4, 2.1, ["0.5", "1", "2"]),
+    ],
+)
+def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high, expected):
+    texts = [text for _, text in ratio_ticks(low, high)]
+    assert "1" in texts
+    assert len(texts) <= 6
+    if high < 2:
+        assert texts == expected
+
+
+def test_the_same_rows_are_the_same_bytes_and_more_rows_are_a_higher_figure():
+    rows = [row("a", 1.1, 1.0, 1.2, verdict) for verdict in ("faster", "slower", "equivalent", "inconclusive")]
+    svg, size = draw_forest(rows, 0.05)
+    assert draw_forest(rows, 0.05) == (svg, size)
+    assert draw_forest(rows[:2], 0.05)[1][1] < size[1]
+    assert size[0] == 390
+    assert b"<date>" not in svg
+    draw_forest([row(ratio=1.0)], 0.0)  # no band, one launch
+    draw_forest([row(ratio=300.0, low=0.002, high=500.0)], 0.05)
+
+
+def test_a_range_is_drawn_otherwise_than_an_interval():
+    interval, as_range = (
+        draw_forest([Row("a", 1.1, 1.0, 1.2, is_interval, "6", "slower")], 0.0)[0] for is_interval in (True, False)
+    )
+    dashes = [len(re.findall(rb"stroke-dasharray", svg)) for svg in (interval, as_range)]
+    assert dashes[1] == dashes[0] + 1
+
+
+def test_what_differs_besides_stands_before_the_figures():
+    times = times_of(RATIOS)
+    campaign, measurements = results_of(times)
+    headers = []
+    for stack, library in (("contained", "/usr/lib/libnccl.so.2"), ("bound", "/host/libnccl.so.2")):
+        own = [cell for cell, *_ in times if cell["spec"]["stack"]["name"] == stack]
+        for launch in measurements[measurements["stack"] == stack]["launch"].unique():
+            headers.append(make_header(campaign, launch, 0, own, "2026-11-21T03:00:00Z", libraries=[library]))
+    nccl = {"contained": {"network": "Socket"}, "bound": {"network": "AWS Libfabric"}}
+    section = comparison_section(campaign, measurements, comparisons_table(campaign, measurements), headers, nccl)
+    (table,) = section.tables
+    assert table.columns == ("what", "contained", "bound")
+    assert table.rows == (
+        ("binds", "none", "/opt/lib:/host"),
+        ("NCCL network", "Socket", "AWS Libfabric"),
+        ("libnccl", "/usr/lib/libnccl.so.2", "/host/libnccl.so.2"),
+    )
+
+
+def test_an_axis_inside_one_launch_has_no_environments_to_compare():
+    times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
+    section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
+    assert section.tables == ()
+    assert section.figures[0].title == "message bytes 8192 against 4096: collective"
+
+
+def test_a_section_without_anything_to_compare_says_why():
+    section = section_of([(cell_of("bound"), FIVE)])
+    assert not section.has_content
+    assert section.empty == "No two cells differ in stack alone, so nothing is compared (versus in the campaign file)."
+    section = section_of([(cell_of("contained"), FIVE), (cell_of("bound"), ["failed"] * 5)])
+    assert section.empty == "Of the 1 pairs of cells that differ in stack alone, none has ok launches on both sides."
+
+
+def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_several():
+    times = [(cell_of("bound", size), FIVE) for size in (4096, 8192, 16384)]
+    campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
+    table = comparisons_table(campaign, measurements)
+    assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
+        "4096, all_reduce, 1×2",
+        "16384, all_reduce, 1×2",
+    ]
+    assert cell_labels(table) == ["all_reduce, 4 KiB, 1×2", "all_reduce, 16 KiB, 1×2"]
+
+
+class Page(HTMLParser):
+    """What a page shows: ids, addresses, images without a text, scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.addresses, self.silent, self.scripts = [], [], 0, 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        own = dict(attrs)
+        self.ids += [own["id"]] if "id" in own else []
+        self.addresses += [own[name] for name in ("href", "src") if own.get(name)]
+        self.silent += tag == "img" and not own.get("alt")
+        self.scripts += tag == "script"
+
+
+def pages_of(tmp_path):
+    before = write_folder(tmp_path / "before", [(cell_of("bound", size), FIVE) for size in RATIOS], "01")
+    after = write_folder(
+        tmp_path / "<b>after", [(cell_of("bound", size), [r * t for t in FIVE]) for size, r in RATIOS.items()], "09"
+    )
+    base, test = read_campaign(before), read_campaign(after)
+    return comparison_page(compare_campaigns(base, test, 0.05)), history_page(history_of_cells([base, test]))
+
+
+def test_the_pages_stand_alone(tmp_path):
+    for text in pages_of(tmp_path):
+        page = Page(text)
+        assert page.silent == page.scripts == 0
+        assert len(page.ids) == len(set(page.ids))
+        anchors = [address[1:] for address in page.addresses if address.startswith("#")]
+        assert anchors
+        assert set(anchors) <= set(page.ids)
+        assert all(address.startswith(("#", "data:")) for address in page.addresses)
+        assert "<b>after" not in text
+        assert "&lt;b&gt;after" in text
+
+
+def test_the_page_of_two_campaigns_folds_and_counts_the_noise(tmp_path):
+    text, history = pages_of(tmp_path)
+    assert "2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)." in text
+    assert "<summary>Inside the noise, within the margin of 5.0 %: 1 row</summary>" in text
+    assert "Every cell of both has its counterpart." in text
+    assert "4 cells in 2 campaigns. The environment changed 0 times." in history

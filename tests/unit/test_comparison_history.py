@@ -1,0 +1,105 @@
+import copy
+from pathlib import Path
+
+import pytest
+from comparison_results import cell_of, write_folder
+
+from regatta.analysis.campaigns_compared import read_campaign
+from regatta.analysis.history_of_cells import by_change, history_of_cells
+from regatta.analysis.history_text import history_text
+from regatta.errors import UserError
+from regatta.report.history_figures import history_figures, history_table
+
+SMALL, LARGE, ONCE = cell_of("bound", 4096), cell_of("bound", 16384), cell_of("bound", 65536)
+THREE = [1.0, 1.1, 1.2]
+
+
+def folders(tmp_path):
+    """Three campaigns: the large cell gets 20 % slower with another torch; the small one stays, and is not in the second."""
+    old, new = {"torch": "2.12.1"}, {"torch": "2.13.0"}
+    return [
+        write_folder(tmp_path / "june", [(SMALL, THREE), (LARGE, [1.32, 1.2, 1.44])], "21", new),
+        write_folder(tmp_path / "january", [(SMALL, THREE), (LARGE, THREE)], "01", old),
+        write_folder(tmp_path / "may", [(LARGE, THREE), (ONCE, THREE)], "09", old),
+    ]
+
+
+def history_of(tmp_path):
+    return history_of_cells([read_campaign(folder) for folder in folders(tmp_path)])
+
+
+def test_campaigns_are_ordered_by_the_time_of_their_first_record(tmp_path):
+    history = history_of(tmp_path)
+    assert [campaign.folder.name for campaign in history.campaigns] == ["january", "may", "june"]
+    large = history.table[history.table["cell"] == LARGE["id"]]
+    assert list(large["place"]) == [0, 1, 2]
+    assert list(large["time_s"]) == pytest.approx([1.1, 1.1, 1.32])
+    assert list(large["ratio_to_first"]) == pytest.approx([1, 1, 1.2])
+    assert list(large["date_utc"].str[:10]) == ["2026-11-01", "2026-11-09", "2026-11-21"]
+    assert list(large["interval"]) == ["range"] * 3
+
+
+def test_a_change_of_the_environment_is_marked_where_it_came(tmp_path):
+    history = history_of(tmp_path)
+    assert [history.has_changed(place) for place in range(3)] == [False, False, True]
+    assert [(c.name, c.reference, c.other) for c in history.changes[2]] == [("torch", "2.12.1", "2.13.0")]
+
+
+def test_cells_of_one_campaign_only_are_counted_and_the_one_that_moved_most_is_first(tmp_path):
+    history = history_of(tmp_path)
+    assert history.num_once == 1
+    assert by_change(history) == [LARGE["id"], SMALL["id"]]
+    assert list(history.table[history.table["cell"] == SMALL["id"]]["place"]) == [0, 2]
+
+
+GOLDEN = """\
+1   2026-11-01  january
+2   2026-11-09  may
+3*  2026-11-21  june
+     torch: 2.12.1 -> 2.13.0
+
+Median time, and its ratio to the first. *: the environment changed before.
+cell                                  1               2              3*
+all_reduce, 16 KiB, 1×2  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
+
+Not shown, never more than 5.0 % from their first time: 1 cell. --all shows them.
+
+Measured in one campaign only: 1 cell.
+"""
+
+
+def test_the_text_shows_what_left_the_margin_and_counts_the_rest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history = history_of(Path())
+    assert history_text(history, 0.05) == GOLDEN
+    everything = history_text(history, 0.05, shows_all=True)
+    assert "all_reduce, 4 KiB, 1×2   1.10 s (1.000)               –  1.10 s (1.000)" in everything
+    assert "No cell left the margin." in history_text(history, 0.5)
+
+
+def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_path):
+    history = history_of(tmp_path)
+    (figure,) = history_figures(history)
+    assert figure.alt.startswith("all_reduce, 16 KiB, 1×2 takes 1.200 times as long in ")
+    assert figure.caption.endswith("*: the environment changed before campaign 3.")
+    assert [row[0] for row in figure.table.rows] == ["all_reduce, 16 KiB, 1×2"] * 3 + ["all_reduce, 4 KiB, 1×2"] * 2
+    assert history_table(history).rows[2][3:] == ("1.32 s", "[1.20 s, 1.44 s]", "3", "1.200")
+    assert figure.image == history_figures(history)[0].image
+
+
+def test_another_version_of_the_benchmark_is_another_cell(tmp_path):
+    newer = copy.deepcopy(LARGE)
+    newer["spec"]["version"] = 2
+    written = [
+        write_folder(tmp_path / name, [(SMALL, THREE), (cell, THREE)], day)
+        for name, cell, day in (("a", LARGE, "01"), ("b", newer, "02"))
+    ]
+    history = history_of_cells([read_campaign(folder) for folder in written])
+    assert set(history.table["cell"]) == {SMALL["id"]}
+    assert history.num_once == 2
+
+
+def test_campaigns_without_a_common_cell_have_no_history(tmp_path):
+    written = [write_folder(tmp_path / name, [(cell, THREE)]) for name, cell in (("a", SMALL), ("b", LARGE))]
+    with pytest.raises(UserError, match="no cell was measured in two of them"):
+        history_of_cells([read_campaign(folder) for folder in written])

@@ -1,0 +1,77 @@
+"""Compare a campaign with an earlier one, or show cells over several. Exit status 1 if a cell got slower, 2 for a mistake.
+
+python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
+python workflow/scripts/compare.py --history results/january results/may results/june --html history.html
+
+Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are matched by
+what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
+from regatta.analysis.comparison_text import comparison_text
+from regatta.analysis.history_of_cells import history_of_cells
+from regatta.analysis.history_text import history_text
+from regatta.analysis.tables import write_csv
+from regatta.errors import run_script
+from regatta.formats.reading import Options
+from regatta.formats.scratch import read_imported
+from regatta.report.comparison_page import comparison_page, history_page
+from regatta.store.launch_files import write_text
+
+
+def main() -> None:
+    args = arguments()
+    options = Options(args.nodes, args.gpus_per_node)
+    with tempfile.TemporaryDirectory() as scratch:
+        campaigns = [
+            read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
+            for path in args.campaigns
+        ]
+    if args.history:
+        history = history_of_cells(campaigns)
+        text, table, page = history_text(history, args.margin, args.all), history.table, lambda: history_page(history)
+    else:
+        found = compare_campaigns(*campaigns, args.margin)
+        text, table, page = comparison_text(found, args.all), found.comparisons, lambda: comparison_page(found)
+    print(text, end="")
+    if args.csv:
+        write_csv(table, args.csv)
+    if args.html:
+        write_text(args.html, page())
+    sys.exit(0 if args.history or not found.num("slower") else 1)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("campaigns", type=Path, nargs="+", metavar="CAMPAIGN", help="BASE and TEST: folders or files")
+    parser.add_argument("--history", action="store_true", help="the same cells over time, in two campaigns or more")
+    parser.add_argument(
+        "--margin", type=float, default=0.05, help="ratio by which times may differ and be equivalent (default 0.05)"
+    )
+    parser.add_argument("--all", action="store_true", help="show every row, also inside the noise")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
+    parser.add_argument("--stack", default="imported", help="of files: the name of the software that was measured")
+    parser.add_argument("--gpus-per-node", type=int, help="of files that do not say it, or say it wrong")
+    parser.add_argument("--nodes", type=int, help="of files that do not say it")
+    args = parser.parse_args()
+    if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
+        parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")
+    if not args.margin >= 0:
+        parser.error(f"--margin {args.margin:g} is no ratio of 0 or more; give one such as 0.05")
+    return args
+
+
+if __name__ == "__main__":
+    try:
+        run_script(main)
+    except SystemExit as end:
+        if not isinstance(end.code, str):
+            raise
+        print(end.code, file=sys.stderr)
+        sys.exit(2)  # 1 says that a cell got slower

@@ -1,0 +1,158 @@
+"""Comparisons as forest plots, the largest effect first, and what differs between the environments as tables."""
+
+import pandas as pd
+
+from regatta.analysis.cell_labels import cell_labels
+from regatta.analysis.comparison import by_effect, is_noise
+from regatta.analysis.comparison_words import (
+    launches_text,
+    ratio_text,
+    spread_text,
+    summary,
+    verdict_text,
+)
+from regatta.analysis.environment_differences import Difference
+from regatta.analysis.tables import to_csv
+from regatta.numbers import UNKNOWN, duration, is_unknown, percent, plural, three
+from regatta.report.forest import Row, draw_forest, pages
+from regatta.report.panels import Figure, Table
+
+MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
+HEADS = ("cell", "reference", "this", "ratio", "n", "p", "p corrected", "verdict")
+
+
+def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
+    """Return forest plots of the rows that have a ratio, by benchmark: those outside the noise first, then the others."""
+    known = comparisons[comparisons["verdict"].notna()]
+    if not len(known):
+        return []
+    known = known.assign(label=_labels(known))
+    found: list[Figure] = []
+    for benchmark, rows in known.groupby("benchmark", sort=False):
+        left = _noise_last(rows)
+        split = pages([_row(row) for row in left.itertuples()])[:MAX_PANELS]
+        for index, page in enumerate(split):
+            part, left = left.iloc[: len(page)], left.iloc[len(page) :]
+            title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
+            num_left = len(left) if index == len(split) - 1 else 0
+            everything = None if found else known
+            found.append(_figure(f"comparison-{len(found) + 1}", title, part, page, num_left, everything))
+    return found
+
+
+def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
+    """Return what differs between the environments of two sides, or None if nothing is known to."""
+    rows = tuple((difference.name, difference.reference, difference.other) for difference in found)
+    return Table(title, ("what", reference, other), rows, is_words=True) if rows else None
+
+
+def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
+    """Return some rows as numbers for people. They are named by what varies among all comparisons."""
+    known = comparisons[comparisons["verdict"].notna()]
+    return _numbers(title, known.assign(label=_labels(known) if len(known) else []).loc[chosen])
+
+
+def finding(comparisons: pd.DataFrame) -> str:
+    """Return the sentence on all comparisons: how many ended in which word, by which margin, and the largest effect."""
+    known = comparisons[comparisons["verdict"].notna()]
+    margin = percent(known["margin_ratio"].iloc[0])
+    text = f"{_pair_words(known)}: {summary(known)}, by a margin of {margin} %"
+    told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
+    if not len(told):
+        return f"{text}."
+    row = next(told.assign(label=_labels(known)).head(1).itertuples())
+    return f"{text}. The largest difference: {row.label} takes {spread_text(row)} times as long (n = {launches_text(row)})."
+
+
+def _noise_last(rows: pd.DataFrame) -> pd.DataFrame:
+    ordered = by_effect(rows)
+    noise = is_noise(ordered)
+    return pd.concat([ordered[~noise], ordered[noise]])
+
+
+def _labels(known: pd.DataFrame) -> pd.Series:
+    """Return the name of each row: what is compared with what where it is not the same in all rows, and the cell."""
+    axis = known["axis"].iloc[0]
+    own = pd.Series(cell_labels(known, without=(axis,)), index=known.index)
+    pairs = known["value"] + " : " + known["reference_value"]
+    if pairs.nunique() == 1:
+        return own
+    told = known["value"] if known["reference_value"].nunique() == 1 else pairs
+    return told + ", " + own
+
+
+def _pair_words(known: pd.DataFrame) -> str:
+    """Return what is compared with what: `stack bound against contained`."""
+    axis, values, references = (list(dict.fromkeys(known[name])) for name in ("axis", "value", "reference_value"))
+    word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
+    return f"{word}{' and '.join(values)} against {' and '.join(references)}"
+
+
+def _row(row) -> Row:
+    low, high = (None if is_unknown(value) else float(value) for value in (row.time_low_ratio, row.time_high_ratio))
+    return Row(row.label, float(row.time_ratio), low, high, row.interval == "interval", launches_text(row), row.verdict)
+
+
+def _figure(
+    figure_id: str, title: str, rows: pd.DataFrame, drawn: list[Row], num_left: int, everything: pd.DataFrame | None
+) -> Figure:
+    """everything: all comparisons where this is the first figure, whose text tells of all."""
+    margin = float(rows["margin_ratio"].iloc[0])
+    svg, size = draw_forest(drawn, margin)
+    first = rows.iloc[0]
+    largest = f"{first['label']}: {ratio_text(first['time_ratio'])} times as long, {first['verdict']}"
+    alt = finding(everything) if everything is not None else f"{title}: {summary(rows)}. First: {largest}."
+    return Figure(
+        figure_id,
+        f"{_pair_words(rows)}: {title}",
+        svg,
+        alt,
+        _caption(rows, margin, num_left),
+        _numbers(f"Comparisons of {title}, by size of the effect", rows),
+        to_csv(rows.drop(columns="label")),
+        float(everything is not None),
+        size,
+    )
+
+
+def _caption(rows: pd.DataFrame, margin: float, num_left: int) -> str:
+    kinds, is_paired = set(rows["interval"]), rows["is_paired"].fillna(False)
+    spreads = {"interval": "a thick line its 95 % interval", "range": "a thin dashed line the range over launches"}
+    text = "A mark is the median time of one cell over that of the other"
+    text += "".join(f", {told}" for kind, told in spreads.items() if kind in kinds)
+    is_even = (rows["num_launches"] == rows["num_reference_launches"]).all()
+    text += f"; n counts launches of each{'' if is_even else ', the reference first'}"
+    if is_paired.any():
+        some = "" if is_paired.all() else f" in {plural(int(is_paired.sum()), 'row')}"
+        text += f", compared in pairs{some}, each of one allocation"
+    text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {percent(margin)} %."
+    text += " On top what is outside the noise, the largest effect first."
+    if num_left:
+        text += f" Not drawn: {plural(num_left, 'comparison')} further down that order, in comparisons.csv."
+    return text
+
+
+def _numbers(title: str, rows: pd.DataFrame) -> Table:
+    return Table(
+        title,
+        HEADS,
+        tuple(
+            (
+                row.label,
+                duration(row.reference_time_s),
+                duration(row.time_s),
+                spread_text(row),
+                launches_text(row),
+                _p(row.p_value),
+                _p(row.p_adjusted),
+                verdict_text(row),
+            )
+            for row in rows.itertuples()
+        ),
+    )
+
+
+def _p(value: float | None) -> str:
+    if is_unknown(value):
+        return UNKNOWN
+    return "below 0.001" if value < 0.001 else three(value)

@@ -1,0 +1,56 @@
+"""The report's section on comparisons inside the campaign: forest plots, and what differs besides the numbers."""
+
+import pandas as pd
+
+from regatta.analysis.environment_differences import Side, differences
+from regatta.analysis.versus import versus_of
+from regatta.report.comparison_figures import comparison_figures, environment_table
+from regatta.report.panels import Section, Table
+
+
+def comparison_section(
+    campaign: dict, measurements: pd.DataFrame, comparisons: pd.DataFrame, headers: list[dict], nccl: dict[str, dict]
+) -> Section:
+    """Return the section. headers: first lines of launch files. nccl: what the preflight found, by stack; may be empty."""
+    axis = versus_of(campaign)["axis"].replace("_", " ")
+    empty = f"No two cells differ in {axis} alone, so nothing is compared (versus in the campaign file)."
+    if len(comparisons):
+        empty = (
+            f"Of the {len(comparisons)} pairs of cells that differ in {axis} alone, none has ok launches on both sides."
+        )
+    figures = comparison_figures(comparisons)
+    tables = tuple(_environments(campaign, measurements, comparisons, headers, nccl)) if figures else ()
+    return Section(
+        "comparisons",
+        "Comparisons",
+        empty,
+        f"Cells that differ in {axis} alone.{' What differs besides is listed first.' if tables else ''}",
+        tuple(figures),
+        tables,
+        findings=(("comparison", 1),),
+    )
+
+
+def _environments(
+    campaign: dict, measurements: pd.DataFrame, comparisons: pd.DataFrame, headers: list[dict], nccl: dict
+):
+    """Yield a table for each two values that were compared in different launches, where anything differed."""
+    specs = {cell["id"]: cell["spec"] for cell in campaign["cells"]}
+    launches = measurements[measurements["status"] == "ok"].groupby("cell")["launch"].agg(set).to_dict()
+    known = comparisons[comparisons["verdict"].notna()]
+    for (reference, other), rows in known.groupby(["reference_value", "value"], sort=False):
+        sides = [
+            _side([specs[cell] for cell in cells], set().union(*(launches[cell] for cell in cells)), headers, nccl)
+            for cells in (rows["reference"], rows["cell"])
+        ]
+        if sides[0].headers != sides[1].headers:
+            title = f"What differs between {reference} and {other} besides the numbers"
+            table: Table | None = environment_table(title, differences(*sides), reference, other)
+            if table:
+                yield table
+
+
+def _side(specs: list[dict], launches: set[str], headers: list[dict], nccl: dict[str, dict]) -> Side:
+    stacks = {spec["stack"]["name"] for spec in specs}
+    found = nccl.get(next(iter(stacks))) if len(stacks) == 1 else None
+    return Side([header for header in headers if header["launch"] in launches], specs, found)
