@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -6,14 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.statistics import (
+    autocorrelation_time,
+    drift,
+    effective_samples,
     median_interval,
     min_samples,
+    outliers,
     over_launches,
+    paired_ratio_over_launches,
     percentile,
     ratio_over_launches,
 )
 
 SECONDS = st.floats(min_value=1e-9, max_value=1e4)
+
+
+def autoregressive(rho: float, shape: tuple[int, ...], seed: int = 1) -> np.ndarray:
+    samples = np.random.default_rng(seed).standard_normal(shape)
+    for i in range(1, shape[-1]):
+        samples[..., i] = rho * samples[..., i - 1] + math.sqrt(1 - rho**2) * samples[..., i]
+    return samples
 
 
 @pytest.mark.parametrize(("probability", "num"), [(0.5, 5), (0.75, 11), (0.90, 29), (0.95, 59), (0.99, 299)])
@@ -42,20 +55,34 @@ def test_few_launches_give_a_range_and_many_an_interval():
     assert (over_launches([2.0]).kind, over_launches([2.0]).low) == ("single", None)
     five = over_launches([5.0, 1.0, 3.0, 2.0, 4.0])
     assert (five.num, five.median, five.low, five.high, five.kind) == (5, 3.0, 1.0, 5.0, "range")
-    assert over_launches([1.0] * 5 + [9.0]).kind == "bootstrap"
+    assert over_launches([1.0] * 5 + [9.0]).kind == "interval"
 
 
-def test_the_bootstrap_gives_the_same_interval_every_time():
-    values = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6]
-    assert over_launches(values) == over_launches(values)
+def test_the_interval_over_launches_lies_between_two_pairs_of_order_statistics():
+    # n = 6: ranks 1 and 6 cover 1 - 2/64 = 0.96875, ranks 2 and 5 cover 1 - 14/64 = 0.78125. The share of the way to
+    # 0.95 is 0.01875 / 0.1875 = 0.1, and the weight (6 - 1) 0.1 / (1 + (6 - 2) 0.1) = 0.5 / 1.4.
+    six = over_launches([6.0, 1.0, 5.0, 2.0, 4.0, 3.0])
+    assert (six.num, six.median, six.kind) == (6, 3.5, "interval")
+    assert (six.low, six.high) == (pytest.approx(1 + 0.5 / 1.4), pytest.approx(6 - 0.5 / 1.4))
+    # n = 10: ranks 2 and 9 cover 1 - 22/1024, ranks 3 and 8 cover 1 - 112/1024: share 29.2/90, weight 0.65766.
+    ten = over_launches([float(i) for i in range(1, 11)])
+    assert (ten.low, ten.high) == (pytest.approx(2.65766, abs=1e-5), pytest.approx(8.34234, abs=1e-5))
 
 
-@given(st.lists(SECONDS, min_size=2, max_size=9))
+@given(st.lists(SECONDS, min_size=2, max_size=25))
 def test_the_spread_encloses_the_median_and_stays_inside_the_launches(values):
     spread = over_launches(values)
     ordered = [min(values), spread.low, spread.median, spread.high, max(values)]
-    # scipy interpolates between resamples, which may round in the last digit.
+    # Interpolation between two launches may round in the last digit.
     assert all(low <= high * (1 + 1e-12) for low, high in pairwise(ordered))
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=25), st.floats(min_value=1e-3, max_value=1e3))
+def test_another_unit_of_time_changes_no_more_than_the_unit(values, factor):
+    spread, scaled = over_launches(values), over_launches([factor * value for value in values])
+    assert scaled.kind == spread.kind
+    if spread.low is not None:
+        assert (scaled.low, scaled.high) == (pytest.approx(factor * spread.low), pytest.approx(factor * spread.high))
 
 
 def test_the_range_of_a_ratio_holds_every_pair_of_launches():
@@ -63,4 +90,115 @@ def test_the_range_of_a_ratio_holds_every_pair_of_launches():
     assert (ratio.median, ratio.low, ratio.high, ratio.kind) == (2.0, 1.0, 4.0, "range")
     assert ratio_over_launches([], [1.0]).kind == "none"
     assert ratio_over_launches([1.0], [2.0]).kind == "single"
-    assert ratio_over_launches([1.0] * 6, [2.0] * 6).kind == "bootstrap"
+    assert ratio_over_launches([1.0] * 6, [2.0] * 6).kind == "interval"
+
+
+def test_the_interval_of_a_ratio_joins_those_of_both_medians():
+    # 93.5 % of 6 launches: share 0.03375 / 0.1875 = 0.18, weight 5 x 0.18 / (1 + 4 x 0.18) = 0.9 / 1.72.
+    above, below = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0], [5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    down, up = math.log(7 / (2 + 2 * 0.9 / 1.72)), math.log((12 - 2 * 0.9 / 1.72) / 7)
+    ratio = ratio_over_launches(above, below)  # the other side adds nothing
+    assert (ratio.median, ratio.low, ratio.high) == (1.4, pytest.approx(1.4 / math.exp(down)), pytest.approx(1.4 * math.exp(up)))  # fmt: skip
+    both = ratio_over_launches(above, above)
+    assert (both.median, both.low, both.high) == (1.0, pytest.approx(math.exp(-math.hypot(down, up))), pytest.approx(1 / both.low))  # fmt: skip
+
+
+def test_a_paired_ratio_is_that_of_the_launches_themselves():
+    above, below = [2.0, 40.0, 600.0], [1.0, 10.0, 200.0]
+    paired = paired_ratio_over_launches(above, below)
+    assert paired.kind == "range"
+    assert (paired.median, paired.low, paired.high) == tuple(map(pytest.approx, (3.0, 2.0, 4.0)))
+    assert ratio_over_launches(above, below).high == 600.0
+    with pytest.raises(ValueError, match="argument 2"):
+        paired_ratio_over_launches([1.0, 2.0], [1.0])
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=12))
+def test_a_ratio_and_its_inverse_say_the_same(pairs):
+    above, below = map(list, zip(*pairs, strict=True))
+    for function in (ratio_over_launches, paired_ratio_over_launches):
+        ratio, inverse = function(above, below), function(below, above)
+        expected = [1 / ratio.median, 1 / ratio.high, 1 / ratio.low]
+        assert [inverse.median, inverse.low, inverse.high] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("num", [6, 7, 10])
+def test_the_intervals_hold_the_truth_in_95_of_100_cells(num):
+    random = np.random.default_rng(num)
+    launches = np.exp(0.05 * random.standard_normal((3, 2000, num)) + 0.1 * random.exponential(size=(3, 2000, num)))
+    truth = np.median(np.exp(0.05 * random.standard_normal(400_000) + 0.1 * random.exponential(size=400_000)))
+    medians = [over_launches(values) for values in launches[0].tolist()]
+    assert 0.93 <= np.mean([spread.low <= truth <= spread.high for spread in medians]) <= 0.97
+    for function in (ratio_over_launches, paired_ratio_over_launches):
+        ratios = map(function, launches[1].tolist(), launches[2].tolist())
+        assert 0.93 <= np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) <= 0.975  # 96.8 % is expected
+
+
+def test_the_autocorrelation_time_is_a_sum_of_autocorrelations():
+    # 20 low samples, then 20 high ones: ranks 10 below and above their mean. The autocorrelation at lag k is
+    # (40 - 3 k) / 40 up to k = 20 and (k - 40) / 40 beyond, so the time at lag k is 9.5 for k = 20, then 8.55, 7.65,
+    # 6.8, 6, 5.25, 4.55. At k = 26 the lag first reaches five times the time: 22.75.
+    halves = np.array([1.0] * 20 + [2.0] * 20)
+    assert autocorrelation_time(halves) == pytest.approx(4.55)
+    assert effective_samples(halves) == pytest.approx(40 / 4.55)
+
+
+def test_the_autocorrelation_time_of_a_known_process_is_found_whatever_the_outliers():
+    samples = autoregressive(0.7, (20_000,))  # (1 + 0.7) / (1 - 0.7) = 5.7, of ranks a little less
+    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=0.5)
+    samples[::500] = 1e6
+    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=0.6)
+
+
+def test_samples_are_never_worth_more_than_they_are():
+    assert autocorrelation_time(np.array([1.0, 2.0] * 20)) == 1
+    assert effective_samples(np.array([3.0] * 20)) == 20
+    assert autocorrelation_time(np.arange(19.0)) is None
+    assert effective_samples(np.arange(19.0)) is None
+
+
+def test_a_drift_is_the_change_from_first_to_last_sample():
+    noise = 1e-4 * np.random.default_rng(1).standard_normal(100)
+    rising = 1 + 0.001 * np.arange(100) + noise  # by 0.099, of a median of 1.0495
+    assert drift(rising).change_ratio == pytest.approx(0.099 / 1.0495, rel=0.01)
+    assert drift(rising).is_flagged
+    assert drift(rising).p_value < 1e-6
+    falling = drift(rising[::-1])
+    assert (falling.change_ratio < -0.09, falling.is_flagged) == (True, True)
+
+
+def test_a_drift_that_is_sure_and_small_is_not_flagged():
+    small = drift(1 + 0.0001 * np.arange(100))
+    assert small.change_ratio == pytest.approx(0.0099 / 1.00495)
+    assert (small.p_value, small.is_flagged) == (None, False)
+
+
+def test_a_drift_needs_samples_enough_to_tell():
+    assert drift(np.arange(1.0, 20.0)) is None
+    assert drift(np.arange(1.0, 21.0)).is_flagged
+
+
+def test_a_drift_that_is_no_straight_line_is_found():
+    assert drift(1 + 0.1 * np.exp(-np.arange(1000) / 250)).is_flagged
+
+
+def test_a_drift_of_a_few_late_stalls_is_none():
+    samples = np.ones(100) + 0.001 * np.random.default_rng(2).standard_normal(100)
+    samples[[80, 85, 90, 95]] = 5
+    assert not drift(samples).is_flagged
+
+
+def test_neighbours_that_are_alike_rarely_pass_for_a_drift():
+    launches = 1 + 0.1 * np.exp(0.6 * autoregressive(0.7, (200, 400)))
+    assert sum(drift(samples).is_flagged for samples in launches) <= 6  # 2 are expected of 200 at p < 0.01
+
+
+def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
+    # 1 to 19 and one more: quartiles 5.75 and 15.25, so the fences are 5.75 - 28.5 = -22.75 and 15.25 + 28.5 = 43.75.
+    inside, outside = (outliers(np.array([*range(1, 20), last])) for last in (43.0, 44.0))
+    assert (inside.num_above, inside.num_below) == (0, 0)
+    assert (outside.num_above, outside.num_below) == (1, 0)
+    assert outside.max_ratio == pytest.approx(44 / 10.5)
+    below = outliers(np.array([-30.0, *range(1, 20)]))
+    assert (below.num_above, below.num_below) == (0, 1)
+    assert outliers(np.arange(1.0, 11.0)) is None

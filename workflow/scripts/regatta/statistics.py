@@ -2,8 +2,10 @@
 
 Samples inside a launch share processes, memory layout and minutes, so they are not independent of each other. Only
 launches are. An interval within a launch says how well it knows its own median; the reported one is across launches.
+Why the intervals are what they are, and what they cover: docs/decisions/0008-intervals-and-verdicts.md.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -13,21 +15,56 @@ PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics encloses the median with 95 %
-MIN_LAUNCHES_BOOTSTRAP = 6  # a bootstrap of fewer values says little more than their range
+MIN_LAUNCHES_INTERVAL = 6  # the same of launches
+CONFIDENCE = 0.95
+# Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
+SIDE_CONFIDENCE = 0.935
+
+MIN_SAMPLES_AUTOCORRELATION = 20
+SOKAL_WINDOW = 5
+MAX_BLOCKS = 20
+MIN_BLOCKS = 6  # the fewest whose order can reach p < 0.01: 2 / 6!
+DRIFT_RATIO = 0.02  # over the whole launch; less matters to no reader
+DRIFT_P = 0.01
+OUTER_FENCE = 3
+
+# What bootstraps go by: the gate's, and those of the fitted models.
+MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
 NUM_RESAMPLES = 9999
 BOOTSTRAP_SEED = 1
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and spread over launches. `kind`: none (no value), single, range (2 to 5) or bootstrap (6 and more)."""
+    """Median and spread over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more)."""
 
     num: int
     median: float | None = None
     low: float | None = None
     high: float | None = None
     kind: str = "none"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How a launch's samples rise or fall. `change_ratio`: from first to last sample, over the median.
+
+    p_value: of no trend; None where it was not tested, because the change is at most DRIFT_RATIO either way.
+    is_flagged: p_value is below DRIFT_P.
+    """
+
+    change_ratio: float
+    p_value: float | None
+    is_flagged: bool
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """How many samples lie far above and far below the rest, and the largest sample over the median."""
+
+    num_above: int
+    num_below: int
+    max_ratio: float
 
 
 def min_samples(probability: float) -> int:
@@ -58,20 +95,21 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
 
 
 def over_launches(values: list[float]) -> Spread:
-    """Return median and spread of one value per launch: the range, or from six launches a bootstrap interval."""
+    """Return median and spread of one value per launch: the range, or from six launches the 95 % interval."""
     if len(values) < 2:
         return Spread(len(values), values[0], None, None, "single") if values else Spread(0)
     median = float(np.median(values))
-    if len(values) < MIN_LAUNCHES_BOOTSTRAP:
+    if len(values) < MIN_LAUNCHES_INTERVAL:
         return Spread(len(values), median, min(values), max(values), "range")
-    low, high = _bootstrap((values,), lambda x, axis: np.median(x, axis=axis))
-    return Spread(len(values), median, low, high, "bootstrap")
+    return Spread(len(values), median, *_interval(values, CONFIDENCE), "interval")
 
 
 def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
-    """Return the ratio of two medians over launches with its spread.
+    """Return the ratio of two medians over launches with its spread. All values are above 0.
 
-    With fewer than six launches on either side the spread is the range over all pairs of launches.
+    With fewer than six launches on either side the spread is the range over all pairs of launches. From six on it is
+    the 95 % interval that the intervals of both medians give, by the method of variance estimates recovery on
+    logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693, doi:10.1002/sim.3095.
     """
     num = min(len(above), len(below))
     if num == 0:
@@ -79,22 +117,130 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     ratio = float(np.median(above) / np.median(below))
     if max(len(above), len(below)) == 1:
         return Spread(1, ratio, None, None, "single")
-    if num < MIN_LAUNCHES_BOOTSTRAP:
+    if num < MIN_LAUNCHES_INTERVAL:
         return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")
-    low, high = _bootstrap((above, below), lambda x, y, axis: np.median(x, axis=axis) / np.median(y, axis=axis))
-    return Spread(num, ratio, low, high, "bootstrap")
+    down_above, up_above = _log_distances(above)
+    down_below, up_below = _log_distances(below)
+    low, high = ratio * math.exp(-math.hypot(down_above, up_below)), ratio * math.exp(math.hypot(up_above, down_below))
+    return Spread(num, ratio, low, high, "interval")
 
 
-def _bootstrap(samples: tuple[list[float], ...], statistic) -> tuple[float, float]:
-    import scipy.stats  # half a second, which only campaigns with six launches need
+def paired_ratio_over_launches(above: list[float], below: list[float]) -> Spread:
+    """Return the median of the launches' own ratios with its spread; the launches at one index belong together.
 
-    result = scipy.stats.bootstrap(
-        samples,
-        statistic,
-        n_resamples=NUM_RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",  # BCa is undefined where launches tie
-        vectorized=True,
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    Taken on logarithms, so that above and below can change places. Raises ValueError where one side has more launches.
+    """
+    logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
+    values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))
+    return Spread(logs.num, *values, logs.kind)
+
+
+def _log_distances(values: list[float]) -> tuple[float, float]:
+    """Return how far the interval of a median reaches below it and above it, as logarithms of ratios."""
+    low, high = _interval(values, SIDE_CONFIDENCE)
+    median = float(np.median(values))
+    return math.log(median / low), math.log(high / median)
+
+
+def _interval(values: list[float], confidence: float) -> tuple[float, float]:
+    """Return the interval of the median by interpolated order statistics.
+
+    Source: Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75.
+    """
+    ordered = sorted(values)
+    depth, weight = _depth(len(values), confidence)
+    low, next_low, next_high, high = (ordered[i] for i in (depth - 1, depth, -depth - 1, -depth))
+    return low + weight * (next_low - low), high - weight * (high - next_high)
+
+
+@functools.cache
+def _depth(num: int, confidence: float) -> tuple[int, float]:
+    """Return the rank, from 1, of the narrowest pair of order statistics that covers the median with this confidence,
+    and how far to go from it towards the next pair, 0 to 1."""
+    from scipy.special import bdtr  # a tenth of a second, which only campaigns with six launches need
+
+    covered = [1 - 2 * float(bdtr(rank - 1, num, 0.5)) for rank in range(1, num // 2 + 1)]
+    depth = sum(c >= confidence for c in covered)
+    wide, narrow = covered[depth - 1], covered[depth]
+    share = (wide - confidence) / (wide - narrow)
+    return depth, (num - depth) * share / (depth + (num - 2 * depth) * share)
+
+
+def autocorrelation_time(samples: np.ndarray) -> float | None:
+    """Return how many samples of a launch are worth one independent one, at least 1; None below 20 samples.
+
+    1 + 2 x the sum of the autocorrelations of the samples' ranks (so that one stall hides nothing), summed up to the
+    first lag of five times the result. Source: Sokal, Monte Carlo Methods in Statistical Mechanics (1997),
+    doi:10.1007/978-1-4899-0319-8_6. From samples fewer than some fifty times the result it is an underestimate.
+    """
+    from scipy.stats import rankdata
+
+    m = len(samples)
+    if m < MIN_SAMPLES_AUTOCORRELATION:
+        return None
+    centred = rankdata(samples) - (m + 1) / 2
+    if not np.any(centred):
+        return 1.0  # a clock too coarse to tell the samples apart
+    spectrum = np.fft.rfft(centred, 2 * m)  # twice as long, so that the end does not meet the beginning
+    correlation = np.fft.irfft(spectrum * spectrum.conj())[:m]
+    times = 2 * np.cumsum(correlation / correlation[0]) - 1
+    is_beyond = np.arange(m) >= SOKAL_WINDOW * times
+    return max(float(times[np.argmax(is_beyond)]), 1.0)
+
+
+def effective_samples(samples: np.ndarray) -> float | None:
+    """Return how many independent samples these are worth; None below 20 samples."""
+    time = autocorrelation_time(samples)
+    return None if time is None else len(samples) / time
+
+
+def drift(samples: np.ndarray) -> Drift | None:
+    """Return the trend of a launch's samples in the order of measuring; None below 20 samples.
+
+    The slope is Theil and Sen's, the test Mann and Kendall's, both of the medians of at most 20 blocks of samples. For
+    the test blocks are at least two autocorrelation times long, since it takes them for independent: neighbours that
+    are alike would pass for a trend. The autocorrelation is that beside the slope. At least six blocks are left, so
+    that a curve all of one direction is found; samples that wander for a sixth of the launch can then pass for one.
+    Source: Sen, Journal of the American Statistical Association 63 (1968) 1379, doi:10.1080/01621459.1968.10480934.
+    """
+    m = len(samples)
+    if m < MIN_SAMPLES_AUTOCORRELATION:
+        return None
+    blocks = _block_medians(samples, math.ceil(m / MAX_BLOCKS))
+    before, after = np.triu_indices(len(blocks), 1)
+    slope = np.median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
+    change_ratio = float(slope * (m - 1) / np.median(samples))
+    if abs(change_ratio) <= DRIFT_RATIO:
+        return Drift(change_ratio, None, False)
+    p_value = _trend_p(samples, slope)
+    return Drift(change_ratio, p_value, p_value < DRIFT_P)
+
+
+def outliers(samples: np.ndarray) -> Outliers | None:
+    """Return how many samples lie far from the rest; None below the 11 samples that carry a quartile. All are kept.
+
+    Far is three interquartile ranges beyond a quartile, Tukey's outer fence: of a normal distribution it would be 2 of a
+    million. Source: Tukey, Exploratory Data Analysis (1977).
+    """
+    if len(samples) < min_samples(PERCENTILES["p75_s"]):
+        return None
+    low, high = np.quantile(samples, [0.25, 0.75])
+    reach = OUTER_FENCE * (high - low)
+    num_above, num_below = int(np.sum(samples > high + reach)), int(np.sum(samples < low - reach))
+    return Outliers(num_above, num_below, float(np.max(samples) / np.median(samples)))
+
+
+def _trend_p(samples: np.ndarray, slope: float) -> float:
+    from scipy.stats import kendalltau  # half a second, which only launches that change need
+
+    m = len(samples)
+    time = autocorrelation_time(samples - slope * np.arange(m))
+    per_block = min(max(math.ceil(m / MAX_BLOCKS), math.ceil(2 * time)), m // MIN_BLOCKS)
+    blocks = _block_medians(samples, per_block)
+    return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
+
+
+def _block_medians(samples: np.ndarray, per_block: int) -> np.ndarray:
+    """Return the medians of blocks of so many samples, in order. What is left over at the end is in none."""
+    num = len(samples) // per_block
+    return np.median(np.reshape(samples[: num * per_block], (num, per_block)), axis=1)
