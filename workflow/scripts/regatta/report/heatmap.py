@@ -4,7 +4,6 @@ The scale is 0 to 100 % in every panel and every report, so that two maps can be
 value is hatched and bears the letter of its reason; what was never planned is empty.
 """
 
-import io
 import math
 
 import matplotlib
@@ -12,12 +11,13 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
-from regatta.analysis.tables import SCALING, to_csv
+from regatta.analysis.tables import CELL, SCALING, to_csv
 from regatta.numbers import NOT_PLANNED, is_unknown, percent, plural, shape
 from regatta.report.figures import INK, STYLE, WIDTH_IN
+from regatta.report.images import image_of
 from regatta.report.panels import Figure, Table, in_order, name_training
 
-MOST_ROWS, MOST_COLUMNS = 10, 8
+MOST_PANELS, MOST_ROWS, MOST_COLUMNS = 4, 10, 8
 LETTERS = {
     "failed": "F",
     "timeout": "T",
@@ -38,6 +38,8 @@ def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[F
     rows = rows[(rows["cell"] != rows["baseline"].fillna("")) & rows["baseline"].notna()]
     if rows.empty or rows["efficiency_ratio"].isna().all():
         return []
+    if rows.groupby(["workload", "series"]).ngroups > MOST_PANELS * MOST_ROWS:
+        rows = _best_buckets(rows)
     rows = rows.assign(
         row_name=rows["workload"] + "\n" + rows["series"].str.replace("\n", ", "),
         shape=[shape(k, g) for k, g in zip(rows["nodes"], rows["gpus_per_node"], strict=True)],
@@ -56,6 +58,14 @@ def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[F
         _figure(number, len(parts), rows[rows["row_name"].isin(part[0]) & rows["shape"].isin(part[1])], *part)
         for number, part in enumerate(parts, start=1)
     ]
+
+
+def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return of rows that differ in nothing but the bucket size the most efficient one of each shape."""
+    rows = rows.sort_values("efficiency_ratio", ascending=False, na_position="last", kind="stable")
+    same = [name for name in CELL if name in rows and name != "bucket_cap_mb"]
+    named = name_training(rows.drop_duplicates(same).assign(bucket_cap_mb=pd.NA))
+    return in_order(named.assign(series=named["series"] + ", best bucket"))
 
 
 def _even(num: int, most: int) -> int:
@@ -130,9 +140,7 @@ def _draw(names: list[str], shapes: list[str], values: dict) -> bytes:
         axes.tick_params(length=0)
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
-        buffer = io.BytesIO()
-        canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+        return image_of(canvas)
 
 
 def _square(axes, x: int, y: int, row, colours) -> None:
