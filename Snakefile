@@ -26,7 +26,7 @@ rule all:
         # All files, not the report alone: one that is there says nothing of what it is made of.
         FROZEN,
         MANIFESTS,
-        f"{RESULTS}/measurements.csv",
+        expand(f"{RESULTS}/{{name}}.csv", name=COLLECTED),
         f"{RESULTS}/problems.json",
         expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         f"{RESULTS}/report.html",

@@ -7,7 +7,7 @@ localrules:
 
 
 rule collect:
-    """One row for each planned cell and repeat, whatever became of it."""
+    """One row for each planned cell and repeat, whatever became of it; of trainings for each epoch and rank too."""
     input:
         campaign=FROZEN,
         manifests=MANIFESTS,
@@ -15,6 +15,7 @@ rule collect:
         code=sources("collect.py"),
     output:
         measurements=f"{RESULTS}/measurements.csv",
+        of_trainings=OF_TRAININGS,
         problems=f"{RESULTS}/problems.json",
     params:
         launches=f"{RESULTS}/launches",
@@ -26,10 +27,11 @@ rule collect:
 
 
 rule analyse:
-    """Scaling, strategies, memory, collectives and failures."""
+    """The tables of the report, tables/*.csv."""
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
+        of_trainings=OF_TRAININGS,
         code=sources("analyse.py"),
     output:
         [f"{RESULTS}/tables/{name}.csv" for name in TABLES],

@@ -26,7 +26,7 @@ from regatta.running.policy import hosts_to_avoid
 from regatta.preflight.looks import failed_stacks, latest_preflight
 from regatta.slurm.partitions import partition_problems, read_partitions
 from regatta.sources import sources
-from regatta.analysis.table_names import TABLES
+from regatta.analysis.table_names import COLLECTED, TABLES
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
@@ -213,6 +213,7 @@ else:
     LATEST_PREFLIGHT = []
     RESULTS = CAMPAIGN = FROZEN = "results/none"  # of rules that are not run in a job
     BATCH_PATTERN, CAMPAIGN_PATTERN = r"n\d+g\d+-[0-9a-f]{12}", "[^/]+"
+OF_TRAININGS = [f"{RESULTS}/{name}.csv" for name in COLLECTED if name != "measurements"]
 MANIFESTS = sorted(
     {f"{RESULTS}/batches/{batch}/manifest.json" for batch in BATCHES}
     | {str(path) for path in Path(RESULTS).glob("batches/*/manifest.json")}

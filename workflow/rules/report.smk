@@ -10,6 +10,7 @@ rule report:
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
+        of_trainings=OF_TRAININGS,
         problems=f"{RESULTS}/problems.json",
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,

@@ -1,10 +1,10 @@
-"""Turn measurements.csv into the tables of the report, tables/*.csv. Definitions: docs/metrics.md."""
+"""Turn what collect.py wrote into the tables of the report, tables/*.csv. Definitions: docs/metrics.md."""
 
 import argparse
 from pathlib import Path
 
 from regatta.analysis.all_tables import make_tables, write_tables
-from regatta.analysis.tables import MEASUREMENTS, read_csv
+from regatta.analysis.collected import read_collected
 from regatta.errors import run_script
 from regatta.store.launch_files import read_frozen
 
@@ -12,10 +12,12 @@ from regatta.store.launch_files import read_frozen
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
-    parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
+    parser.add_argument(
+        "--measurements", type=Path, required=True, help="measurements.csv; epochs.csv and ranks.csv lie beside it"
+    )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
-    write_tables(make_tables(read_frozen(args.campaign), read_csv(args.measurements, MEASUREMENTS)), args.out_dir)
+    write_tables(make_tables(read_frozen(args.campaign), read_collected(args.measurements)), args.out_dir)
 
 
 if __name__ == "__main__":

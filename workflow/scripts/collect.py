@@ -1,10 +1,13 @@
-"""Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md."""
+"""Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md.
+
+Beside it epochs.csv and ranks.csv: of each training a row for each epoch, and for each rank.
+"""
 
 import argparse
 from pathlib import Path
 
 from regatta.analysis.collect import collect
-from regatta.analysis.tables import write_csv
+from regatta.analysis.collected import write_collected
 from regatta.errors import run_script
 from regatta.store.launch_files import read_frozen, write_json
 
@@ -13,12 +16,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
-    parser.add_argument("--out", type=Path, required=True, help="measurements.csv")
+    parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the others beside it")
     parser.add_argument("--problems", type=Path, help="what was left out and why; default: problems.json beside --out")
     args = parser.parse_args()
-    measurements, problems = collect(read_frozen(args.campaign), args.launches)
+    collected, problems = collect(read_frozen(args.campaign), args.launches)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
-    write_csv(measurements, args.out)
+    write_collected(collected, args.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""From records of sync_batchnorm to their table and figure: numbers worked out by hand."""
+
+import pytest
+from synthetic import make_campaign, make_report
+from synthetic_training import norm_cell, norm_record
+from test_training_runs import T, tables_of, write_store
+
+from regatta.analysis.batch_norms import batch_norms_table
+from regatta.analysis.collect import cell_row
+from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.report.batch_norm_figures import batch_norm_figures
+from regatta.store.records import problem_of
+
+OWN, TORCH = (norm_cell(name, 32, 128, device="cuda", backend="nccl") for name in ("own", "torch"))
+
+
+def figures_of(folder, cells_and_times):
+    """cells_and_times: (cell, microseconds of each launch)."""
+    records = [norm_record(cell, repeat, T, us) for cell, times in cells_and_times for repeat, us in enumerate(times)]
+    tables, collected, _ = tables_of(folder, [cell for cell, _ in cells_and_times], records)
+    ok = collected["measurements"][collected["measurements"]["status"] == "ok"]
+    medians = {cell: own["p50_s"].tolist() for cell, own in ok.groupby("cell")}
+    return batch_norm_figures(tables["batch_norms"], medians)
+
+
+def test_each_pass_is_a_median_over_launches_of_its_own(tmp_path):
+    records = [norm_record(OWN, repeat, T, us) for repeat, us in enumerate((400, 800, 500))]
+    records[1]["parts_ns"] = {"forward": [[300_000] * 12] * 2, "backward": [[100_000] * 12] * 2}
+    row = tables_of(tmp_path, [OWN], records)[0]["batch_norms"].iloc[0]
+    assert (row["time_s"], row["time_low_s"], row["time_high_s"]) == pytest.approx((5e-4, 4e-4, 8e-4))
+    # Forward 100, 300, 125 and backward 300, 100, 375: their medians do not add up to 500.
+    assert (row["forward_s"], row["forward_low_s"], row["forward_high_s"]) == pytest.approx((1.25e-4, 1e-4, 3e-4))
+    assert (row["backward_s"], row["backward_low_s"], row["backward_high_s"]) == pytest.approx((3e-4, 1e-4, 3.75e-4))
+    assert (row["num_launches"], row["num_planned"], row["interval"]) == (3, 3, "range")
+
+
+def test_memory_and_errors_are_the_largest_over_ranks_and_launches(tmp_path):
+    worse = {"largest_output_error": 2e-6, "largest_input_gradient_error": 1e-7}
+    records = [norm_record(OWN, 0, T, 400), norm_record(OWN, 1, T, 400, values=worse)]
+    row = tables_of(tmp_path, [OWN], records)[0]["batch_norms"].iloc[0]
+    assert (row["largest_output_error"], row["largest_input_gradient_error"]) == (2e-6, 4e-7)
+    assert row["peak_allocated_bytes"] == 12 * 32 * 128 + 512
+    assert (row["parameter_bytes"], row["gradient_bytes"], row["saved_bytes"]) == (1024, 17408, 17924)
+
+
+def test_what_was_not_measured_has_a_row_and_what_is_unknown_is_empty():
+    rows = [cell_row(OWN) | {"repeat": 0, "status": "ok", "p50_s": 0.001}]
+    table = batch_norms_table(make_campaign([OWN, TORCH]), make_table(rows, MEASUREMENTS)).set_index("cell")
+    assert table["num_launches"].to_dict() == {OWN["id"]: 1, TORCH["id"]: 0}
+    assert table.loc[TORCH["id"], ["time_s", "saved_bytes"]].isna().all()
+    assert table.loc[OWN["id"], ["forward_s", "time_low_s", "largest_output_error"]].isna().all()
+
+
+@pytest.mark.parametrize("value", ["large", [1e-7], True, float("inf")])
+def test_an_error_that_is_no_number_makes_the_record_invalid(value):
+    record = norm_record(OWN, 0, T, 400, values={"largest_output_error": value})
+    assert problem_of(record) == f"values.largest_output_error = {value!r}: is no number"
+    failed = record | {"status": "failed", "phase": "check", "cause": "check failed"}
+    assert problem_of(failed) == problem_of(record)
+
+
+def test_two_implementations_are_compared_on_the_same_input(tmp_path):
+    other = [norm_cell(name, 64, 1024, device="cuda", backend="nccl") for name in ("own", "torch")]
+    cells = [(OWN, [370, 380, 390]), (TORCH, [500, 520, 530]), (other[0], [400] * 3), (other[1], [480] * 3)]
+    [figure] = figures_of(tmp_path, cells)
+    assert figure.alt == (
+        "Synchronised batch norm on 1×2: own takes 0.731 to 0.833 times as long as torch; most apart 380 [370, 390] µs with"
+        " batch 32 and 128 features (n = 3) against 520 [500, 530] µs."
+    )
+    assert figure.table.columns == (
+        "layer", "features", "n", "both (µs)", "spread (µs)", "forward (µs)", "backward (µs)", "allocator's peak",
+        "saved for backward", "gradients", "weights", "error of output", "error of input gradient",
+    )  # fmt: skip
+    assert figure.table.rows[0] == (
+        "own batch 32", "128", "3/3", "380", "[370, 390]", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
+        "8.0e-07", "4.0e-07",
+    )  # fmt: skip
+
+
+def test_one_implementation_tells_its_least_and_its_most_and_each_shape_has_a_panel(tmp_path):
+    cells = [
+        (norm_cell("own", 32, hidden, gpus=gpus), [gpus * hidden] * 2) for gpus in (1, 2) for hidden in (128, 1024)
+    ]
+    figures = figures_of(tmp_path, cells)
+    assert [figure.title for figure in figures] == ["Batch norm: 1×1", "Batch norm: 1×2"]
+    assert figures[1].alt == (
+        "Synchronised batch norm on 1×2: own takes 256 [256, 256] µs with batch 32 and 128 features (n = 2), up to 2.05"
+        " [2.05, 2.05] ms with batch 32 and 1024 features (n = 2)."
+    )
+
+
+def test_implementations_without_a_common_input_are_not_compared(tmp_path):
+    apart = norm_cell("torch", 64, 128, device="cuda", backend="nccl")
+    [figure] = figures_of(tmp_path, [(OWN, [400]), (apart, [500])])
+    assert figure.alt == "Synchronised batch norm on 1×2: no input was measured with both implementations."
+
+
+def test_nothing_measured_is_no_figure_and_the_report_says_so(tmp_path):
+    assert batch_norm_figures(batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS)), {}) == []
+    write_store(tmp_path, [OWN], [])
+    assert "No synchronised batch norm was measured." in make_report(tmp_path).read_text(encoding="utf-8")

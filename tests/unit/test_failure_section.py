@@ -1,0 +1,53 @@
+"""Failures by cause: what counts as one cause, and what is shown of its log."""
+
+from regatta.analysis.tables import FAILURES, make_table
+from regatta.report.failure_section import failure_groups, skipped_groups
+
+OOM = "RuntimeError: you tried to allocate {} bytes"
+
+
+def failures(*rows):
+    columns = ("cell", "repeat", "status", "phase", "cause", "log")
+    return make_table([dict(zip(columns, row, strict=True)) for row in rows], FAILURES)
+
+
+def test_causes_that_differ_in_their_numbers_are_one():
+    table = failures(
+        ("a-8", 0, "out_of_memory", "setup", OOM.format(8), None),
+        ("a-16", 0, "out_of_memory", "setup", OOM.format(16), None),
+        ("a-16", 1, "out_of_memory", "setup", OOM.format(16), None),
+        ("b", 0, "out_of_memory", "warmup", OOM.format(16), None),
+    )
+    groups = failure_groups(table)
+    assert [(g["phase"], g["cause"], g["num_causes"], len(g["items"])) for g in groups] == [
+        ("setup", OOM.format(16), 2, 3), ("warmup", OOM.format(16), 1, 1),
+    ]  # fmt: skip
+
+
+def test_the_rank_that_speaks_is_told_apart_from_the_cause():
+    table = failures(
+        ("a", 0, "failed", "measure", "rank 3 on host n1: Connection reset", None),
+        ("a", 1, "failed", "measure", "rank 5 on host n2: Connection reset", None),
+    )
+    [group] = failure_groups(table)
+    assert (group["cause"], group["num_causes"]) == ("Connection reset", 1)
+    assert [item["where"] for item in group["items"]] == ["rank 3 on host n1", "rank 5 on host n2"]
+
+
+def test_the_last_lines_of_the_first_log_that_is_there_are_shown(tmp_path):
+    (tmp_path / "logs").mkdir()
+    text = "".join(f"line {i}\n" for i in range(5000)) + "Traceback\x1b[0m\n\nRuntimeError: \xff\n"
+    (tmp_path / "logs" / "b.log").write_bytes(text.encode("latin-1"))
+    table = failures(("a", 0, "failed", None, "x", "logs/gone.log"), ("a", 1, "failed", None, "x", "logs/b.log"))
+    [group] = failure_groups(table, tmp_path)
+    log, lines = group["tail"]
+    assert log == "logs/b.log"
+    assert lines[0] == "line 4993"
+    assert lines[-2:] == ["Traceback\N{REPLACEMENT CHARACTER}[0m", "RuntimeError: \N{REPLACEMENT CHARACTER}"]
+    assert failure_groups(table)[0]["tail"] is None
+
+
+def test_skipped_cells_are_grouped_by_their_reason():
+    rows = [("c-10", None, "skipped", None, "r", None), ("c-2", None, "skipped", None, "r", None)]
+    assert skipped_groups(failures(*rows)) == [("r", ["c-2", "c-10"])]
+    assert failure_groups(failures(*rows)) == []

@@ -1,0 +1,145 @@
+"""The figures of train_run: accuracy, loss and time of each epoch, every launch a point."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.analysis.tables import EPOCHS, to_exact_csv
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, plural, three
+from regatta.report.facets import facets
+from regatta.report.figures import DOT, Axis, Panel, Point, Series, draw, size_ticks
+from regatta.report.panels import Figure, Table, launches
+from regatta.report.training_run_tables import ORDER, SYNTHETIC, WORDS, digits, name_runs, time_table
+from regatta.statistics import over_launches
+
+PERCENT = 100
+MAX_TOLD = 3  # trainings in one sentence; of more it tells the ends
+MANY_EPOCHS = 6
+SPLITS = ["shape", "stack", "backend"]
+FEWER_STEPS = "; more ranks take fewer, larger steps in an epoch"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a figure shows of each epoch. column: of epochs.csv; factor: to the unit of the axis."""
+
+    kind: str
+    title: str
+    axis: str
+    column: str
+    factor: float
+    told: str
+
+
+CURVES = (
+    Curve("accuracy", "Accuracy", "accuracy (%)", "accuracy_ratio", PERCENT, "Share of the test images that are named rightly after each epoch, in percent; higher is better. Guessing reaches 1 %."),
+    Curve("test-loss", "Loss", "loss on the test images", "test_loss", 1.0, "Mean cross-entropy over the test images after each epoch, linear axis; lower is better. Guessing gives 4.61."),
+    Curve("epoch-time", "Time of an epoch", "epoch (s)", "epoch_s", 1.0, "Time of each epoch on its slowest rank, training and test; lower is better. The first has one-time work in it."),
+)  # fmt: skip
+# Kind of a curve -> what it ends with: beginning and unit of its columns in training_runs.csv, and how it is written.
+SHOWN = {
+    "accuracy": ("accuracy", "ratio", percent, " %"),
+    "test-loss": ("test", "loss", three, ""),
+    "epoch-time": ("total", "s", three, " s"),
+}
+
+
+def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
+    """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
+    runs = name_runs(tables["training_runs"])
+    splits = [column for column in SPLITS if column == "shape" or runs[column].nunique() > 1]
+    runs = runs[runs["num_launches"] > 0]
+    figures = []
+    for workload, of_workload in runs.groupby("workload", sort=True):
+        own = of_workload.sort_values(ORDER, kind="stable")
+        for title, rows in facets(own, WORDS, splits):
+            place = f"{workload}, {title}" if title else workload
+            number = len(figures) // len(CURVES) + 1
+            figures += [_figure(curve, number, place, rows, epochs, tables) for curve in CURVES]
+    return figures
+
+
+def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
+    own = epochs[epochs["cell"].isin(rows["cell"])]
+    is_time = curve.kind == "epoch-time"
+    text = curve.told
+    if (rows["data"] == "synthetic").all() and not is_time:
+        text += f" {SYNTHETIC}"
+    nums = sorted(set(rows["num_launches"]))
+    num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
+    text += f" Each point is one launch ({num} per cell), the line joins their medians."
+    alt = f"{title}: {_told(curve, rows)}."
+    series, csv = _series(curve, rows, own), to_exact_csv(own[list(EPOCHS)])
+    ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
+    low = 0 if curve.kind == "accuracy" else None
+    dot = DOT if own["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
+    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), series, dot=dot)
+    table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
+    return Figure(f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), alt, text, table, csv)
+
+
+def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
+    series = []
+    for row in rows.itertuples():
+        own = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
+        points = []
+        for epoch, of_epoch in own.groupby("epoch"):
+            values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
+            points.append(Point(float(epoch), tuple(values), over_launches(values).median))
+        if points:
+            series.append(Series(row.label, tuple(points)))
+    return tuple(series)
+
+
+def _epoch_table(curve: Curve, title: str, rows: pd.DataFrame, panel: Panel) -> Table:
+    """Return the medians over launches at the ticks of the axis, for each line."""
+    show = "{:.1f}".format if curve.factor == PERCENT else digits
+    epochs = [epoch for epoch, _ in panel.x.ticks]
+    of_label = {series.label: {point.x: point.reported for point in series.points} for series in panel.series}
+    lines = []
+    for row in rows.itertuples():
+        values = of_label.get(row.label, {})
+        shown = [show(values[epoch]) if epoch in values else UNKNOWN for epoch in epochs]
+        lines.append((row.name, launches(row), *shown))
+    heads = [f"epoch {epoch:g}" for epoch in epochs]
+    return Table(f"{curve.axis.capitalize()} of {title}: median over launches", ("training", "n", *heads), tuple(lines))
+
+
+def _told(curve: Curve, rows: pd.DataFrame) -> str:
+    """Return where each training ended, or of many the best and the worst."""
+    column = {"epoch-time": "total_s"}.get(curve.kind, curve.column)
+    known = sorted(rows[rows[column].notna()].to_dict("records"), key=lambda row: row[column])
+    ends = sorted({int(row["epochs"]) for row in rows.to_dict("records")})
+    after = plural(ends[0], "epoch") if len(ends) == 1 else f"{ends[0]} to {plural(ends[-1], 'epoch')}"
+    if not known:
+        return f"nothing is known after {after}"
+    few = known if len(known) <= MAX_TOLD else [known[0], known[-1]]
+    parts = [f"{_value(curve, row)} with {_label(row)} (n = {row['num_launches']})" for row in few]
+    lead = {
+        "accuracy": f"accuracy after {after}",
+        "test-loss": f"loss on the test images after {after}",
+        "epoch-time": f"time of {after} on the slowest rank",
+    }[curve.kind]
+    told = f"from {' to '.join(parts)}" if len(few) < len(known) else ", ".join(parts)
+    steps = FEWER_STEPS if curve.kind != "epoch-time" and rows["world_size"].nunique() > 1 else ""
+    return f"{lead}: {told}{_overlap(curve, known[0], known[-1])}{steps}"
+
+
+def _overlap(curve: Curve, least: dict, most: dict) -> str:
+    """Return whether launches of the lowest and the highest overlap, where both have a spread. It is no test."""
+    stem, unit, *_ = SHOWN[curve.kind]
+    high, low = least[f"{stem}_high_{unit}"], most[f"{stem}_low_{unit}"]
+    if least["cell"] == most["cell"] or is_unknown(high) or is_unknown(low):
+        return ""
+    return f"; the spreads of lowest and highest {'overlap' if high >= low else 'do not overlap'}"
+
+
+def _value(curve: Curve, row: dict) -> str:
+    """Return a value with its unit and spread: 27.7 % [27.3, 27.9]."""
+    stem, unit, show, end = SHOWN[curve.kind]
+    spread = bracket(row[f"{stem}_low_{unit}"], row[f"{stem}_high_{unit}"], show)
+    return f"{show(row[f'{stem}_{unit}'])}{end}" + ("" if spread == UNKNOWN else f" {spread}")
+
+
+def _label(row: dict) -> str:
+    return row["label"].replace("\n", ", ")
