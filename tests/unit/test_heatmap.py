@@ -1,11 +1,12 @@
 """The map of efficiency: which cells stand where, and what stands in a square without a value."""
 
+import matplotlib
 import pytest
 from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, make_report, write_results
 
 from regatta.analysis.all_tables import read_tables
 from regatta.analysis.tables import MEASUREMENTS, read_csv
-from regatta.report.heatmap import heatmap_figures
+from regatta.report.heatmap import colour_of, heatmap_figures
 
 
 def figures_of(folder, campaign, machine, faults=None):
@@ -57,3 +58,9 @@ def test_without_a_baseline_there_is_no_map(tmp_path):
     campaign = laptop_campaign()
     campaign["cells"] = [cell for cell in campaign["cells"] if cell["spec"]["parameters"].get("strategy") != "none"]
     assert figures_of(tmp_path / "r", campaign, LAPTOP) == []
+
+
+def test_above_100_per_cent_is_the_brightest_colour():
+    """A colour map takes the whole number 1 for its second entry, which is nearly black."""
+    assert colour_of(1.3) == colour_of(1.0) == matplotlib.colormaps["cividis"](1.0)
+    assert colour_of(-0.1) == matplotlib.colormaps["cividis"](0.0)

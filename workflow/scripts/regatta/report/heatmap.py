@@ -127,12 +127,11 @@ def _draw(names: list[str], shapes: list[str], values: dict) -> bytes:
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg", "hatch.linewidth": 0.5}):
         canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=72)
         axes = canvas.add_axes((0.42, 0.04, 0.56, 1 - 0.45 / height_in))
-        colours = matplotlib.colormaps["cividis"]
         for y, name in enumerate(names):
             for x, place in enumerate(shapes):
                 row = values.get((name, place))
                 if row is not None:
-                    _square(axes, x, y, row, colours)
+                    _square(axes, x, y, row)
         axes.set(xlim=(0, len(shapes)), ylim=(len(names), 0))
         axes.set_xticks([x + 0.5 for x in range(len(shapes))], shapes, fontsize=8)
         axes.set_yticks([y + 0.5 for y in range(len(names))], names, fontsize=7.5, linespacing=1.05)
@@ -143,12 +142,22 @@ def _draw(names: list[str], shapes: list[str], values: dict) -> bytes:
         return image_of(canvas)
 
 
-def _square(axes, x: int, y: int, row, colours) -> None:
+def colour_of(ratio: float) -> tuple[float, float, float, float]:
+    """Return the map's colour for an efficiency; 100 % and more are the brightest."""
+    return matplotlib.colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
+
+
+def _square(axes, x: int, y: int, row) -> None:
     if is_unknown(row.efficiency_ratio):
         axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="#999999", hatch="////", linewidth=0.5))
         text, colour, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
     else:
-        share = min(max(float(row.efficiency_ratio), 0), 1)
-        axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colours(share), edgecolor="white", linewidth=1))
-        text, colour, ground = f"{100 * row.efficiency_ratio:.0f}", "white" if share < DARK_BELOW else "black", None
+        axes.add_patch(
+            Rectangle((x, y), 1, 1, facecolor=colour_of(row.efficiency_ratio), edgecolor="white", linewidth=1)
+        )
+        text, colour, ground = (
+            f"{100 * row.efficiency_ratio:.0f}",
+            "white" if row.efficiency_ratio < DARK_BELOW else "black",
+            None,
+        )
     axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=colour, bbox=ground)
