@@ -17,7 +17,8 @@ import transformer
 class Family:
     """loss(model, batch, rank): the mean over samples. differs_by_rank: what a sample contributes depends on its rank.
 
-    has_unused: DistributedDataParallel must look for unused parameters.
+    has_unused: DistributedDataParallel must look for unused parameters. is_large: it takes long, so not every size of
+    bucket is tried on it.
     """
 
     make: Callable[[], nn.Module]
@@ -25,6 +26,7 @@ class Family:
     loss: Callable[[nn.Module, torch.Tensor, int], torch.Tensor]
     differs_by_rank: bool = False
     has_unused: bool = False
+    is_large: bool = False
 
     def build(self, seed: int = 0) -> nn.Module:
         torch.manual_seed(seed)
@@ -64,6 +66,17 @@ def shufflenet() -> nn.Module:
     import torchvision
 
     return torchvision.models.shufflenet_v2_x0_5(num_classes=10).double().eval()
+
+
+def resnext() -> nn.Module:
+    """torchvision's ResNet with one block in each stage, its middle convolutions in groups; in evaluation mode."""
+    from torchvision.models import resnet
+
+    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], num_classes=10, groups=8, width_per_group=4).eval()
+
+
+def tiny_language_model() -> nn.Module:
+    return transformer.build("tiny", 8)
 
 
 def small_transformer() -> nn.Module:
@@ -144,6 +157,8 @@ def channels_last() -> nn.Module:
 FAMILIES = {
     "plain": Family(layers, lambda *given: vectors(*given).float(), mean_square),
     "shufflenet": Family(shufflenet, images, mean_square),
+    "resnext": Family(resnext, lambda *given: images(*given).float(), mean_square, is_large=True),
+    "lm_tiny": Family(tiny_language_model, tokens, next_token_loss, is_large=True),
     "transformer": Family(small_transformer, tokens, next_token_loss),
     "tied": Family(lambda: Tied().double(), tokens, next_token_loss),
     "frozen": Family(frozen, vectors, mean_square),

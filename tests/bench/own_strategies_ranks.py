@@ -21,20 +21,11 @@ sys.path.insert(0, str(BENCH))
 
 import torch
 import torch.distributed as dist
+from own_strategies_contenders import OWN, contenders, make_sync
 from own_strategies_models import FAMILIES, Family
 
 import own_strategies
 
-# Caps in MiB: below any weight, so that each is a bucket; some buckets of several weights; one bucket.
-CONTENDERS = {
-    "naive": ("naive", None),
-    "flat": ("flat", None),
-    "overlap": ("overlap", None),
-    "bucketed_0.0001": ("bucketed", 1e-4),
-    "bucketed_0.05": ("bucketed", 0.05),
-    "bucketed_1000": ("bucketed", 1000),
-    "ddp": ("ddp", 25),
-}
 # Each step: (micro-batches, zero_grad's set_to_none). The last lets autograd add into views of buckets.
 STEPS = ((1, True), (2, True), (2, False))
 SAMPLES_PER_RANK = 4
@@ -48,22 +39,6 @@ class Expected:
 
     gradients: list[list[torch.Tensor]]
     weights: list[torch.Tensor]
-
-
-class DistributedDataParallel:
-    """torch's own, behind the interface of own_strategies, so that both are tested by the same lines."""
-
-    def __init__(self, model, bucket_cap_mb: float, has_unused: bool) -> None:
-        self.wrapped = torch.nn.parallel.DistributedDataParallel(
-            model, bucket_cap_mb=bucket_cap_mb, find_unused_parameters=has_unused
-        )
-        self.no_sync = self.wrapped.no_sync
-
-    def finish(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def sgd(model):
@@ -99,17 +74,16 @@ def gradient_of(weights: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(weights) if weights.grad is None else weights.grad
 
 
-def make_sync(contender: str, model, family: Family):
-    strategy, cap = CONTENDERS[contender]
-    if strategy == "ddp":
-        return DistributedDataParallel(model, cap, family.has_unused)
-    return own_strategies.make(strategy, model, cap)
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all of a tensor of which this rank may hold a part."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def check_training(family: Family, contender: str, expected: Expected, rank: int, device) -> None:
-    # Another seed on each rank but the first: the weights must come from rank 0.
-    model = family.build(seed=0 if rank == 0 else 7 * rank).to(device)
-    sync = make_sync(contender, model, family)
+    # Another seed on each rank but the first: the weights must come from rank 0. fully_shard sends none.
+    is_sent = contender != "fsdp"
+    model = family.build(seed=7 * rank if is_sent else 0).to(device)
+    sync = make_sync(contender, model, family, device)
     trained = getattr(sync, "wrapped", model)
     optimizer = sgd(model)
     tolerance = max(TOLERANCE[weights.dtype] for weights in model.parameters())
@@ -122,11 +96,11 @@ def check_training(family: Family, contender: str, expected: Expected, rank: int
         family.loss(trained, last, rank).backward()
         sync.finish()
         for (name, weights), right in zip(model.named_parameters(), expected.gradients[step], strict=True):
-            require_close(gradient_of(weights), right, tolerance, f"step {step}, gradient of {name}")
+            require_close(whole(gradient_of(weights)), right, tolerance, f"step {step}, gradient of {name}")
         optimizer.step()
     for (name, weights), right in zip(model.named_parameters(), expected.weights, strict=True):
-        require_close(weights, right, tolerance, f"weights of {name}")
-    require_same_on_all_ranks(model.parameters(), "weights")
+        require_close(whole(weights), right, tolerance, f"weights of {name}")
+    require_same_on_all_ranks([whole(weights) for weights in model.parameters()], "weights")
     sync.close()
 
 
@@ -165,7 +139,7 @@ def check_behaviour(contender: str, rank: int, device) -> None:
     """Counts, no_sync, reduce_alone, a forgotten finish() and close(), on a small model in float32."""
     family = FAMILIES["plain"]
     model = family.build().to(device)
-    sync = make_sync(contender, model, family)
+    sync = make_sync(contender, model, family, device)
     batch = micro_batches(family, rank, 0, device)[0]
 
     def step() -> None:
@@ -261,10 +235,10 @@ def run_cases(rank: int, world_size: int, device) -> dict[str, str]:
     results = {}
     for name, family in FAMILIES.items():
         expected = train_alone(family, world_size, device)
-        for contender in CONTENDERS:
+        for contender in contenders(name):
             check = functools.partial(check_training, family, contender, expected, rank, device)
             results[f"{name}-{contender}"] = outcome(check)
-    for contender in (name for name in CONTENDERS if name != "ddp"):
+    for contender in OWN:
         results[f"behaviour-{contender}"] = outcome(functools.partial(check_behaviour, contender, rank, device))
     results["broadcast"] = outcome(functools.partial(check_broadcast, rank, device))
     results["subgroup"] = outcome(functools.partial(check_subgroup, rank, world_size, device))

@@ -50,6 +50,35 @@ def test_whole_and_ablated_iterations_take_turns_and_the_first_round_does_not_co
     assert timing.time_ablations(timing.Workload(iterate=calls.clear, check=dict), alone, samples) == {}
 
 
+def test_an_iteration_may_tell_parts_of_itself_and_is_read_when_the_device_is_idle(alone):
+    import timing
+
+    told, calls = [], []
+    alone.synchronize = lambda: calls.append("synchronize")
+
+    def read() -> None:
+        calls.append("read")
+        told.append(len(told))
+
+    traced = timing.Ablation(lambda: calls.append("traced"), after=read, parts=lambda: {"inside": told})
+    workload = timing.Workload(iterate=lambda: None, check=dict, ablations={"traced_step": traced})
+    samples = timing.Blocks(own=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
+    durations = timing.time_ablations(workload, alone, samples)
+    assert durations["inside"] == [1, 2, 3]  # as for the times, the first round does not count
+    assert len(durations["traced_step"]) == 3
+    begin = calls.index("traced")
+    assert calls[begin : begin + 3] == ["traced", "synchronize", "read"]
+
+
+def test_a_part_that_one_rank_cannot_tell_is_left_out_of_the_record(alone, monkeypatch):
+    import measure
+    import peers
+
+    monkeypatch.setattr(peers, "gather_rows", lambda values, ranks: [[7] * len(values), values])
+    assert measure.part_fields({"step": [5, 6], "exposed_stream": [3, -1]}, alone) == {"step": [[7, 7], [5, 6]]}
+    assert measure.part_fields({"exposed_stream": [-1]}, alone) is None
+
+
 def test_a_fixed_number_of_iterations_is_timed_without_warmup(alone):
     import timing
 

@@ -1,15 +1,18 @@
 """The programs by hand: what they print, what they append, how they refuse."""
 
+import argparse
 import json
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
-from bench_cells import BENCH, clean_environment, train_step_cell
+from bench_cells import BENCH, clean_environment, train_step_cell, train_step_parameters
 
 pytestmark = pytest.mark.torch
 
+STRATEGIES = ("none", "ddp", "naive", "flat", "overlap", "bucketed", "fsdp")
 SHORT = [
     "--target-precision",
     "0.2",
@@ -73,6 +76,30 @@ def test_training_table_shows_throughput_and_checks(torchrun):
     for row in ("median", "pipelined step", "throughput", "parameters", "loss_is_finite", "weights_agree"):
         assert f"\n  {row} " in done.stdout
     assert done.stdout.count("# train_step version 1") == 1
+
+
+@pytest.mark.parametrize("strategy", ["bucketed", "fsdp"])
+def test_a_language_model_is_trained_by_hand_with_its_exchange_measured(torchrun, strategy):
+    options = ["--model", "lm_tiny", "--context-length", "16", "--batch-size", "2", "--strategy", strategy]
+    done = torchrun(2, BENCH / "train_step.py", *options, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert re.search("^  status +ok$", done.stdout, re.MULTILINE)
+    assert "without exchange" in done.stdout
+    assert ("exchange alone" in done.stdout) == (strategy == "bucketed")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_command_line_needs_nothing_but_the_strategy_and_its_model(strategy):
+    """What has no effect is null, as in a campaign, and nothing of what is left out is refused."""
+    pytest.importorskip("torch")
+    import train_step
+
+    parser = argparse.ArgumentParser()
+    train_step.add_arguments(parser)
+    for model in ("resnet18", "lm_tiny"):
+        parameters = train_step.parameters_from(parser.parse_args(["--strategy", strategy, "--model", model]))
+        sizes = {"image_size": 64} if model == "resnet18" else {"context_length": 128}
+        assert parameters == train_step_parameters(model, strategy, batch_size=8, **sizes)
 
 
 def test_collective_table_shows_bandwidths(torchrun):
@@ -153,7 +180,7 @@ def test_only_one_rank_says_what_is_wrong(torchrun):
     assert said == ["train_step.py: error: strategy none trains on 1 rank, but there are 2. Use ddp."]
 
 
-@pytest.mark.parametrize("program", ["train_step.py", "collective.py"])
+@pytest.mark.parametrize("program", ["train_step.py", "collective.py", "sync_batchnorm.py", "train_run.py"])
 def test_help_has_a_torchrun_and_an_srun_line(program):
     done = run_alone(program, "--help")
     assert done.returncode == 0

@@ -10,9 +10,9 @@ import torch
 
 import collective
 import collective_errors
-import collective_memory
 import collective_operations
 import collective_patterns
+import free_memory
 import timing
 from collective import Parameters
 from collective_operations import OPERATIONS
@@ -160,22 +160,22 @@ def test_collective_refuses_in_words(parameters, world_size, message):
 @pytest.fixture
 def alone(monkeypatch):
     """Exchanges of a single rank, without a group."""
-    monkeypatch.setattr(collective_memory.peers, "gather_rows", lambda values, ranks: [list(values)])
+    monkeypatch.setattr(free_memory.peers, "gather_rows", lambda values, ranks: [list(values)])
 
 
 def test_unknown_free_memory_refuses_nothing(alone, monkeypatch, tmp_path):
-    monkeypatch.setattr(collective_memory, "MEMINFO", tmp_path / "absent")
-    collective_memory.refuse_what_does_not_fit("x", 1 << 60, make_ranks())
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "absent")
+    free_memory.refuse_what_does_not_fit("x", 1 << 60, make_ranks(), "Take less.")
     (tmp_path / "absent").write_text("MemFree: 1 kB\n")
-    assert collective_memory.free_bytes(make_ranks()) is None
+    assert free_memory.free_bytes(make_ranks()) is None
 
 
 def test_what_just_fits_is_not_refused(alone, monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1000 kB\n")
-    monkeypatch.setattr(collective_memory, "MEMINFO", tmp_path / "meminfo")
-    collective_memory.refuse_what_does_not_fit("x", 921_600, make_ranks())
-    with pytest.raises(ValueError, match=r"^x needs .* as its share of its host's free memory\. Measure smaller"):
-        collective_memory.refuse_what_does_not_fit("x", 921_601, make_ranks())
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    free_memory.refuse_what_does_not_fit("x", 921_600, make_ranks(), "Take less.")
+    with pytest.raises(ValueError, match=r"^x needs .* as its share of its host's free memory\. Take less\.$"):
+        free_memory.refuse_what_does_not_fit("x", 921_601, make_ranks(), "Take less.")
 
 
 def test_fractions_are_rounded_alike_and_never_zero():

@@ -16,10 +16,10 @@ OWN_ALGORITHMS = ("ring", "butterfly", "halving_doubling")
 LAUNCHER = """\
 import sys
 sys.path.insert(0, {bench!r})
-import collective_memory, pathlib, sampling
+import free_memory, pathlib, sampling
 sampling.MAX_WINDOWS_NS = 10_000_000
 if pathlib.Path("{meminfo}").exists():
-    collective_memory.MEMINFO = pathlib.Path("{meminfo}")
+    free_memory.MEMINFO = pathlib.Path("{meminfo}")
 import run_launch
 run_launch.main()
 """

@@ -16,8 +16,8 @@ pytest.importorskip("torchvision")
 
 import torch
 import torch.distributed as dist
+from own_strategies_contenders import OWN, contenders
 from own_strategies_models import FAMILIES
-from own_strategies_ranks import CONTENDERS
 
 import gradient_buckets
 import own_strategies
@@ -26,9 +26,8 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = Path(__file__).with_name("own_strategies_ranks.py")
 WORLD_SIZES = (1, 2, 4)
-OWN = [name for name in CONTENDERS if name != "ddp"]
 CASES = [
-    *(f"{name}-{contender}" for name in FAMILIES for contender in CONTENDERS),
+    *(f"{name}-{contender}" for name in FAMILIES for contender in contenders(name)),
     *(f"behaviour-{contender}" for contender in OWN),
     "broadcast",
     "subgroup",

@@ -1,5 +1,7 @@
 """Every strategy of train_step, through a launch: checks pass, and the parts by which communication is told are there."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -11,13 +13,25 @@ OWN = ("naive", "flat", "overlap", "bucketed")
 NUM_PARAMETERS = 3_084_928  # lm_tiny: 2 x (4 x 128^2 + 3 x 128 x 512 + 2 x 128) + 2 x 10,000 x 128 + 128
 
 
+# torch.compile without the C++ that it writes for a CPU, which takes a compiler a minute: all else is as it is.
+WITHOUT_CODE = """\
+import functools, sys, torch
+sys.path.insert(0, {bench!r})
+torch.compile = functools.partial(torch.compile, backend="aot_eager")
+import run_launch
+run_launch.main()
+"""
+
+
 @pytest.fixture
 def records(torchrun, write_request, launch_lines):
-    def measure(cells: list[dict], num_ranks: int = 2, **request: object) -> dict[str, dict]:
+    def measure(
+        cells: list[dict], num_ranks: int = 2, program: Path = BENCH / "run_launch.py", **request: object
+    ) -> dict[str, dict]:
         request |= {"gpus_per_node": num_ranks}
         for cell in cells:
             cell["spec"] |= {"gpus_per_node": num_ranks, "device": request.get("device", "cpu")}
-        done = torchrun(num_ranks, BENCH / "run_launch.py", "--request", write_request(cells, **request))
+        done = torchrun(num_ranks, program, "--request", write_request(cells, **request))
         assert done.returncode == 0, done.stderr
         return {line["cell"]: line for line in launch_lines() if line["kind"] == "record"}
 
@@ -43,6 +57,26 @@ def test_every_strategy_measures_the_step_without_exchange_and_those_that_can_th
     for record in own.values():
         check_parts(record)
     check_counts(own)
+
+
+@pytest.mark.slow
+def test_every_modern_path_trains_and_so_do_all_at_once(records, tmp_path):
+    """gradient_as_bucket_view and bf16 by themselves: test_bench_launch.py; static_graph and compression: above."""
+    program = tmp_path / "launcher.py"
+    program.write_text(WITHOUT_CODE.format(bench=str(BENCH)))
+    modern = {"dtype": "bf16", "gradient_as_bucket_view": True, "static_graph": True, "compression": "bf16"}
+    cells = [
+        train_step_cell("squeezenet1_1", "ddp", channels_last=True),
+        train_step_cell("squeezenet1_1", "bucketed", channels_last=True),
+        train_step_cell("lm_tiny", "ddp", compile=True),
+        train_step_cell("lm_tiny", "overlap", compile=True),
+        train_step_cell("lm_tiny", "ddp", compile=True, optimizer="adamw", **modern),
+    ]
+    found = records(cells, program=program)
+    assert {name: record["status"] for name, record in found.items()} == {cell["id"]: "ok" for cell in cells}
+    for record in found.values():
+        assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}
+        assert record["values"]["last_loss"] < record["values"]["first_loss"]
 
 
 def check_parts(record: dict) -> None:
@@ -96,3 +130,10 @@ def test_every_strategy_on_gpus(records, strategy):
     [record] = records([cell], num_ranks, device="cuda").values()
     assert record["status"] == "ok"
     assert min(record["memory"]["device_used_bytes"]) > 0
+    if num_ranks > 1 and strategy != "fsdp":
+        parts = record["parts_ns"]
+        assert {"traced_step", "communication_stream", "exposed_stream"} <= parts.keys()
+        for rank in range(num_ranks):
+            rows = zip(parts["exposed_stream"][rank], parts["communication_stream"][rank], strict=True)
+            assert all(exposed <= communication for exposed, communication in rows)
+            assert max(parts["communication_stream"][rank]) < max(parts["traced_step"][rank])

@@ -197,11 +197,14 @@ def test_exactly_the_epochs_are_timed_and_each_in_two_parts(outcome):
 
 def test_training_by_hand_writes_what_was_learnt(torchrun, tmp_path):
     path = tmp_path / "record.jsonl"
-    done = torchrun(1, BENCH / "train_run.py", "--epochs", "1", "--batch-size", "500", "--json", path)
+    options = ["--strategy", "own", "--norm", "own_sync", "--epochs", "1", "--batch-size", "500"]
+    done = torchrun(2, BENCH / "train_run.py", *options, "--json", path)
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
     assert record["status"] == "ok"
-    assert record["spec"]["parameters"] == ALONE | {"epochs": 1, "batch_size": 500}
+    changes = {"strategy": "own", "norm": "own_sync", "epochs": 1, "batch_size": 500}
+    assert record["spec"]["parameters"] == ALONE | changes
+    assert record["command"].startswith("torchrun --standalone --nproc-per-node=2 ")
     assert len(record["values"]["accuracy"]) == 1
 
 

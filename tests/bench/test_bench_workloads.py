@@ -7,8 +7,10 @@ pytest.importorskip("torch")
 import torch
 from bench_cells import train_step_parameters
 
+import free_memory
 import timing
 import train_step
+import transformer
 from peers import Ranks
 
 pytestmark = pytest.mark.torch
@@ -64,6 +66,7 @@ STEP = train_step_parameters("resnet18", "none")
         ({"optimizer": "adam"}, 1, "optimizer = 'adam': one of sgd, adamw is expected."),
         ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
         ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
+        ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard takes no weights in this"),
         ({"strategy": "ddp"}, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
         ({"strategy": "ddp", "bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
     ],
@@ -87,6 +90,31 @@ def test_training_steps_lower_the_loss():
     assert memory["gradient_bytes"] == memory["parameter_bytes"] == memory["optimizer_bytes"] == 4 * 1_235_496
     assert memory["saved_bytes"] > 2 * 3 * 32 * 32 * 4  # the batch at least
     assert workload.ablations == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed_gib"),
+    # lm_small: 128.6 million weights of 4 bytes, 0.479 GiB; with their gradients and the optimizer's state 3 or 4 times that.
+    # Sharded over two ranks it is whole only until it is sharded.
+    [
+        ({"strategy": "naive"}, "1.44"),
+        ({"strategy": "naive", "optimizer": "adamw"}, "1.92"),
+        ({"strategy": "fsdp", "optimizer": "adamw"}, "0.958"),
+    ],
+)
+def test_a_language_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch, tmp_path, changes, needed_gib):
+    """Each of two ranks on this host has half of its free memory."""
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2000000 kB\n")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory.peers, "gather_rows", lambda values, ranks: [list(values)] * 2)
+    monkeypatch.setattr(transformer, "Transformer", None)
+    parameters = train_step_parameters("lm_small", **changes)
+    with pytest.raises(ValueError, match="free memory") as refusal:
+        train_step.build(parameters, make_ranks(0, 2))
+    assert str(refusal.value) == (
+        f"lm_small with weights, gradients and optimizer state needs {needed_gib} GiB on each rank, but rank 0 has 0.858 GiB"
+        " as its share of its host's free memory. Choose a smaller model, or take fewer ranks per host."
+    )
 
 
 def test_a_loss_that_is_not_finite_is_null_in_the_record():

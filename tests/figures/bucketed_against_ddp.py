@@ -4,9 +4,10 @@ All ways of synchronising live in one set of ranks, each with its own copy of th
 each, round after round, every second round in reverse order. A block counts the median of its steps, each as slow as its
 slowest rank. A round gives the ratio of each way's block to that of `ddp` in the same round; a launch gives the median
 over its rounds; printed are the median and the range over launches. The goal is 1.05 for `bucketed`.
-`ddp` appears twice: what its twin differs from 1 is the noise.
+`ddp` appears twice: what its twin differs from 1 is the noise. A launch takes about a minute on an idle machine of 2 cores.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -19,8 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 GOAL = 1.05
-LAUNCHES = 3
-ROUNDS = 12
+LAUNCHES = 2  # for `make bench`; a range needs more: --launches 5
+ROUNDS = 8
 BLOCK = 2
 # Threads: one per rank, so that two ranks share two cores.
 MODELS = {"resnet18": {"batch_size": 8, "image_size": 64}, "transformer tiny": {"batch_size": 4, "context_length": 64}}
@@ -29,11 +30,11 @@ WAYS = {25: ("ddp", "ddp twin", "ddp views", "bucketed", "naive", "flat", "overl
 WAYS[1] = WAYS[25][:4]
 
 
-def main() -> None:
+def main(num_launches: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        launches = [run_launch(Path(folder) / f"{number}.json") for number in range(LAUNCHES)]
+        launches = [run_launch(Path(folder) / f"{number}.json") for number in range(num_launches)]
     print(
-        f"{'model':<17} {'MiB':>3}  {'way':<10} {'calls':>5} {'step ms':>8}  ratio to ddp [range of {LAUNCHES} launches]"
+        f"{'model':<17} {'MiB':>3}  {'way':<10} {'calls':>5} {'step ms':>8}  ratio to ddp [range of {num_launches} launches]"
     )
     is_reached = True
     for case in launches[0]:
@@ -155,4 +156,6 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         run_rank(Path(sys.argv[1]))
     else:
-        main()
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="COUNT", help="(default: %(default)s)")
+        main(parser.parse_args().launches)

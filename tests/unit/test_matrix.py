@@ -242,6 +242,12 @@ def operations(operation: str, *sizes: int | str, **changes) -> dict:
     return data
 
 
+def of(benchmark: str, parameters: dict) -> dict:
+    """Return a campaign of one benchmark on 1 rank."""
+    entry = {"benchmark": benchmark, "parameters": parameters}
+    return collectives(4) | {"benchmarks": [entry], "shapes": [{"nodes": [1], "gpus_per_node": [1]}]}
+
+
 SKIPPED = [
     (
         train(TRAIN | {"strategy": ["none"]}, shapes=[{"nodes": [1], "gpus_per_node": [3]}]),
@@ -265,6 +271,31 @@ SKIPPED = [
         operations("reduce_scatter", 4096, device="cuda"),
         {"gpus_per_node": 2},
         "gloo has no reduce_scatter of tensors on a GPU",
+    ),
+    (
+        train(TRAIN | {"strategy": ["fsdp"], "channels_last": [True]}, shapes=[{"nodes": [1], "gpus_per_node": [2]}]),
+        {},
+        "fsdp takes no weights in memory format channels_last",
+    ),
+    (
+        of("sync_batchnorm", {"implementation": ["torch"], "hidden": [8], "batch_size": [4]}),
+        {},
+        "torch's SyncBatchNorm needs device cuda; this campaign's device is cpu",
+    ),
+    (
+        of("sync_batchnorm", {"implementation": ["own"], "hidden": [8], "batch_size": [1]}),
+        {},
+        "batch norm needs 2 samples or more over all ranks; here is 1",
+    ),
+    (
+        of("train_run", {"epochs": [1], "strategy": ["own"], "data": ["cifar100"]}),
+        {},
+        "data cifar100 needs data_folder, where it was unpacked",
+    ),
+    (
+        of("train_run", {"epochs": [1], "strategy": ["own"], "norm": ["torch_sync"]}),
+        {},
+        "torch's SyncBatchNorm needs device cuda; this campaign's device is cpu",
     ),
     (
         collectives(4096, exclude=[{"when": {"world_size": 2}, "reason": "one\n  two"}]),

@@ -265,6 +265,39 @@ def test_an_unknown_cell_never_costs_more_than_its_limit(tmp_path):
     assert totals(made)["minutes"] == 0.2  # 10 s + 2 s
 
 
+def trainings(**changes) -> dict:
+    """A campaign of one training of two epochs, beside a collective."""
+    run = {"benchmark": "train_run", "cell_seconds": 900, "parameters": {"epochs": [2], "strategy": ["own"]}}
+    return collectives(4) | {"benchmarks": [run, *collectives(4)["benchmarks"]]} | changes
+
+
+def test_a_training_without_history_costs_its_limit_since_no_sampling_limit_ends_it(tmp_path):
+    # A launch: 10 s to start, 18 s for the collective, 900 s for the training; three of them.
+    made = plan(tmp_path, trainings())
+    saved = plan_json(made)
+    assert saved["totals"]["minutes"] == round(3 * 928 / 60, 2)
+    assert {c["id"].split("-")[0]: (c["seconds_per_launch"], c["estimate_from"]) for c in saved["cells"]} == {
+        "train_run": (900, "cell_seconds"),
+        "collective": (18, "limits"),
+    }
+    [note] = [note for note in saved["notes"] if "cell_seconds" in note]
+    assert note == (
+        "1 of train_run without a record: how long one takes is unknown before its first run, since no sampling limit ends"
+        " it; it is priced at its deadline, cell_seconds"
+    )
+    assert f"note: {note}" in plan_text(made)
+    [batch] = made.batches
+    assert batch.content["expected_seconds"] == (900 + 15) / 2
+
+
+def test_a_training_with_history_costs_what_it_took(tmp_path, play):
+    play(trainings())
+    saved = plan_json(plan(tmp_path, trainings(repeats=5)))
+    assert {c["seconds_per_launch"] for c in saved["cells"]} == {4}
+    assert {c["estimate_from"] for c in saved["cells"]} == {"history"}
+    assert not any("cell_seconds" in note for note in saved["notes"])
+
+
 def test_gpu_hours_are_called_by_what_is_used(tmp_path):
     assert "process hours" in plan_text(plan(tmp_path, collectives(4)))
     made = plan(

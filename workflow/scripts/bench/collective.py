@@ -24,8 +24,8 @@ import torch.distributed as dist
 
 import collective_errors
 import peers
-from collective_memory import refuse_what_does_not_fit
 from collective_operations import CUT_INTO_CHUNKS, OPERATIONS, Call, Message
+from free_memory import refuse_what_does_not_fit
 from peers import Ranks
 from timing import Workload
 
@@ -76,7 +76,8 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
     num_in_flight = count_in_flight(wanted, dist.get_backend())
     if wanted.message_bytes is not None:
         what = f"{wanted.operation} with message_bytes = {wanted.message_bytes}"
-        refuse_what_does_not_fit(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks)
+        remedy = "Measure smaller messages, or take fewer ranks per host."
+        refuse_what_does_not_fit(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks, remedy)
     make_call = OPERATIONS[wanted.operation](message)
     measured = Measured([make_call() for _ in range(num_in_flight)])
     if wanted.algorithm not in (None, "torch"):

@@ -142,9 +142,13 @@ def sample_fields(samples: timing.Blocks, ranks: peers.Ranks) -> dict:
 
 
 def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, list[list[int]]] | None:
-    """Return the record's `parts_ns`: name -> [rank][iteration], of the last iterations where there are very many."""
+    """Return the record's `parts_ns`: name -> [rank][iteration], of the last iterations where there are very many.
+
+    Nanoseconds below 0 stand for what a rank could not tell: such a part is left out.
+    """
     kept = {name: durations[-MAX_PART_ITERATIONS:] for name, durations in parts.items()}
-    return {name: peers.gather_rows(durations, ranks) for name, durations in kept.items()} or None
+    rows = {name: peers.gather_rows(durations, ranks) for name, durations in kept.items()}
+    return {name: by_rank for name, by_rank in rows.items() if not any(ns < 0 for row in by_rank for ns in row)} or None
 
 
 def reset_device_peaks(ranks: peers.Ranks) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import transformer
+from free_memory import refuse_what_does_not_fit
 from peers import Ranks
 from torchvision_models import NUM_CLASSES, build_model, loss_function
 
@@ -65,13 +66,17 @@ def language_model(wanted, ranks: Ranks, generator: torch.Generator) -> Task:
     """Tokens are random, and the target is the next one. Names of sizes have changed between years, so the record holds
     the dimensions."""
     dimensions = transformer.dimensions_of(wanted.model.removeprefix(LM), wanted.context_length)
-    refuse_what_does_not_fit(wanted.model, transformer.num_parameters(dimensions), ranks)
+    needed_bytes = training_bytes(wanted, transformer.num_parameters(dimensions), ranks)
+    what = f"{wanted.model} with weights, gradients and optimizer state"
+    refuse_what_does_not_fit(what, needed_bytes, ranks, "Choose a smaller model, or take fewer ranks per host.")
     model = transformer.Transformer(dimensions)
     shape = (wanted.batch_size, wanted.context_length + 1)
     tokens = torch.randint(dimensions.vocab_size, shape, generator=generator)
+    flops_per_token = transformer.flops_per_token(dimensions, wanted.context_length)
     values = asdict(dimensions) | {
         "tokens_per_sample": wanted.context_length,
-        "flops_per_token": transformer.flops_per_token(dimensions, wanted.context_length),
+        "flops_per_token": flops_per_token,
+        "flops_per_sample": flops_per_token * wanted.context_length,
     }
     return Task(model, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), next_token_loss, values)
 
@@ -80,25 +85,14 @@ def next_token_loss(logits_BTV: torch.Tensor, targets_BT: torch.Tensor) -> torch
     return nn.functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
 
 
-def refuse_what_does_not_fit(name: str, num_parameters: int, ranks: Ranks) -> None:
-    """Raise ValueError if weights, gradients and momentum alone are more than the memory that is free. (What autograd saves
-    comes on top: a model that passes may still run out of memory, and is recorded so.)"""
-    needed = 3 * num_parameters * torch.float32.itemsize
-    free = free_bytes(ranks)
-    if free is not None and needed > free:
-        raise ValueError(
-            f"{name} needs {needed / 1e9:.3g} GB on each rank for weights, gradients and momentum; {free / 1e9:.3g} GB are"
-            " free. Choose a smaller model, or fewer ranks on a host."
-        )
+def training_bytes(wanted, num_parameters: int, ranks: Ranks) -> int:
+    """Return the bytes of weights, gradients and the optimizer's state on one rank. (What autograd saves comes on top: a
+    model that passes may still run out of memory, and is recorded so.)
 
-
-def free_bytes(ranks: Ranks) -> int | None:
-    """Return the free memory for this rank: of its GPU, or of the host by the ranks on it. None where nobody can tell."""
-    if ranks.device.type == "cuda":
-        return torch.cuda.mem_get_info(ranks.device)[0]
-    try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
+    Sharded, each rank holds a part of them; but before that all of the weights.
+    """
+    weights_bytes = num_parameters * torch.float32.itemsize
+    num_copies = 4 if wanted.optimizer == "adamw" else 3
+    if wanted.strategy == "fsdp":
+        return max(weights_bytes, num_copies * weights_bytes // ranks.world_size)
+    return num_copies * weights_bytes

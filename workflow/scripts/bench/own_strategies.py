@@ -77,7 +77,8 @@ class GradientSync:
 
     gradient_bytes: what is reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers.
     host_wait_ns: how long the host waited in the last finish(): during backward strategies in wait(), the others in the
-    whole reduction. On NCCL that is the time to queue it, and says nothing about communication.
+    whole reduction. On NCCL that is the time to queue it, and says nothing about communication. events: where the step's
+    moments are marked while it is traced (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:
@@ -97,6 +98,7 @@ class GradientSync:
         self.works: list[dist.Work] = []
         self.is_syncing = True
         self.is_zeroed = False
+        self.events = None
         self.hooks = []
         if is_overlapped:
             for bucket in self.buckets:
@@ -121,7 +123,12 @@ class GradientSync:
         while len(self.works) < self.num_calls and self.buckets[len(self.works)].num_missing == 0:
             self.works.append(self.all_reduce(self.buckets[len(self.works)], is_async=True))
 
+    def mark(self, moment: str) -> None:
+        if self.events is not None:
+            self.events.mark(moment)
+
     def all_reduce(self, bucket: Bucket, is_async: bool) -> dist.Work | None:
+        self.mark("first_call")
         return dist.all_reduce(bucket.payload(), op=self.operation, group=self.group, async_op=is_async)
 
     def finish(self) -> None:
@@ -135,6 +142,7 @@ class GradientSync:
             for bucket in self.buckets:
                 bucket.take_in_missing()
             self.launch_ready()
+            self.mark("computed")
             begin = time.perf_counter_ns()
             self.wait()
         else:
@@ -142,6 +150,7 @@ class GradientSync:
                 bucket.take_in_missing()
                 self.all_reduce(bucket, is_async=False)
         self.host_wait_ns = time.perf_counter_ns() - begin
+        self.mark("reduced")
         for bucket in self.buckets:
             bucket.expect_all()
 

@@ -15,6 +15,7 @@ from torch import nn
 
 import own_strategies
 from peers import Ranks
+from stream_times import DdpStreams, OwnStreams
 
 STRATEGIES = ("none", "ddp", *own_strategies.STRATEGIES, "fsdp")
 WITH_BUCKETS = ("ddp", "bucketed")
@@ -27,7 +28,7 @@ class Strategy:
     forward: what is called with a batch. finish: completes the exchange after backward. no_sync: a context in which a step
     exchanges no gradients. reduce_alone: the exchange of one step by itself, None where it cannot be had apart.
     host_wait_ns: how long the host waited in the last step, None where nobody can tell. algorithm_bytes: buffers of an own
-    strategy.
+    strategy. streams: traces the exchange on the GPU's streams; None where it does not run on any, as with gloo.
     """
 
     forward: nn.Module
@@ -37,6 +38,7 @@ class Strategy:
     host_wait_ns: Callable[[], int] | None = None
     algorithm_bytes: int | None = None
     num_calls: int | None = None
+    streams: OwnStreams | DdpStreams | None = None
 
 
 def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
@@ -46,6 +48,8 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
     if wanted.strategy == "ddp":
         return torch_ddp(model, wanted, ranks)
     if wanted.strategy == "fsdp":
+        if wanted.channels_last:  # torch 2.12: "FSDP does not support non-contiguous parameters yet"
+            raise ValueError("channels_last = True: fully_shard takes no weights in this memory format. Leave it out.")
         return fully_sharded(model, ranks)
     sync = own_strategies.make(wanted.strategy, model, wanted.bucket_cap_mb)
     return Strategy(
@@ -56,6 +60,7 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         host_wait_ns=lambda: sync.host_wait_ns,
         algorithm_bytes=sync.extra_bytes,
         num_calls=sync.num_calls,
+        streams=OwnStreams(sync) if dist.get_backend() == "nccl" else None,
     )
 
 
@@ -77,7 +82,8 @@ def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
     reduce_alone = DdpBuckets(ddp, ranks, torch.bfloat16 if wanted.compression == "bf16" else torch.float32).reduce
     # A static graph and a step without exchange exclude each other (torch/nn/parallel/distributed.py, no_sync).
     no_sync = contextlib.nullcontext if wanted.static_graph else ddp.no_sync
-    return Strategy(ddp, no_sync=no_sync, reduce_alone=reduce_alone)
+    streams = DdpStreams(ddp) if dist.get_backend() == "nccl" else None
+    return Strategy(ddp, no_sync=no_sync, reduce_alone=reduce_alone, streams=streams)
 
 
 class DdpBuckets:

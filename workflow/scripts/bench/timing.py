@@ -15,10 +15,16 @@ import sampling
 
 @dataclass
 class Ablation:
-    """An iteration without a part of its work, or that part alone. prepare: untimed, before each."""
+    """An iteration without a part of its work, or that part alone, or one that is looked at more closely.
+
+    prepare: untimed, before each. after: untimed, after each, with the device idle. parts: read at the end, name ->
+    nanoseconds that the iterations told by themselves, one for each.
+    """
 
     run: Callable[[], None]
     prepare: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+    parts: Callable[[], dict[str, list[int]]] = dict
 
 
 @dataclass
@@ -148,8 +154,11 @@ def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> d
             peers.barrier(ranks)
             one = Workload(iterate=runs[name].run, check=dict, before_iteration=runs[name].prepare)
             durations[name] += time_block(one, 1, ranks)
+            if runs[name].after is not None:
+                runs[name].after()
         order = [*order[1:], order[0]]
-    return {name: values[1:] for name, values in durations.items()}
+    told = {name: values for run in runs.values() for name, values in run.parts().items()}
+    return {name: values[1:] for name, values in (durations | told).items()}
 
 
 def time_windows(

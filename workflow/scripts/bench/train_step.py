@@ -23,9 +23,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
 from models import build_task, is_language_model
 from peers import Ranks
 from strategies import STRATEGIES, WITH_BUCKETS, Strategy, apply_strategy
+from stream_times import traced_step
 from timing import Ablation, Workload
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
@@ -91,13 +93,16 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
             waits.append(strategy.host_wait_ns())
             del waits[:-MAX_HOST_WAITS]
 
-    saved_bytes = bytes_saved_by(lambda: task.loss_of(task.model(task.inputs), task.targets), precision)
+    with ForwardFlops() as counted:
+        saved_bytes = bytes_saved_by(lambda: task.loss_of(task.model(task.inputs), task.targets), precision)
+    flops_per_sample = FORWARD_PASSES_OF_A_STEP * counted.total // wanted.batch_size
     checks = step_checks(task.model, wanted, losses, ranks)
     return Workload(
         iterate=iterate,
         check=checks,
         values=lambda: (
-            task.values
+            {"flops_per_sample": flops_per_sample}
+            | task.values
             | {"first_loss": finite(losses.get("first")), "last_loss": finite(losses.get("last"))}
             | {"num_calls": strategy.num_calls}
         ),
@@ -112,7 +117,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def ablations(strategy: Strategy, step: Callable[[], None], wanted: Parameters) -> dict[str, Ablation]:
-    """Return what is timed beside the whole step on several ranks: the step without exchange, and the exchange alone.
+    """Return what is timed beside the step on several ranks: it without exchange, the exchange alone, it with events.
 
     Before the exchange alone it is done once untimed, so that all ranks begin together and its buffers are there.
     """
@@ -126,6 +131,8 @@ def ablations(strategy: Strategy, step: Callable[[], None], wanted: Parameters) 
         found["no_sync"] = Ablation(without_exchange)
     if strategy.reduce_alone is not None:
         found["communication"] = Ablation(strategy.reduce_alone, prepare=strategy.reduce_alone)
+    if strategy.streams is not None:
+        found["traced_step"] = traced_step(step, strategy.streams)
     return found
 
 

@@ -2,7 +2,10 @@
 
 import re
 
-UNNAMED = ("algorithm", "image_size", "batch_size", "dtype", "gradient_as_bucket_view")  # parameters that are in no id
+UNNAMED = (  # parameters that are in no id
+    "algorithm", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last",
+    "gradient_as_bucket_view", "static_graph", "compression",
+)  # fmt: skip
 
 
 def natural(text: str) -> list[str | float]:
@@ -12,10 +15,15 @@ def natural(text: str) -> list[str | float]:
 
 
 def parameter_word(name: str, value: object) -> str:
-    """Return a parameter as people say it: 64 px, batch 16, bf16."""
+    """Return a parameter as people say it: 64 px, 128 tokens, batch 16, bf16, no compile."""
     if name == "gradient_as_bucket_view":
         return "view" if value else "copy"
-    return {"image_size": f"{value} px", "batch_size": f"batch {value}"}.get(name, str(value))
+    if name == "compression":
+        return "whole gradients" if value == "none" else f"{value} gradients"
+    if name in ("compile", "channels_last", "static_graph"):
+        return f"{'' if value else 'no '}{name.replace('_', ' ')}"
+    told = {"image_size": f"{value} px", "context_length": f"{value} tokens", "batch_size": f"batch {value}"}
+    return told.get(name, str(value))
 
 
 def with_words(cell: str, words: dict[str, str]) -> str:

@@ -27,6 +27,11 @@ class Benchmark:
     def parameters(self) -> dict[str, dict]:
         return self.schema["properties"]
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the campaign's sampling decides how many iterations there are; else a parameter does, such as epochs."""
+        return self.schema.get("x-sampled", True)
+
 
 def benchmark_names() -> list[str]:
     return sorted(path.stem for path in (SCHEMAS / "benchmarks").glob("*.yaml"))

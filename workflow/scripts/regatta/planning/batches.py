@@ -1,10 +1,12 @@
 """Group what is left to do into launches, and launches into batches: one batch is one allocation, one Snakemake job."""
 
 import random
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
 from regatta.slurm.job_resources import longest_planned_minutes
@@ -128,9 +130,11 @@ def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) ->
     return chosen
 
 
-def _expected_seconds(sampling: dict) -> float:
+def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
     """Return about how long a measurement takes, for the time left that a run begins with."""
-    return sampling["max_warmup_seconds"] + sampling["max_seconds"]
+    sampled = sampling["max_warmup_seconds"] + sampling["max_seconds"]
+    expected = [sampled if load_benchmark(cell.spec["benchmark"]).is_sampled else cell.limit_seconds for cell in cells]
+    return sampled if set(expected) == {sampled} else statistics.fmean(expected)
 
 
 def _freeze(campaign: Campaign, launches: list[Launch], results: Path, preflight: str | None) -> Batch:
@@ -146,7 +150,7 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path, preflight
         "cluster": campaign.cluster,
         "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
-        "expected_seconds": _expected_seconds(campaign.data["sampling"]),
+        "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),
         "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
         "cells": {
             cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}

@@ -1,6 +1,6 @@
-"""Whether the buffers of a collective fit into memory: asked before they are allocated, and answered alike on all ranks.
+"""Whether a message or a model fits into memory: asked before it is allocated, and answered alike on all ranks.
 
-On a CPU a message that is too large does not fail: the kernel kills a process, and perhaps not the one that asked.
+On a CPU what is too large does not fail: the kernel kills a process, and perhaps not the one that asked.
 """
 
 import os
@@ -16,8 +16,8 @@ MEMINFO = Path("/proc/meminfo")
 USABLE_RATIO = 0.9  # the rest is for what the backend and the checks take
 
 
-def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks) -> None:
-    """Raise ValueError on all ranks where on one of them `num_bytes` do not fit. what: begins the sentence.
+def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks, remedy: str) -> None:
+    """Raise ValueError on all ranks where on one of them `num_bytes` do not fit. what: begins the sentence. remedy: ends it.
 
     Unknown memory is enough. Containers and jobs may be limited to less than what a host has: that is not looked at.
     """
@@ -28,8 +28,8 @@ def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks) -> N
     if least is not None and num_bytes > least:
         place = "of its GPU's free memory" if ranks.device.type == "cuda" else "as its share of its host's free memory"
         raise ValueError(
-            f"{what} needs {gib(num_bytes)} GiB on each rank, but rank {by_rank.index(least)} has {gib(least)} GiB {place}. "
-            "Measure smaller messages, or take fewer ranks per host."
+            f"{what} needs {gib(num_bytes)} GiB on each rank, but rank {by_rank.index(least)} has {gib(least)} GiB {place}."
+            f" {remedy}"
         )
 
 

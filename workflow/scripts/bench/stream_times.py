@@ -1,0 +1,106 @@
+"""When the exchange of gradients ran on the GPU, and how long the stream of computing waited for it: CUDA events in a step.
+
+Two figures of a step, in nanoseconds on one rank:
+* communication_stream: from the start of the first call until the result of the last one can be used. Gaps in which no
+  call was under way count.
+* exposed_stream: what of that lies after the last gradient was computed, so what the step waited for on the device.
+
+Own strategies record three events on the stream that is current (the calls are queued behind it, and it waits for them).
+torch's DistributedDataParallel records the same moments itself and tells them as logging data: asked for in every
+iteration only while a step is traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are
+in torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change what is measured. Steps
+are traced beside the timed ones, never in them. Not yet run on a GPU.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from own_strategies import GradientSync
+from timing import Ablation
+
+NAMES = ("communication_stream", "exposed_stream")
+UNKNOWN = -1  # in place of nanoseconds: a part with it on any rank is left out of the record
+DDP_SAMPLE_RATE = 100  # torch's own, kDDPRuntimeLoggingSampleRate in reducer.hpp
+NS_PER_MS = 1e6
+
+
+def timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)
+
+
+@dataclass
+class StepEvents:
+    """Events of one step by their names, each recorded on the current stream when it is first marked."""
+
+    new_event: Callable[[], torch.cuda.Event] = timed_event
+    events: dict[str, torch.cuda.Event] = field(default_factory=dict)
+
+    def mark(self, name: str) -> None:
+        if name not in self.events:
+            self.events[name] = self.new_event()
+            self.events[name].record()
+
+    def nanoseconds(self) -> tuple[int, int]:
+        """Return (communication, exposed). The device must have reached all events.
+
+        Where nothing was marked as `computed`, all calls came after computing, and all of it is exposed.
+        """
+        if not {"first_call", "reduced"} <= self.events.keys():
+            return UNKNOWN, UNKNOWN
+        begin, end = self.events["first_call"], self.events["reduced"]
+        computed = self.events.get("computed", begin)
+        return round(begin.elapsed_time(end) * NS_PER_MS), round(computed.elapsed_time(end) * NS_PER_MS)
+
+
+class OwnStreams:
+    """Traces steps of an own strategy."""
+
+    def __init__(self, sync: GradientSync, new_event: Callable[[], torch.cuda.Event] = timed_event) -> None:
+        self.sync, self.new_event = sync, new_event
+        self.events = StepEvents()
+
+    def run(self, step: Callable[[], None]) -> None:
+        self.sync.events = self.events = StepEvents(self.new_event)
+        try:
+            step()
+        finally:
+            self.sync.events = None
+
+    def read(self) -> tuple[int, int]:
+        return self.events.nanoseconds()
+
+
+class DdpStreams:
+    """Traces steps of torch's DistributedDataParallel. (On a CPU its timer reads the host's clock instead.)"""
+
+    def __init__(self, ddp: nn.parallel.DistributedDataParallel) -> None:
+        self.ddp = ddp
+
+    def run(self, step: Callable[[], None]) -> None:
+        self.ddp._set_ddp_runtime_logging_sample_rate(1)
+        step()
+
+    def read(self) -> tuple[int, int]:
+        """Return (communication, exposed) of the step that was run last, and let torch sample as it does."""
+        self.ddp.logger.set_runtime_stats_and_log()  # else they are worked out at the begin of the next forward pass
+        self.ddp._set_ddp_runtime_logging_sample_rate(DDP_SAMPLE_RATE)
+        said = self.ddp._get_ddp_logging_data()
+        # torch says 0 of what it could not tell: of the communication that is unknown, of the overlap it means none.
+        communication = said.get("backward_comm_time", 0)
+        if communication <= 0:
+            return UNKNOWN, UNKNOWN
+        return communication, max(0, communication - said.get("backward_compute_comm_overlap_time", 0))
+
+
+def traced_step(step: Callable[[], None], streams: OwnStreams | DdpStreams) -> Ablation:
+    """Return the whole step with the two figures, to be run in turns with the others."""
+    found: dict[str, list[int]] = {name: [] for name in NAMES}
+
+    def note() -> None:
+        for name, nanoseconds in zip(NAMES, streams.read(), strict=True):
+            found[name].append(nanoseconds)
+
+    return Ablation(lambda: streams.run(step), after=note, parts=lambda: found)
