@@ -391,17 +391,17 @@ def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
     from regatta.analysis.all_tables import make_tables, write_tables
     from regatta.analysis.collect import collect
-    from regatta.analysis.tables import MEASUREMENTS, read_csv, write_csv
+    from regatta.analysis.collected import read_collected, write_collected
     from regatta.report.page import read_results, render
     from regatta.store.launch_files import read_frozen, write_json, write_text
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
-    measurements, problems = collect(campaign, folder / "launches")
-    write_csv(measurements, folder / "measurements.csv")
+    collected, problems = collect(campaign, folder / "launches")
+    write_collected(collected, folder / "measurements.csv")
     write_json(folder / "problems.json", problems)
-    measurements = read_csv(folder / "measurements.csv", MEASUREMENTS)
-    write_tables(make_tables(campaign, measurements), folder / "tables")
+    collected = read_collected(folder / "measurements.csv")
+    write_tables(make_tables(campaign, collected), folder / "tables")
     preflight = next(folder.glob("preflight/*.json"), None)
     tables, launches = folder / "tables", folder / "launches"
     results = read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)

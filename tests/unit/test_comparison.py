@@ -1,21 +1,36 @@
+import copy
 import math
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
-from comparison_results import cell_of, results_of
+from comparison_results import STACKS, cell_of, results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic import train_cell
 
 from regatta.analysis.comparison import (
+    ALIKE,
     MARGIN,
+    Margin,
     Sides,
     by_effect,
     comparisons_table,
     is_noise,
-    margin_of,
+    margins_of,
+    shifts_of_alike,
     sides_of,
     times_by_cell,
 )
-from regatta.analysis.comparison_words import launches_text, ratio_text, spread_text, summary, verdict_text
+from regatta.analysis.comparison_words import (
+    excluding_text,
+    launches_text,
+    margin_text,
+    ratio_text,
+    spread_text,
+    summary,
+    verdict_text,
+)
 
 CONTAINED, BOUND = cell_of("contained"), cell_of("bound")
 SIX = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
@@ -97,19 +112,92 @@ def test_the_margin_is_the_campaigns_or_the_gates():
     assert set(table_of(SIX, SIX, versus=versus)["margin_ratio"]) == {0.02}
 
 
-def test_alike_stacks_set_the_margin_and_never_let_it_be_less_than_their_noise():
-    """The medians of the two are 1.00 and 1.03: 3 % of noise."""
-    again = cell_of("contained")
-    again["spec"]["stack"]["name"], again["id"] = "again", "again"
-    times = [(CONTAINED, [0.9, 1.0, 1.1], ["a-0"] * 3), (again, [0.93, 1.03, 1.13], ["b-0"] * 3)]
+def again_of(cell):
+    """Return the same cell on a stack of another name (A/A)."""
+    again = copy.deepcopy(cell)
+    again["spec"]["stack"]["name"], again["id"] = "again", f"again-{cell['id']}"
+    return again
 
-    def margin(given):
-        campaign, measurements = results_of(times, versus={"axis": "stack", "reference": None, "margin": given})
-        return margin_of(campaign, times_by_cell(measurements))
 
-    assert margin(None) == pytest.approx(0.03)
-    assert margin(0.01) == pytest.approx(0.03)
-    assert margin(0.04) == 0.04
+def alike_times(ratios, num_launches=3, of=cell_of):
+    """Return launches of two alike stacks, in two batches, whose medians have these ratios."""
+    launches = [0.9, 1.0, 1.1][:num_launches]
+    times = []
+    for index, ratio in enumerate(ratios):
+        cell = of("contained", 4096 * (index + 1))
+        times.append((cell, launches, ["a-0"] * len(launches)))
+        times.append((again_of(cell), [ratio * value for value in launches], ["b-0"] * len(launches)))
+    return times
+
+
+def margins_by_noise(ratios, given=None, num_launches=3):
+    versus = {"axis": "stack", "reference": None, "margin": given}
+    campaign, measurements = results_of(alike_times(ratios, num_launches), versus=versus)
+    return margins_of(campaign, times_by_cell(measurements))["collective"]
+
+
+FIVE_ALIKE = [1.03, 0.99, 1.0, 1.01, 1.02]
+
+
+def test_five_alike_pairs_set_the_margin_and_never_let_it_be_less_than_their_noise():
+    """The furthest of the five is 1.03: 3 % of noise."""
+    noise = "noise floor of 5 A/A pairs"
+    assert margins_by_noise(FIVE_ALIKE) == Margin(pytest.approx(0.03), noise)
+    assert margins_by_noise(FIVE_ALIKE, given=0.01) == Margin(pytest.approx(0.03), noise)
+    assert margins_by_noise(FIVE_ALIKE, given=0.04) == Margin(0.04, "campaign")
+
+
+def test_few_alike_pairs_or_launches_are_no_noise_floor():
+    assert margins_by_noise(FIVE_ALIKE[:4]) == Margin(MARGIN, "default")
+    assert margins_by_noise(FIVE_ALIKE, num_launches=2) == Margin(MARGIN, "default")
+    assert margins_by_noise(FIVE_ALIKE[:4], given=0.01) == Margin(0.01, "campaign")
+
+
+def test_the_noise_of_one_benchmark_is_no_margin_of_another():
+    steps = [train_cell("resnet18", 1, 2, stack=stack) for stack in ("contained", "bound")]
+    steps[1]["spec"]["stack"] |= STACKS["bound"]
+    table = comparisons_table(*results_of(alike_times(FIVE_ALIKE) + [(cell, SIX) for cell in steps]))
+    (row,) = table[table["benchmark"] == "train_step"].itertuples()
+    assert (row.margin_ratio, row.margin_source) == (MARGIN, "default")
+
+
+def test_alike_pairs_are_rows_apart_that_are_neither_judged_nor_corrected_for():
+    """Ten times as long: by the noise of these very pairs it could never be slower."""
+    other = [(CONTAINED, SIX), (BOUND, [1.1 * value for value in SIX])]
+    cells = [*other, *alike_times([10.0] * 6, of=lambda stack, size: cell_of(stack, size + 1))]
+    table = comparisons_table(*results_of(cells))
+    alike = table[table["verdict"] == ALIKE]
+    assert len(alike) == 6
+    assert list(alike["time_ratio"]) == pytest.approx([10.0] * 6)
+    unjudged = ["test", "p_value", "p_adjusted", "margin_ratio", "margin_source", "launches_needed"]
+    assert alike[unjudged].isna().all(axis=None)
+    assert not is_noise(alike).any()
+    judged = table[table["verdict"] != ALIKE]
+    assert len(judged) == 1
+    assert judged["p_adjusted"].iloc[0] == judged["p_value"].iloc[0]
+    assert summary(table).endswith("0 inconclusive, 1 equivalent")  # 10 % by a margin of 900 %
+
+
+def test_alike_stacks_are_listed_along_another_axis_too_and_each_pair_once():
+    versus = {"axis": "message_bytes", "reference": None, "margin": None}
+    times = alike_times([1.0, 1.0])
+    table = comparisons_table(*results_of(times, versus=versus))
+    assert list(table["axis"]) == ["message_bytes", "message_bytes", "stack", "stack"]
+    assert list(table["verdict"] == ALIKE) == [False, False, True, True]
+    versus = {"axis": "stack", "reference": "again", "margin": None}
+    table = comparisons_table(*results_of(times, versus=versus))
+    assert list(table["value"]) == ["contained", "contained"]
+
+
+def test_alike_stacks_whose_ratios_lie_on_one_side_of_one_are_told():
+    """Eight of eight have p = 2 / 256."""
+    table = comparisons_table(*results_of(alike_times([1.001] * 8)))
+    (told,) = shifts_of_alike(table)
+    assert told.startswith(
+        "The alike stacks differ: 8 of 8 ratios above 1 (again over contained; sign test, p = 0.0078)"
+    )
+    assert shifts_of_alike(comparisons_table(*results_of(alike_times([1.001, 0.999] * 4)))) == []
+    assert shifts_of_alike(table_of(SIX, SIX)) == []
 
 
 def test_p_values_are_corrected_over_the_table():
@@ -171,6 +259,32 @@ def test_a_row_in_words_has_ratio_spread_launches_and_verdict():
     assert verdict_text(row).startswith("inconclusive")
     row = next(table_of([1.0], [2.0]).itertuples())
     assert spread_text(row) == "2.000"
+
+
+def test_launches_needed_are_more_than_a_hundred_where_they_are_not_foretold_for_their_number():
+    """Where the spread holds the limit the number is not known; where it does not, it is too large."""
+    (row,) = table_of(SIX, [1.02 * v for v in SIX], (["a-0"] * 6, ["b-0"] * 6)).itertuples()
+    assert verdict_text(row) == "inconclusive"
+    row = SimpleNamespace(verdict="inconclusive", launches_needed=None, p_value=0.02, time_low_ratio=1.1,
+                          time_high_ratio=1.2, margin_ratio=0.05)  # fmt: skip
+    assert verdict_text(row) == "inconclusive, more than 100 launches"
+    row.launches_needed = 7
+    assert verdict_text(row) == "inconclusive, 7 more launches"
+
+
+def test_margins_are_told_with_their_source_and_spreads_that_exclude_one_are_counted():
+    judged = pd.DataFrame({
+        "benchmark": ["collective", "collective", "train_step"],
+        "margin_ratio": [0.032, 0.032, 0.05],
+        "margin_source": ["noise floor of 9 A/A pairs"] * 2 + ["default"],
+        "interval": ["interval", "interval", "range"],
+        "time_low_ratio": [1.01, 0.99, 0.8],
+        "time_high_ratio": [1.02, 1.01, 0.9],
+    })  # fmt: skip
+    assert margin_text(judged) == "3.2 % (noise floor of 9 A/A pairs) of collective, 5.0 % (the default) of train_step"
+    assert margin_text(judged[:2]) == "3.2 % (noise floor of 9 A/A pairs)"
+    assert excluding_text(judged) == "1 of 2 intervals exclude 1 and 1 of 1 range exclude 1"
+    assert excluding_text(judged[:0]) == ""
 
 
 def test_ratios_near_one_have_three_decimals_and_others_three_figures():

@@ -52,12 +52,47 @@ def test_the_finding_counts_every_verdict_and_names_the_largest_difference():
     (figure,) = section_of(times_of(RATIOS)).figures
     assert figure.alt == (
         "stack bound against contained: 2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent, by a margin of"
-        " 5.0 %. The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
+        " 5.0 % (the default); 3 of 4 ranges exclude 1. The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
     )
     (figure,) = section_of(times_of({4096: 1.0})).figures
     assert figure.alt.endswith(
-        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 1 equivalent, by a margin of 5.0 %."
+        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 1 equivalent, by a margin of 5.0 % (the default);"
+        " 0 of 1 range exclude 1."
     )
+
+
+def test_the_section_says_what_is_compared_by_which_margin_and_what_p_tests():
+    section = section_of(times_of(RATIOS))
+    assert "medians of synchronised steps and of blocking calls (p50_s), not the pipelined windows" in section.lead
+    assert "Margin: 5.0 % (the default)." in section.lead
+    assert "alike stacks differ" not in section.lead
+    (figure,) = section.figures
+    assert figure.table.columns[5:8] == ("test", "p", "p corrected")
+    assert figure.table.rows[0][5] == "Welch's t of logarithms"
+    assert "p is of the named test that the ratio is 1" in figure.caption
+    assert "also need the whole spread beyond the margin" in figure.caption
+
+
+def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ():
+    """Eight ratios, all above 1, and none of them judged."""
+    times = []
+    for index in range(8):
+        alike = cell_of("contained", 4096 * (index + 1)), cell_of("again", 4096 * (index + 1))
+        times += [
+            (cell, [(1 + 0.001 * index * turn + 0.001 * turn) * t for t in FIVE]) for turn, cell in enumerate(alike)
+        ]
+    for cell, _ in times:
+        cell["spec"]["stack"] |= {"image_id": "aaa"}
+    section = section_of(times)
+    assert section.figures == ()
+    (table,) = section.tables
+    assert table.caption.startswith(
+        "stack again against contained: alike but for the name, so noise and not judged (8)"
+    )
+    assert {row[-1] for row in table.rows} == {"A/A"}
+    assert table.rows[0][0] == "all_reduce, 32 KiB, 1×2"  # 0.8 % from 1
+    assert "The alike stacks differ: 8 of 8 ratios above 1" in section.lead
+    assert "Margin:" not in section.lead
 
 
 def test_pairs_of_one_allocation_are_told_in_the_caption():

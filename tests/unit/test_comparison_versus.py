@@ -120,6 +120,15 @@ def test_stacks_that_differ_in_their_name_alone_are_alike():
     assert [(pair.reference["id"], pair.other["id"]) for pair in found] == [(a["id"], "b")]
 
 
+def test_alike_stacks_are_held_against_the_reference_of_the_campaign_where_it_is_among_them():
+    a, b, c = cell_of("contained"), cell_of("contained"), cell_of("contained")
+    for cell, name in ((b, "again"), (c, "third")):
+        cell["spec"]["stack"]["name"], cell["id"] = name, name
+    versus = {"axis": "stack", "reference": "again", "margin": None}
+    found = alike_stacks(make_campaign([a, b, c], versus=versus))
+    assert [(pair.reference["id"], pair.other["id"]) for pair in found] == [("again", a["id"]), ("again", "third")]
+
+
 def test_the_frozen_campaign_keeps_versus(tmp_path, monkeypatch):
     monkeypatch.setattr("regatta.planning.plan.load_campaign", lambda path: load_campaign(path, tmp_path / "clusters"))
     load(tmp_path, small(versus="strategy"))

@@ -18,6 +18,7 @@ from synthetic import (
     write_results,
 )
 
+from regatta.analysis.table_names import TABLES
 from regatta.analysis.tables import CELL, COLLECTIVES, MEASURED, SCALING
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -103,8 +104,8 @@ def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
 def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
     assert titles == [
-        "Findings", "Failures", "Scaling", "Efficiency at a glance", "Bucket size", "Communication", "Memory",
-        "Sections without content", "Warnings", "Methods", "Provenance",
+        "Findings", "Failures", "Scaling", "Efficiency at a glance", "Percentiles of the step", "Bucket size", "Communication",
+        "Fitted models", "Memory", "Sections without content", "Warnings", "Methods", "Provenance",
     ]  # fmt: skip
 
 
@@ -353,8 +354,16 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
     for script, *arguments in steps:
         subprocess.run([sys.executable, SCRIPTS / script, "--campaign", campaign, *arguments], check=True)
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    tables = [f"tables/{name}.csv" for name in ("collectives", "failures", "memory", "scaling", "strategies")]
-    assert found == ["measurements.csv", "problems.json", "report.html", *tables]
+    tables = [f"tables/{name}.csv" for name in sorted(TABLES)]
+    assert found == [
+        "epochs.csv",
+        "measurements.csv",
+        "problems.json",
+        "ranks.csv",
+        "report.html",
+        *tables,
+        "waits.csv",
+    ]
 
 
 def test_jobs_that_ended_before_their_batch_are_told_with_their_cause(tmp_path):
@@ -378,3 +387,12 @@ def test_jobs_that_ended_before_their_batch_are_told_with_their_cause(tmp_path):
         "<li>n02g02-0123456789ab: stopped: SIGINT</li>",
     ):
         assert line in text
+
+
+def test_the_masthead_says_how_many_hours_were_measured_and_of_which_images(tmp_path):
+    cell = train_cell("resnet50", 2, 4, device="cuda", backend="nccl", stack="contained")
+    cell["spec"]["stack"] |= {"kind": "contained", "image_id": "3f2a1c0d-9e8b-4d48-a3b8-03255132c4ec"}
+    text = report_of(tmp_path, make_campaign([cell], repeats=2, device="cuda"), CLUSTER)
+    # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
+    assert "<dt>GPU hours measured</dt><dd>0.0116</dd>" in text
+    assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text

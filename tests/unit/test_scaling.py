@@ -132,7 +132,12 @@ def test_a_campaign_without_training_has_an_empty_table():
     ("ratio", "word"), [(0.95, "excellent"), (0.9, "good"), (0.85, "good"), (0.8, "poor"), (0.1, "poor")]
 )
 def test_grades_begin_above_their_limits(ratio, word):
-    assert grade(ratio) == word
+    assert grade(ratio, ratio, ratio) == word
+
+
+def test_one_launch_gets_no_grade():
+    assert grade(0.95) is None
+    assert grade(0.95, 0.94, None) is None
 
 
 @pytest.mark.parametrize(
@@ -161,9 +166,9 @@ def test_rows_stand_in_the_order_of_their_sizes():
     assert table["bucket_cap_mb"].tolist() == [1, 25, 100]
 
 
-def test_the_spread_of_an_efficiency_is_a_bootstrap_only_where_both_cells_have_six_launches():
+def test_the_spread_of_an_efficiency_is_an_interval_only_where_both_cells_have_six_launches():
     from regatta.statistics import ratio_over_launches
 
     six, three = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2]
-    assert ratio_over_launches(six, six).kind == "bootstrap"
+    assert ratio_over_launches(six, six).kind == "interval"
     assert ratio_over_launches(three, six).kind == ratio_over_launches(six, three).kind == "range"

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from regatta.statistics import (
+    _trend_p_of,
     autocorrelation_time,
     drift,
     effective_samples,
@@ -202,3 +204,9 @@ def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
     below = outliers(np.array([-30.0, *range(1, 20)]))
     assert (below.num_above, below.num_below) == (0, 1)
     assert outliers(np.arange(1.0, 11.0)) is None
+
+
+@given(st.permutations(range(9)))
+def test_the_trend_of_an_order_depends_on_its_falling_pairs_alone(order):
+    num_falling = sum(b < a for i, a in enumerate(order) for b in order[i + 1 :])
+    assert _trend_p_of(9, num_falling) == pytest.approx(kendalltau(range(9), order).pvalue)

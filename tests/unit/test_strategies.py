@@ -39,6 +39,18 @@ def test_exposed_and_hidden_are_taken_within_each_launch():
     assert (row["num_planned"], row["num_launches"]) == (3, 3)
 
 
+def test_what_the_streams_of_a_gpu_said_is_a_median_over_launches_and_empty_on_a_cpu():
+    on_gpu = [
+        {"communication_stream_s": s, "exposed_stream_s": e}
+        for s, e in ((0.050, 0.009), (0.040, 0.011), (0.042, 0.008))
+    ]
+    launches = [launch | seen for launch, seen in zip(LAUNCHES, on_gpu, strict=True)]
+    [row] = tables((train_cell("resnet18", 1, 2), launches))[0].to_dict("records")
+    assert (row["communication_stream_s"], row["exposed_stream_s"]) == pytest.approx((0.042, 0.009))
+    table = tables((train_cell("resnet18", 1, 2), LAUNCHES))[0]
+    assert table[["communication_stream_s", "exposed_stream_s"]].isna().all(axis=None)
+
+
 def test_one_rank_and_collectives_have_no_exchange_and_what_is_unknown_is_empty():
     single, several = train_cell("resnet18", 1, 1), train_cell("resnet50", 1, 2)
     cells = (

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regatta.statistics import Spread
-from regatta.verdicts import Compared, compare_launches, judge_all, noise_floor
+from regatta.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05
@@ -164,6 +164,18 @@ def test_equivalence_needs_as_many_launches_as_are_rarely_all_on_one_side():
     assert paired == {4: "inconclusive", 5: "equivalent"}
 
 
+@pytest.mark.parametrize(("num_base", "num_test"), [(1, 19), (19, 1), (2, 6), (2, 40)])
+def test_many_launches_on_one_side_do_not_make_up_for_fewer_than_three_on_the_other(num_base, num_test):
+    cell = compare_launches([1.0] * num_base, [1.0] * num_test, False)
+    assert judge_all([cell], MARGIN)[0].word == "inconclusive"
+
+
+def test_each_row_is_judged_by_its_own_margin():
+    """Spreads of 1.06 to 1.09, by margins of 5, 7 and 10 %."""
+    verdicts = judge_all([found(1.06, 1.09)] * 3, [0.05, 0.07, 0.10])
+    assert [verdict.word for verdict in verdicts] == ["slower", "inconclusive", "equivalent"]
+
+
 def test_launches_that_do_not_scatter_at_all_are_compared_too():
     words = [judge_all([compare_launches([1.0] * 5, [t] * 5, False)], MARGIN)[0].word for t in (1.0, 1.1, 0.9)]
     assert words == ["equivalent", "slower", "faster"]
@@ -201,27 +213,37 @@ def test_a_difference_is_found_in_a_table_whose_other_cells_do_not_differ():
     assert [i for i, verdict in enumerate(verdicts) if verdict.word == "slower"] == [7]
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.10, "slower"), (1.0, "equivalent")])
-def test_the_launches_that_are_said_to_be_needed_mostly_settle_it(factor, verdict):
-    """A scatter of 3 %, first with three launches, then with as many as were asked for, in 100 cells."""
-    base = np.exp([-0.03, 0.0, 0.03])
-    [three] = judge_all([compare_launches(base.tolist(), (factor * base).tolist(), False)], MARGIN)
-    assert three.word == "inconclusive"
+def test_the_launches_that_are_said_to_be_needed_mostly_settle_it():
+    """A scatter of 3.1 %: every launch is slower by more than the margin, and p is 0.011. Then as many as were asked for."""
+    base = np.exp([-0.031, 0.0, 0.031])
+    [three] = judge_all([compare_launches(base.tolist(), (1.12 * base).tolist(), False)], MARGIN)
+    assert (three.word, three.p_value > 0.01) == ("inconclusive", True)
     random = np.random.default_rng(3)
-    cells = np.exp(0.03 * random.standard_normal((100, 2, 3 + three.launches_needed)))
-    cells[:, 1] *= factor
+    cells = np.exp(0.031 * random.standard_normal((100, 2, 3 + three.launches_needed)))
+    cells[:, 1] *= 1.12
     words = [judged(cell[None])[0].word for cell in cells]
-    assert words.count(verdict) >= 70
+    assert words.count("slower") >= 70
 
 
-def test_launches_needed_are_none_where_launches_will_not_settle_it():
-    assert judge_all([compare_launches([1.0], [1.1], False)], MARGIN)[0].launches_needed is None  # no scatter is known
-    at_margin = found(1.0, 1.05**2)  # the ratio is 1.05
-    assert judge_all([at_margin], MARGIN)[0].launches_needed is None
-    noisy = compare_launches([1.0, 2.0, 4.0], [1.0, 2.1, 4.0], False)
-    assert judge_all([noisy], 0.001)[0].launches_needed is None
-    [settled] = judge_all([found(0.99, 1.01)], MARGIN)
-    assert (settled.word, settled.launches_needed) == ("equivalent", 0)
+def test_three_pairs_within_the_margin_are_told_that_two_more_settle_it():
+    """Of scatter 1 %: (3.24 x 0.01 / log 1.05)^2 x pi / 2 = 0.7, but equivalence asks for five pairs."""
+    pairs = [1.0, 2.0, 3.0], [1.0 * math.exp(0.01), 2.0, 3.0 * math.exp(-0.01)]
+    [three] = judge_all([compare_launches(*pairs, True)], MARGIN)
+    assert (three.word, three.launches_needed) == ("inconclusive", 2)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.02, 1.2), (0.9, 1.01), (0.9, 1.2)])
+def test_launches_needed_are_not_told_where_the_spread_holds_the_limit(low, high):
+    """The ratio may then lie on either side of it, and how many launches would tell depends on where."""
+    [verdict] = judge_all([found(low, high)], MARGIN)
+    assert (verdict.word, verdict.launches_needed) == ("inconclusive", None)
+
+
+def test_more_than_a_hundred_launches_are_not_foretold():
+    """Far apart, but in a table whose cells scatter by 100 %: (2.6 + 0.84)^2 x 2 / log(1.2)^2 is some 700."""
+    lucky = np.array([[[1.0, 1.0001, 1.0002], [1.2, 1.2001, 1.2002]]])
+    [verdict, *_] = judged(np.concatenate([lucky, campaign(1.0, 3)]))
+    assert (verdict.word, verdict.launches_needed) == ("inconclusive", None)
 
 
 def test_one_launch_is_told_how_many_more_by_the_scatter_of_the_others():
@@ -233,8 +255,20 @@ def test_one_launch_is_told_how_many_more_by_the_scatter_of_the_others():
 
 def test_the_noise_floor_is_the_largest_ratio_of_few_pairs_and_the_95th_percentile_of_many():
     assert noise_floor([]) is None
-    assert noise_floor([([], [1.0])]) is None
-    pairs = [([1.0, 1.0, 1.0], [1.0, 1.02, 9.0]), ([1.0], [0.96]), ([2.0], [2.0])]
-    assert noise_floor(pairs) == pytest.approx(1 / 0.96 - 1)  # 4.17 % apart, whichever is above
-    many = [([1.0], [math.exp(i / 1000)]) for i in range(101)]
-    assert noise_floor(many) == pytest.approx(math.expm1(0.095))
+    assert noise_floor([1.02, 1.0, 0.96, 1.01, 1.03]) == pytest.approx(1 / 0.96 - 1)  # 4.17 % apart, whichever is above
+    assert noise_floor([math.exp(i / 1000) for i in range(101)]) == pytest.approx(math.expm1(0.095))
+
+
+def test_fewer_than_five_pairs_are_no_noise_floor():
+    assert noise_floor([1.02, 1.0, 0.96, 1.01]) is None
+
+
+@pytest.mark.parametrize(("num_above", "is_told"), [(8, True), (7, False), (0, True), (4, False)])
+def test_ratios_of_alike_cells_that_are_mostly_on_one_side_of_one_are_told(num_above, is_told):
+    """Of eight, all on one side has p = 2 / 256 = 0.0078; seven on one side 18 / 256. A ratio of 1 is on neither."""
+    ratios = [1.01] * num_above + [0.99] * (8 - num_above) + [1.0]
+    p_value = sign_test(ratios)
+    assert (p_value < 0.01) == is_told
+    if num_above in (0, 8):
+        assert p_value == pytest.approx(2 / 256)
+    assert sign_test([1.0, 1.0]) == 1

@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument(
-        "--measurements", type=Path, required=True, help="measurements.csv; epochs.csv and ranks.csv lie beside it"
+        "--measurements", type=Path, required=True, help="measurements.csv; the other files of collect.py lie beside it"
     )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()

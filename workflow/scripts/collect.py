@@ -1,6 +1,6 @@
 """Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md.
 
-Beside it epochs.csv and ranks.csv: of each training a row for each epoch, and for each rank.
+Beside it epochs.csv and ranks.csv: of each training a row for each epoch, and for each rank; and waits.csv: who waited for whom.
 """
 
 import argparse

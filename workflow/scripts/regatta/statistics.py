@@ -2,7 +2,7 @@
 
 Samples inside a launch share processes, memory layout and minutes, so they are not independent of each other. Only
 launches are. An interval within a launch says how well it knows its own median; the reported one is across launches.
-Why the intervals are what they are, and what they cover: docs/decisions/0008-intervals-and-verdicts.md.
+Why the intervals are what they are, and what they cover: docs/decisions/0007-intervals-and-verdicts.md.
 """
 
 import functools
@@ -115,7 +115,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     if num == 0:
         return Spread(0)
     ratio = float(np.median(above) / np.median(below))
-    if max(len(above), len(below)) == 1:
+    if num == 1:  # of one side nothing is known of its scatter
         return Spread(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
         return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")
@@ -237,7 +237,25 @@ def _trend_p(samples: np.ndarray, slope: float) -> float:
     time = autocorrelation_time(samples - slope * np.arange(m))
     per_block = min(max(math.ceil(m / MAX_BLOCKS), math.ceil(2 * time)), m // MIN_BLOCKS)
     blocks = _block_medians(samples, per_block)
-    return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
+    if len(set(blocks)) < len(blocks):
+        return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
+    return _trend_p_of(len(blocks), sum(int(np.sum(blocks[i + 1 :] < blocks[i])) for i in range(len(blocks))))
+
+
+@functools.cache
+def _trend_p_of(num: int, num_falling: int) -> float:
+    """Return the same for `num` different values of which so many pairs fall: without ties the test knows no more.
+
+    Thousands of launches have the same few answers, each of which takes scipy a millisecond.
+    """
+    from scipy.stats import kendalltau
+
+    left, order = list(range(num)), []
+    while left:  # any order with so many falling pairs
+        place = min(num_falling, len(left) - 1)
+        order.append(left.pop(place))
+        num_falling -= place
+    return float(kendalltau(np.arange(num), order).pvalue)
 
 
 def _block_medians(samples: np.ndarray, per_block: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Whether one side of a comparison is faster, slower, the same, or whether the launches cannot tell.
 
 A comparison is of two cells: a base and a test, each with one time per launch. The launch is the unit throughout.
-Rules: docs/metrics.md. Why these, and how often they err: docs/decisions/0008-intervals-and-verdicts.md.
+Rules: docs/metrics.md. Why these, and how often they err: docs/decisions/0007-intervals-and-verdicts.md.
 """
 
 import math
@@ -14,10 +14,12 @@ from regatta.statistics import PERCENTILES, Spread, min_samples, paired_ratio_ov
 # Benjamini and Hochberg's share of false discoveries. Where nothing differs it is the chance that a whole table says
 # faster or slower anywhere: of 100 campaigns compared with themselves, one.
 FALSE_DISCOVERIES = 0.01
-CHANCE = 0.05  # of one cell: the least that a test must be able to reach, and the most that equivalence may err by
+CHANCE = 0.05  # of one cell: what a rank test must be able to reach
 MIN_LAUNCHES_TEST = 3  # two launches have one difference, which says next to nothing of their scatter
 POWER = 0.8  # with which the launches still needed settle a comparison
-MOST_LAUNCHES = 1000  # beyond this the answer is that launches will not settle it
+MOST_LAUNCHES = 100  # on each side; the scatter of the few that there are foretells no more
+MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # on both sides, pairs: all on one side in 1 of 20 and 1 of 32 cells
+MIN_NOISE_PAIRS = 5  # of cells that measure the same, of MIN_LAUNCHES_TEST launches each
 
 RANK_TEST = {False: "Mann-Whitney U", True: "Wilcoxon signed rank"}
 T_TEST = {False: "Welch's t of logarithms", True: "paired t of logarithms"}
@@ -66,7 +68,8 @@ class Verdict:
     corrected level in a table of this length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 where it is
-    settled, None where that is not known or where it would take more than MOST_LAUNCHES.
+    settled. None where the spread of the ratio holds a limit of the margin, so that the ratio may lie on either side of
+    it, where the scatter is not known, and where it would take more than MOST_LAUNCHES.
     """
 
     word: str
@@ -94,13 +97,12 @@ def compare_launches(base: list[float], test: list[float], is_paired: bool) -> C
     return Compared(ratio, *sides, is_paired, RANK_TEST[is_paired], p_value, float(shift), scatters)
 
 
-def judge_all(compared: list[Compared], margin: float) -> list[Verdict]:
+def judge_all(compared: list[Compared], margin: float | list[float]) -> list[Verdict]:
     """Return the verdicts of one table, in its order.
 
-    margin: ratio by which times may differ and still count as the same, such as 0.05; at least the noise floor, where
-    there is one. slower: the whole spread of the ratio lies above 1 + margin, and p_adjusted is at most
+    margin: ratio by which times may differ and still count as the same, such as 0.05: of all, or of each. slower: the whole spread of the ratio lies above 1 + margin, and p_adjusted is at most
     FALSE_DISCOVERIES. faster: the same below 1 / (1 + margin). equivalent: the whole spread lies between the two, of
-    so many launches that chance alone puts all of them on one side in at most CHANCE of cells.
+    so many launches as MIN_LAUNCHES_EQUIVALENT says.
     """
     import scipy.stats  # half a second, which only comparisons need
 
@@ -109,27 +111,41 @@ def judge_all(compared: list[Compared], margin: float) -> list[Verdict]:
     tests = [_table_test(c, floors[c.is_paired], num_tested) for c in compared]
     known = [p for _, p in tests if p is not None]
     adjusted = iter(scipy.stats.false_discovery_control(known, method="bh").tolist() if known else [])
+    margins = margin if isinstance(margin, list) else [margin] * len(compared)
     verdicts = []
-    for c, (test, p_value) in zip(compared, tests, strict=True):
+    for c, (test, p_value), own in zip(compared, tests, margins, strict=True):
         p_adjusted = None if p_value is None else next(adjusted)
-        word = _word(c, p_adjusted, margin)
-        needed = 0 if word != "inconclusive" else _launches_needed(c, floors[c.is_paired], margin, num_tested)
+        word = _word(c, p_adjusted, own)
+        needed = 0 if word != "inconclusive" else _launches_needed(c, floors[c.is_paired], own, num_tested)
         verdicts.append(Verdict(word, test, p_value, p_adjusted, needed))
     return verdicts
 
 
-def noise_floor(pairs: list[tuple[list[float], list[float]]]) -> float | None:
-    """Return the margin below which a ratio is noise, from pairs of cells that measure the same (A/A).
+def noise_floor(ratios: list[float]) -> float | None:
+    """Return the margin below which a ratio is noise, from the ratios of pairs of cells that measure the same (A/A).
 
-    pairs: the launches' times of both cells. The margin is the 95th percentile of how far the ratios of their medians
-    are from 1, up or down; the largest of them where there are too few pairs (59) to carry a percentile. None without.
+    The 95th percentile of how far they are from 1, up or down; the largest of them where there are too few pairs (59)
+    to carry a percentile. None below MIN_NOISE_PAIRS.
     """
-    distances = [abs(math.log(ratio.median)) for a, b in pairs if (ratio := ratio_over_launches(a, b)).num]
-    if not distances:
+    if len(ratios) < MIN_NOISE_PAIRS:
         return None
+    distances = [abs(math.log(ratio)) for ratio in ratios]
     probability = PERCENTILES["p95_s"]
     is_enough = len(distances) >= min_samples(probability)
     return math.expm1(float(np.quantile(distances, probability)) if is_enough else max(distances))
+
+
+def sign_test(ratios: list[float]) -> float:
+    """Return the two-sided p of ratios being as often above 1 as below it. Those of exactly 1 do not count."""
+    from scipy.stats import binomtest
+
+    num_above, num_below = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
+    return float(binomtest(num_above, num_above + num_below).pvalue) if num_above + num_below else 1.0
+
+
+def holds_limit(low: float | None, high: float | None, margin: float) -> bool:
+    """Return whether a spread of a ratio, from low to high, has an end of the margin in it. None: there is no spread."""
+    return low is not None and any(low <= limit <= high for limit in (1 + margin, 1 / (1 + margin)))
 
 
 def _word(compared: Compared, p_adjusted: float | None, margin: float) -> str:
@@ -141,8 +157,8 @@ def _word(compared: Compared, p_adjusted: float | None, margin: float) -> str:
             return "slower"
         if high < 1 / limit:
             return "faster"
-    is_within = 1 / limit <= low and high <= limit
-    return "equivalent" if is_within and compared.chance_of_one_side <= CHANCE else "inconclusive"
+    is_enough = min(compared.num_base, compared.num_test) >= MIN_LAUNCHES_EQUIVALENT[compared.is_paired]
+    return "equivalent" if is_enough and 1 / limit <= low and high <= limit else "inconclusive"
 
 
 def _rank_p(logs: list[np.ndarray]) -> float:
@@ -194,7 +210,7 @@ def _launches_needed(compared: Compared, floor: float | None, margin: float, num
     """
     from scipy.special import ndtri
 
-    if floor is None or compared.ratio.median is None:
+    if floor is None or compared.ratio.median is None or holds_limit(compared.ratio.low, compared.ratio.high, margin):
         return None
     scatter, effect, limit = (
         math.hypot(*_at_least(compared, floor)),
@@ -208,5 +224,6 @@ def _launches_needed(compared: Compared, floor: float | None, margin: float, num
     if effect > limit:
         z_table = float(-ndtri(FALSE_DISCOVERIES / 2 / max(num_tested, 1)))
         needed = max(needed, ((z_table + z_power) * scatter / effect) ** 2)
-    needed = max(math.ceil(needed) + 2, MIN_LAUNCHES_TEST)  # two more, for what the scatter of so few is worth
+    least = MIN_LAUNCHES_TEST if effect > limit else MIN_LAUNCHES_EQUIVALENT[compared.is_paired]
+    needed = max(math.ceil(needed) + 2, least)  # two more, for what the scatter of so few is worth
     return max(needed - min(compared.num_base, compared.num_test), 1) if needed <= MOST_LAUNCHES else None

@@ -4,31 +4,68 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.analysis.batch_norms import BATCH_NORMS, batch_norms_table
+from regatta.analysis.bucket_prediction import BUCKETS, buckets_table
 from regatta.analysis.collectives import collectives_table
+from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_models_table
+from regatta.analysis.comparison import COMPARISONS, comparisons_table
 from regatta.analysis.failures_table import failures_table
+from regatta.analysis.percentiles import PERCENTILES, percentiles_table
 from regatta.analysis.scaling import scaling_table
+from regatta.analysis.scaling_models import SCALING_MODELS, scaling_models_table
+from regatta.analysis.stragglers import STRAGGLER_HOSTS, STRAGGLERS, straggler_hosts_table, stragglers_table
 from regatta.analysis.strategies import memory_table, strategies_table
 from regatta.analysis.table_names import TABLES
 from regatta.analysis.tables import COLLECTIVES, FAILURES, MEMORY, SCALING, STRATEGIES, read_csv, write_csv
+from regatta.analysis.training_runs import TRAINING_RANKS, TRAINING_RUNS, training_ranks_table, training_runs_table
 
 COLUMNS = {
     "scaling": SCALING,
+    "percentiles": PERCENTILES,
+    "scaling_models": SCALING_MODELS,
     "strategies": STRATEGIES,
+    "buckets": BUCKETS,
     "memory": MEMORY,
     "collectives": COLLECTIVES,
+    "communication_models": COMMUNICATION_MODELS,
+    "training_runs": TRAINING_RUNS,
+    "training_ranks": TRAINING_RANKS,
+    "batch_norms": BATCH_NORMS,
+    "stragglers": STRAGGLERS,
+    "straggler_hosts": STRAGGLER_HOSTS,
+    "comparisons": COMPARISONS,
     "failures": FAILURES,
 }
 
 
-def make_tables(campaign: dict, measurements: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return each table by its name. campaign: frozen; measurements: as read from measurements.csv."""
-    return {
-        "scaling": scaling_table(campaign, measurements),
-        "strategies": strategies_table(campaign, measurements),
+def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return each table by its name. campaign: frozen; collected: as read from measurements.csv and what is beside it."""
+    measurements = collected["measurements"]
+    scaling, strategies = scaling_table(campaign, measurements), strategies_table(campaign, measurements)
+    collectives = collectives_table(campaign, measurements)
+    communication_models = communication_models_table(collectives, measurements)
+    tables = {
+        "scaling": scaling,
+        "percentiles": percentiles_table(campaign, measurements),
+        "scaling_models": scaling_models_table(scaling, measurements),
+        "strategies": strategies,
+        "buckets": buckets_table(scaling, strategies, communication_models),
         "memory": memory_table(campaign, measurements),
-        "collectives": collectives_table(campaign, measurements),
+        "collectives": collectives,
+        "communication_models": communication_models,
+        "training_runs": training_runs_table(campaign, measurements, collected["epochs"]),
+        "training_ranks": training_ranks_table(campaign, collected["ranks"]),
+        "batch_norms": batch_norms_table(campaign, measurements),
+        "stragglers": stragglers_table(collected["waits"]),
+        "straggler_hosts": straggler_hosts_table(collected["waits"]),
+        "comparisons": comparisons_table(campaign, measurements),
         "failures": failures_table(measurements),
     }
+    own = {cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell}  # of an imported campaign
+    for table in tables.values():
+        if own and "num_planned" in table and "cell" in table:
+            table["num_planned"] = table["cell"].map(own).astype("Int64").fillna(table["num_planned"])
+    return tables
 
 
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.analysis.baseline_campaign import check_baseline_campaign
 from regatta.analysis.collect import cell_row
-from regatta.analysis.comparison import Sides, Times, by_effect, compared_table, times_by_cell
+from regatta.analysis.comparison import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 from regatta.analysis.environment_differences import Difference, Side, by_stack, read_headers
 from regatta.analysis.gate import MATCHED_BY
 from regatta.analysis.tables import CELL, MEASUREMENTS, TEXT, make_table, read_csv
@@ -110,7 +110,7 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         base,
         test,
         margin,
-        by_effect(compared_table(rows, sides, margin)).reset_index(drop=True),
+        by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True),
         {reason: _table(found) for reason, found in reasons.items()},
         _table(cell for key, cell in cells.items() if key not in others),
         _table(cell for key, cell in others.items() if key not in cells),

@@ -1,5 +1,8 @@
 """Turn the store into one row per planned cell and repeat, and say what was left out of it and why.
 
+Of a training there are besides a row for each epoch and a row for each rank, in tables of their own; of each launch of
+several ranks a row for each rank, which say whom the others waited for.
+
 The latest valid record of a cell and repeat counts: latest by the time in its launch's first line, then by line. What
 has no valid record is a row too, `not_measured`. Times are those of the slowest rank in each iteration.
 """
@@ -11,10 +14,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.analysis.tables import COLLECTED, MEASUREMENTS, make_table
+from regatta.analysis.waits import wait_rows
 from regatta.running.policy import jobs_of_batch, open_job
+from regatta.store.devices import device_of
 from regatta.store.launch_files import LaunchFile, read_launch_file
 from regatta.store.records import measured, one_line, violation
+from regatta.store.training import Training, training_of
+from regatta.store.waits import Waits, hosts_by_rank, waits_of
 
 Slot = tuple[str, int]  # (cell id, repeat)
 
@@ -42,17 +49,23 @@ class Problems:
 
 @dataclass
 class Found:
-    """What the store holds of one campaign. `no_record` says of a slot why a trace of it in the store is no record."""
+    """What the store holds of one campaign.
+
+    rows: of each slot (order among its records, row, training, who waited). no_record: why a trace of a slot in the store is no record.
+    """
 
     planned: dict[str, dict]
     repeats: int
-    rows: dict[Slot, tuple[tuple[str, str, int], dict]] = field(default_factory=dict)  # slot -> (order, row)
+    rows: dict[Slot, tuple[tuple[str, str, int], dict, Training, Waits | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
 
 
-def collect(campaign: dict, launches_dir: Path) -> tuple[pd.DataFrame, dict]:
-    """Return measurements.csv as a table, and problems.json as an object. Launch files are read one at a time."""
+def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+    """Return measurements.csv, epochs.csv, ranks.csv and waits.csv as tables by name, and problems.json as an object.
+
+    Launch files are read one at a time.
+    """
     found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
@@ -60,13 +73,21 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[pd.DataFrame, dict]:
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
-    rows = [_slot_row(cell, repeat, found) for cell in campaign["cells"] for repeat in range(campaign["repeats"])]
+    # A cell of an imported campaign has repeats of its own: as many as there are launches of it.
+    planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
+    rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
     rows += [
         cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
         for cell in campaign["skipped"]
     ]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
-    return make_table(rows, MEASUREMENTS), found.problems.as_json()
+    of_trainings = {
+        name: [_place_of(row) | line for _, row, training, _ in _in_order(found) for line in getattr(training, name)]
+        for name in ("epochs", "ranks")
+    }
+    waits = wait_rows([(row, waited) for _, row, _, waited in _in_order(found) if waited is not None])
+    all_rows = {"measurements": rows, **of_trainings, "waits": waits}
+    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
 
 
 def _read_launch(launch_file: LaunchFile, found: Found) -> None:
@@ -137,15 +158,17 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
         return
     order = launch_file.header.get("order")
     is_listed = isinstance(order, list) and slot[0] in order
-    row = cell_row(cell) | _place(slot, launch_file, number) | columns
+    row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
     row |= {"position": order.index(slot[0]) + 1 if is_listed else None}
     row |= {"status": record["status"], "phase": record["phase"], "cause": _text(record["cause"])}
     elapsed_ns = record["elapsed_ns"]
     row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
-    latest = ((launch_file.header["time_utc"], launch_file.path.stem, number), row)
+    waits = waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
+    key = (launch_file.header["time_utc"], launch_file.path.stem, number)
+    latest = (key, row, training_of(record, cell["spec"]), waits)
     if slot in found.rows:
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
-        place = {name: older[1][name] for name in ("cell", "repeat", "launch", "line")}
+        place = _place_of(older[1])
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
         found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
@@ -170,6 +193,14 @@ def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
 
 def _place(slot: Slot, launch_file: LaunchFile, number: int) -> dict:
     return {"cell": slot[0], "repeat": slot[1], "launch": launch_file.path.stem, "line": number}
+
+
+def _place_of(row: dict) -> dict:
+    return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
+
+
+def _in_order(found: Found) -> list[tuple]:
+    return [found.rows[slot] for slot in sorted(found.rows)]
 
 
 def cell_row(cell: dict) -> dict:

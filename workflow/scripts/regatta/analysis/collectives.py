@@ -3,11 +3,13 @@
 import pandas as pd
 
 from regatta.analysis.collect import cell_row
+from regatta.analysis.launch_values import LaunchValues
 from regatta.analysis.tables import COLLECTIVES, make_table
 from regatta.cell_words import natural
 from regatta.statistics import over_launches
 
 BYTES_PER_GB = 10**9
+COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 
 # Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
 BUS_FACTOR = {
@@ -24,16 +26,13 @@ BUS_FACTOR = {
 
 def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    launches = dict(list(ok.groupby("cell")))
+    launches = LaunchValues(measurements, ("p50_s", "window_step_s", *COSTS))
     rows = []
     for cell in campaign["cells"]:
         if cell["spec"]["benchmark"] == "collective":
-            own = launches.get(cell["id"], ok.iloc[:0])
             row = cell_row(cell)
-            rows.append(
-                row | {"num_planned": campaign["repeats"]} | _blocking(row, own) | _pipelined(row, own) | _costs(own)
-            )
+            numbers = _blocking(row, launches) | _pipelined(row, launches) | _costs(row["cell"], launches)
+            rows.append(row | {"num_planned": campaign["repeats"]} | numbers)
     rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, COLLECTIVES)
 
@@ -53,15 +52,15 @@ def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_rank
     return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
 
 
-def _blocking(cell: dict, launches: pd.DataFrame) -> dict:
-    own = over_launches(launches["p50_s"].tolist())
+def _blocking(cell: dict, launches: LaunchValues) -> dict:
+    own = over_launches(launches.of(cell["cell"], "p50_s"))
     row = {"num_launches": own.num, "interval": own.kind}
     row |= {"latency_s": own.median, "latency_low_s": own.low, "latency_high_s": own.high}
     return row | _bandwidths(cell, own.median, "")
 
 
-def _pipelined(cell: dict, launches: pd.DataFrame) -> dict:
-    own = over_launches(launches["window_step_s"].dropna().tolist())
+def _pipelined(cell: dict, launches: LaunchValues) -> dict:
+    own = over_launches(launches.of(cell["cell"], "window_step_s"))
     row = {"pipelined_s": own.median, "pipelined_low_s": own.low, "pipelined_high_s": own.high}
     return row | _bandwidths(cell, own.median, "pipelined_")
 
@@ -77,7 +76,6 @@ def _bandwidths(cell: dict, elapsed_s: float | None, lead: str) -> dict:
     }
 
 
-def _costs(launches: pd.DataFrame) -> dict:
+def _costs(cell: str, launches: LaunchValues) -> dict:
     """Return the largest of any launch: what an algorithm allocated, and how far its sums were from the exact ones."""
-    largest = {name: launches[name].max() for name in ("algorithm_bytes", "max_abs_error", "max_rel_error")}
-    return {name: None if pd.isna(value) else value for name, value in largest.items()}
+    return {name: max(launches.of(cell, name), default=None) for name in COSTS}

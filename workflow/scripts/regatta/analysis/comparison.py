@@ -5,18 +5,27 @@ Compared is p50_s, one time per launch. Definitions: docs/metrics.md. What is co
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from regatta.analysis.collect import cell_row
 from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
-from regatta.analysis.versus import alike_stacks, cell_pairs, versus_of
+from regatta.analysis.versus import CellPair, alike_stacks, cell_pairs, versus_of
 from regatta.campaign.matrix import field_value
-from regatta.verdicts import compare_launches, judge_all, noise_floor
+from regatta.verdicts import (
+    MIN_LAUNCHES_TEST,
+    Compared,
+    Verdict,
+    compare_launches,
+    judge_all,
+    noise_floor,
+    sign_test,
+)
 
-# One pair of cells. Columns of CELL say what `cell` is; it differs from `reference` in `axis` alone.
+# One pair of cells. Columns of CELL say what `cell` is; it differs from `reference` in `axis` alone. Of alike stacks the
+# verdict is ALIKE, and there is neither a test nor a margin: these rows say what noise is, and are not judged by it.
 COMPARISONS = {
     "cell": TEXT,
     "reference": TEXT,
@@ -38,52 +47,78 @@ COMPARISONS = {
     "p_value": REAL,
     "p_adjusted": REAL,
     "margin_ratio": REAL,
+    "margin_source": TEXT,
     "verdict": TEXT,
     "launches_needed": WHOLE,
 }
 
 MARGIN = 0.05  # where neither the campaign nor alike stacks give one; that of the gate
+ALIKE = "A/A"
+ALIKE_P = 0.01  # below it ratios of alike stacks are more often on one side of 1 than chance would have it
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation."""
+    """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
+
+    is_alike: the cells measure the same (A/A), so nothing is judged.
+    """
 
     reference: list[float]
     other: list[float]
     is_paired: bool
+    is_alike: bool = False
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The ratio up to which times are equivalent, and where it comes from."""
+
+    ratio: float
+    source: str
 
 
 def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each pair of cells that differ in the campaign's `versus` alone, measured or not."""
-    versus, times = versus_of(campaign), times_by_cell(measurements)
-    rows, sides = [], []
-    for pair in cell_pairs(campaign):
-        axis = {name: _text(field_value(cell["spec"], versus["axis"])) for name, cell in
-                (("value", pair.other), ("reference_value", pair.reference))}  # fmt: skip
-        rows.append(
-            cell_row(pair.other)
-            | {
-                "reference": pair.reference["id"],
-                "axis": versus["axis"],
-                "num_planned": pair.other.get("repeats", campaign["repeats"]),
-            }
-            | axis
-        )
-        sides.append(sides_of(times[pair.reference["id"]], times[pair.other["id"]]))
-    return compared_table(rows, sides, margin_of(campaign, times))
+    """Return one row for each pair of cells that differ in the campaign's `versus` alone, or in the name of their stack
+    alone (A/A), measured or not."""
+    axis, times, alike = versus_of(campaign)["axis"], times_by_cell(measurements), alike_stacks(campaign)
+    known = {_ids(pair) for pair in alike}
+    pairs = [(pair, axis) for pair in cell_pairs(campaign)]
+    listed = {_ids(pair) for pair, _ in pairs}
+    pairs += [(pair, "stack") for pair in alike if _ids(pair) not in listed]
+    sides = [replace(_sides(times, pair), is_alike=_ids(pair) in known) for pair, _ in pairs]
+    margins = margins_of(campaign, times)
+    own = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, own)
 
 
-def margin_of(campaign: dict, times: dict[str, Times]) -> float:
-    """Return the ratio up to which times are equivalent: what the campaign says, and no less than the noise of alike stacks."""
-    pairs = [sides_of(times[pair.reference["id"]], times[pair.other["id"]]) for pair in alike_stacks(campaign)]
-    noise = noise_floor([(pair.reference, pair.other) for pair in pairs if pair.reference and pair.other])
-    given = versus_of(campaign)["margin"]
-    if noise is None:
-        return MARGIN if given is None else given
-    return noise if given is None else max(given, noise)
+def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
+    """Return the margin of each benchmark: what the campaign says, and no less than the noise of its alike stacks."""
+    ratios = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
+    for pair in alike_stacks(campaign):
+        sides = _sides(times, pair)
+        if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
+            compared = compare_launches(sides.reference, sides.other, sides.is_paired)
+            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
+    return {benchmark: _margin(versus_of(campaign)["margin"], own) for benchmark, own in ratios.items()}
+
+
+def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
+    """Return a sentence for each two alike stacks whose ratios are not centred on 1: they differ, in what nobody declared."""
+    found = []
+    rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
+    for (reference, other), own in rows.groupby(["reference_value", "value"], sort=False):
+        ratios = own["time_ratio"].astype(float).tolist()
+        p_value = sign_test(ratios)
+        if p_value < ALIKE_P:
+            num = sum(ratio > 1 for ratio in ratios)
+            found.append(
+                f"The alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference}; sign test,"
+                f" p = {p_value:.2g}), though nothing but the name differs as far as the campaign says."
+            )
+    return found
 
 
 def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
@@ -106,11 +141,17 @@ def sides_of(reference: Times, other: Times) -> Sides:
     return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
 
 
-def compared_table(rows: list[dict], sides: list[Sides], margin: float) -> pd.DataFrame:
-    """Return rows with what their launches say. The p values are corrected over all rows that have launches on both sides."""
-    known = [index for index, pair in enumerate(sides) if pair.reference and pair.other]
-    compared = [compare_launches(sides[i].reference, sides[i].other, sides[i].is_paired) for i in known]
-    judged = dict(zip(known, zip(compared, judge_all(compared, margin), strict=True), strict=True))
+def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
+    """Return rows with what their launches say. The p values are corrected over all rows that are judged: those that have
+    launches on both sides and are not A/A."""
+    compared = {
+        index: compare_launches(pair.reference, pair.other, pair.is_paired)
+        for index, pair in enumerate(sides)
+        if pair.reference and pair.other
+    }
+    judged = [index for index in compared if not sides[index].is_alike]
+    verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
+    said = dict(zip(judged, verdicts, strict=True))
     full = []
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         found = {
@@ -118,9 +159,10 @@ def compared_table(rows: list[dict], sides: list[Sides], margin: float) -> pd.Da
             "num_reference_launches": len(pair.reference),
             "time_s": _median(pair.other),
             "reference_time_s": _median(pair.reference),
-            "margin_ratio": margin,
         }
-        full.append(row | found | (_said(*judged[index]) if index in judged else {}))
+        if not pair.is_alike:
+            found |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
+        full.append(row | found | (_said(compared[index], said.get(index)) if index in compared else {}))
     return make_table(full, COMPARISONS)
 
 
@@ -138,20 +180,53 @@ def is_noise(comparisons: pd.DataFrame) -> pd.Series:
     return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
 
 
-def _said(compared, verdict) -> dict:
+def _said(compared: Compared, verdict: Verdict | None) -> dict:
+    """verdict: None of alike stacks."""
     ratio = compared.ratio
-    return {
+    found = {
         "is_paired": compared.is_paired,
         "time_ratio": ratio.median,
         "time_low_ratio": ratio.low,
         "time_high_ratio": ratio.high,
         "interval": ratio.kind,
+    }
+    if verdict is None:
+        return found | {"verdict": ALIKE}
+    return found | {
         "test": verdict.test,
         "p_value": verdict.p_value,
         "p_adjusted": verdict.p_adjusted,
         "verdict": verdict.word,
         "launches_needed": verdict.launches_needed,
     }
+
+
+def _margin(given: float | None, ratios: list[float]) -> Margin:
+    """given: what the campaign says. ratios: of alike stacks with enough launches, of one benchmark."""
+    noise = noise_floor(ratios)
+    if noise is not None and (given is None or noise > given):
+        return Margin(noise, f"noise floor of {len(ratios)} A/A pairs")
+    if given is not None:
+        return Margin(given, "campaign")
+    return Margin(MARGIN, "default")
+
+
+def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
+    return cell_row(pair.other) | {
+        "reference": pair.reference["id"],
+        "axis": axis,
+        "num_planned": pair.other.get("repeats", campaign["repeats"]),
+        "value": _text(field_value(pair.other["spec"], axis)),
+        "reference_value": _text(field_value(pair.reference["spec"], axis)),
+    }
+
+
+def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
+    return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+
+
+def _ids(pair: CellPair) -> frozenset[str]:
+    return frozenset((pair.reference["id"], pair.other["id"]))
 
 
 def _median(values: list[float]) -> float | None:

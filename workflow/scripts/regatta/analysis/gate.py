@@ -111,8 +111,10 @@ def compare(now: list[float], before: list[float], margin: float, num_compared: 
     """Return how a cell's launches compare with those of before, one of `num_compared` cells.
 
     slower: the whole spread of the ratio lies above 1 + margin. The spread is a bootstrap interval from six launches on
-    either side, wide enough that the intervals of all compared cells hold together with 95 %; below that the range over
-    all pairs of launches, so that slower means every launch slower than every one before, by more than the margin.
+    either side, at a level that is meant to let the intervals of all compared cells hold together with 95 %. Few launches
+    do not carry that for many cells: no such interval is wider than the range over pairs, which leaves out 1 in 2
+    of C(n + m, n) unchanged cells (6 and 6: 2 in 924, so for 24 cells and more). Below six it is that range, so that slower means
+    every launch slower than every one before, by more than the margin.
     """
     now, before = sorted(now), sorted(before)  # resampling must not depend on the order of rows
     has_interval = min(len(now), len(before)) >= MIN_LAUNCHES_BOOTSTRAP

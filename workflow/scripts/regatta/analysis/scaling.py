@@ -6,7 +6,11 @@ Rates are never averaged: the median over launches is taken of the time per step
 import pandas as pd
 
 from regatta.analysis.collect import cell_row
+from regatta.analysis.launch_values import LaunchValues
+from regatta.analysis.partners import Partners
 from regatta.analysis.tables import SCALING, make_table
+from regatta.analysis.utilisation import COLUMNS as UTILISATION_COLUMNS
+from regatta.analysis.utilisation import utilisation
 from regatta.cell_words import natural
 from regatta.statistics import over_launches, ratio_over_launches
 
@@ -18,16 +22,23 @@ NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
     specs = {c["id"]: c["spec"] for c in campaign["cells"] if c["spec"]["benchmark"] == "train_step"}
-    steps = steps_by_cell(measurements)
-    rows = [cell_row(cell) | _rates(cell, campaign, specs, steps) for cell in campaign["cells"] if cell["id"] in specs]
+    steps, partners = steps_by_cell(measurements), Partners(specs)
+    ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILISATION_COLUMNS]]
+    launches = dict(list(ok.groupby("cell")))
+    rows = []
+    for cell in (cell for cell in campaign["cells"] if cell["id"] in specs):
+        row = cell_row(cell) | _rates(cell, campaign, partners, steps)
+        own = launches.get(cell["id"], ok.iloc[:0])
+        rows.append(row | utilisation(campaign, cell["spec"], own, row["step_s"]))
     rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, SCALING)
 
 
 def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
     """Return for each cell the seconds per pipelined step of each ok launch."""
-    ok = measurements[(measurements["status"] == "ok") & measurements["window_step_s"].notna()]
-    return {cell: group["window_step_s"].tolist() for cell, group in ok.groupby("cell")}
+    launches = LaunchValues(measurements, ["window_step_s"])
+    steps = {cell: launches.of(cell, "window_step_s") for cell in launches.cells()}
+    return {cell: values for cell, values in steps.items() if values}
 
 
 def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
@@ -36,41 +47,22 @@ def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | No
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
-    """Return the word for an efficiency, or None where its spread is inconclusive or lies on both sides of a limit."""
-    if low is not None and high is not None:
-        is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
-        if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
-            return None
+    """Return the word for an efficiency, or None where its spread is unknown, inconclusive or on both sides of a limit."""
+    if low is None or high is None:
+        return None  # one launch would else get firmer words than six
+    is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
+    if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
+        return None
     if efficiency_ratio > EXCELLENT:
         return "excellent"
     return "good" if efficiency_ratio > GOOD else "poor"
 
 
-def partner(spec: dict, changes: dict, specs: dict[str, dict]) -> str | None:
-    """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None.
-
-    A parameter that is null in the partner has no effect there, so it need not be equal (bucket size of strategy none).
-    """
-    matches = [cell for cell, other in specs.items() if _is_partner(other, spec, changes)]
-    return matches[0] if len(matches) == 1 else None
-
-
-def _is_partner(other: dict, spec: dict, changes: dict) -> bool:
-    wanted, found = _flat(spec) | changes, _flat(other)
-    return wanted.keys() == found.keys() and all(
-        found[name] == wanted[name] or (found[name] is None and name not in changes) for name in wanted
-    )
-
-
-def _flat(spec: dict) -> dict:
-    return {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
-
-
-def _rates(cell: dict, campaign: dict, specs: dict, steps: dict[str, list[float]]) -> dict:
+def _rates(cell: dict, campaign: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
     spec = cell["spec"]
     batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
     own = over_launches(steps.get(cell["id"], []))
-    baseline = partner(spec, campaign["baseline"], specs)
+    baseline = partners.find(spec, campaign["baseline"])
     row = {
         "num_planned": campaign["repeats"],
         "num_launches": own.num,
@@ -85,10 +77,10 @@ def _rates(cell: dict, campaign: dict, specs: dict, steps: dict[str, list[float]
         "baseline": baseline,
     }
     if baseline is not None:
-        row |= _efficiency(spec, specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
+        row |= _efficiency(spec, partners.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
     if baseline == cell["id"]:  # 1 by definition, so it has neither spread nor grade
         row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
-    return row | _parts(spec, specs, steps)
+    return row | _parts(spec, partners, steps)
 
 
 def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_steps: list[float]) -> dict:
@@ -106,7 +98,7 @@ def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_ste
     }
 
 
-def _parts(spec: dict, specs: dict, steps: dict[str, list[float]]) -> dict:
+def _parts(spec: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
     """Where efficiency is lost: wrapper X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
 
     A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
@@ -114,7 +106,7 @@ def _parts(spec: dict, specs: dict, steps: dict[str, list[float]]) -> dict:
     k, g = spec["nodes"], spec["gpus_per_node"]
 
     def per_gpu(changes: dict) -> float | None:
-        cell = partner(spec, changes, specs)
+        cell = partners.find(spec, changes)
         return (
             None if cell is None else _rate(spec["parameters"]["batch_size"], over_launches(steps.get(cell, [])).median)
         )

@@ -5,6 +5,7 @@ tables/memory.csv. Definitions: docs/metrics.md.
 import pandas as pd
 
 from regatta.analysis.collect import cell_row
+from regatta.analysis.launch_values import LaunchValues, known
 from regatta.analysis.tables import MEMORY, STRATEGIES, make_table
 from regatta.cell_words import natural
 from regatta.statistics import over_launches
@@ -15,31 +16,27 @@ MEDIANS = {
     "step_mean_s": "mean_s",
     "step_std_s": "std_s",
     **{name: name for name in ("whole_step_s", "no_sync_s", "communication_s", "host_wait_s")},
+    **{name: name for name in ("communication_stream_s", "exposed_stream_s")},
 }
+LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not. One rank has nothing to exchange."""
     cells = [cell for cell in _trained(campaign) if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
-    ok = _ok_rows(measurements)
-    rows = [
-        cell_row(cell) | {"num_planned": campaign["repeats"]} | _exchange(ok.get(cell["id"], _EMPTY)) for cell in cells
-    ]
-    return make_table(rows, STRATEGIES)
+    launches = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST])
+    planned = {"num_planned": campaign["repeats"]}
+    return make_table([cell_row(cell) | planned | _exchange(cell["id"], launches) for cell in cells], STRATEGIES)
 
 
 def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
-    ok = _ok_rows(measurements)
+    launches = LaunchValues(measurements, MEMORY_BYTES)
     rows = []
     for cell in _trained(campaign):
-        found = ok.get(cell["id"], _EMPTY)
-        largest = {name: _whole(found[name].max()) for name in MEMORY_BYTES} if len(found) else {}
-        rows.append(cell_row(cell) | {"num_launches": len(found)} | largest)
+        largest = {name: _largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
+        rows.append(cell_row(cell) | {"num_launches": launches.num_launches(cell["id"])} | largest)
     return make_table(rows, MEMORY)
-
-
-_EMPTY = pd.DataFrame()
 
 
 def _trained(campaign: dict) -> list[dict]:
@@ -47,30 +44,23 @@ def _trained(campaign: dict) -> list[dict]:
     return sorted(cells, key=lambda cell: natural(cell["id"]))
 
 
-def _ok_rows(measurements: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return dict(list(measurements[measurements["status"] == "ok"].groupby("cell")))
-
-
-def _exchange(launches: pd.DataFrame) -> dict:
+def _exchange(cell: str, launches: LaunchValues) -> dict:
     """Return the columns of one cell. What is hidden and exposed is taken within each launch, then over launches."""
-    if not len(launches):
-        return {"num_launches": 0, "interval": "none"}
-    exposed = launches["whole_step_s"] - launches["no_sync_s"]
-    share = exposed / launches["whole_step_s"]
-    hidden = 1 - exposed / launches["communication_s"]
-    spread = over_launches(exposed.dropna().tolist())
+    whole, alone = launches.with_gaps(cell, "whole_step_s"), launches.with_gaps(cell, "communication_s")
+    exposed = whole - launches.with_gaps(cell, "no_sync_s")
+    spread = over_launches(known(exposed).tolist())
     return {
-        "num_launches": len(launches),
+        "num_launches": launches.num_launches(cell),
         "interval": spread.kind,
-        **{name: over_launches(launches[column].dropna().tolist()).median for name, column in MEDIANS.items()},
+        **{name: over_launches(launches.of(cell, column)).median for name, column in MEDIANS.items()},
         "exposed_s": spread.median,
         "exposed_low_s": spread.low,
         "exposed_high_s": spread.high,
-        "exposed_share_ratio": over_launches(share.dropna().tolist()).median,
-        "hidden_ratio": over_launches(hidden.dropna().tolist()).median,
-        **{name: _whole(launches[name].max()) for name in ("num_calls", "gradient_bytes", "algorithm_bytes")},
+        "exposed_share_ratio": over_launches(known(exposed / whole).tolist()).median,
+        "hidden_ratio": over_launches(known(1 - exposed / alone).tolist()).median,
+        **{name: _largest(launches.of(cell, name)) for name in LARGEST},
     }
 
 
-def _whole(value: object) -> int | None:
-    return None if pd.isna(value) else int(value)
+def _largest(values: list[float]) -> int | None:
+    return int(max(values)) if values else None

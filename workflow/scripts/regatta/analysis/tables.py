@@ -1,7 +1,7 @@
 """The columns of every CSV that Regatta writes, and how they are written and read.
 
 Units end the column names. Whole numbers stay whole, an empty field is unknown, floats have nine significant digits, so
-that the same records give the same bytes.
+that the same records give the same bytes. In epochs.csv they have all: there launches must agree to the last digit.
 """
 
 import io
@@ -11,7 +11,8 @@ import pandas as pd
 
 from regatta.statistics import PERCENTILES
 from regatta.store.launch_files import write_text
-from regatta.store.records import MEMORY_BYTES, PARTS
+from regatta.store.records import ERRORS, MEMORY_BYTES, MODEL_COUNTS, PARTS
+from regatta.store.training import RANK_BYTES
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 
@@ -64,6 +65,10 @@ MEASURED = {
     "max_s": REAL,
     "mean_s": REAL,
     "std_s": REAL,
+    "drift_ratio": REAL,
+    "has_drift": FLAG,
+    "effective_samples": REAL,
+    "num_outliers": WHOLE,
     "window_step_s": REAL,
     **dict.fromkeys(PARTS.values(), REAL),
 }
@@ -80,12 +85,55 @@ MEASUREMENTS = {
     **MEASURED,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": WHOLE,
-    "max_abs_error": REAL,
-    "max_rel_error": REAL,
+    **dict.fromkeys(ERRORS, REAL),
+    **dict.fromkeys(MODEL_COUNTS, WHOLE),
+    "gpu": TEXT,
+    "allow_tf32_matmul": FLAG,
+    "allow_tf32_cudnn": FLAG,
     "elapsed_s": REAL,
     "time_utc": TEXT,
     "command": TEXT,
 }
+# Of each ok record of train_run: a row for each epoch (times of its slowest rank), and one for each rank.
+_RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
+EPOCHS = {
+    **_RECORD,
+    "epoch": WHOLE,
+    "epoch_s": REAL,
+    "train_s": REAL,
+    "test_s": REAL,
+    "train_samples": WHOLE,
+    "train_loss": REAL,
+    "test_loss": REAL,
+    "accuracy_ratio": REAL,
+}
+RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
+# Of each launch of several ranks: who waited for whom, a row for each quantity and rank. cell and line: whose quantiles.
+WAITS = {
+    **{
+        name: MEASUREMENTS[name]
+        for name in ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
+    },
+    "quantity": TEXT,
+    "rank": WHOLE,
+    "host": TEXT,
+    "num_records": WHOLE,
+    "num_iterations": WHOLE,
+    "num_last": WHOLE,
+    "num_suspect": WHOLE,
+    "lag_s": REAL,
+    "lag_ratio": REAL,
+    "num_host_suspect": WHOLE,
+    "host_lag_s": REAL,
+    "host_lag_ratio": REAL,
+    "cell": TEXT,
+    "line": WHOLE,
+    "p5_s": REAL,
+    "p50_s": REAL,
+    "p95_s": REAL,
+}
+# What is read out of the store, by the name of its file.
+COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
 
 _SHAPE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
 _WORKLOAD = (
@@ -105,6 +153,12 @@ SCALING = {
     "throughput_low_samples_per_s": REAL,
     "throughput_high_samples_per_s": REAL,
     "throughput_per_gpu_samples_per_s": REAL,
+    "throughput_tokens_per_s": REAL,
+    "flops_per_sample": WHOLE,
+    "compute_per_gpu_tflop_per_s": REAL,
+    "peak_dtype": TEXT,
+    "peak_tflop_per_s": REAL,
+    "mfu_ratio": REAL,
     "baseline": TEXT,
     "baseline_samples_per_s": REAL,
     "efficiency_ratio": REAL,
@@ -134,6 +188,8 @@ STRATEGIES = {
     "exposed_share_ratio": REAL,
     "hidden_ratio": REAL,
     "host_wait_s": REAL,
+    "communication_stream_s": REAL,
+    "exposed_stream_s": REAL,
     "num_calls": WHOLE,
     "gradient_bytes": WHOLE,
     "algorithm_bytes": WHOLE,
@@ -183,6 +239,10 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
 
 def to_csv(table: pd.DataFrame) -> str:
     return table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
+
+
+def to_exact_csv(table: pd.DataFrame) -> str:
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

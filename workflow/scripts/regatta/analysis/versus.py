@@ -43,12 +43,21 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
 
 
 def alike_stacks(campaign: dict) -> list[CellPair]:
-    """Return the pairs of cells whose stacks differ in nothing but their name: they measure the same (A/A)."""
+    """Return the pairs of cells whose stacks differ in nothing but their name: they measure the same (A/A).
+
+    Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
+    """
+    versus = versus_of(campaign)
+    first = versus["reference"] if versus["axis"] == "stack" else None
     groups = defaultdict(list)
     for cell in campaign["cells"]:
         stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
         groups[canonical_json(cell["spec"] | {"stack": stack})].append(cell)
-    return [CellPair(group[0], other) for group in groups.values() for other in group[1:]]
+    found = []
+    for group in groups.values():
+        reference = next((cell for cell in group if cell["spec"]["stack"]["name"] == first), group[0])
+        found += [CellPair(reference, cell) for cell in group if cell is not reference]
+    return found
 
 
 def _value(cell: dict, axis: str) -> str:

@@ -1,12 +1,11 @@
 """Warnings of the report: a closed list, each says what was found, with numbers, and what to do about it."""
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from regatta.cell_words import varying_words, with_words
 from regatta.numbers import percent, plural, shape, three
-from regatta.statistics import MIN_LAUNCHES_BOOTSTRAP
+from regatta.report.sample_advice import Advice, drifting, few_independent, outlying
+from regatta.statistics import MIN_LAUNCHES_INTERVAL
 
 SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
@@ -14,15 +13,9 @@ NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What was found and what to do about it."""
-
-    found: str
-    advice: str
-
-
-def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict) -> list[Advice]:
+def warnings(
+    campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict, training_runs: pd.DataFrame
+) -> list[Advice]:
     """Return those warnings of the list that apply, in a fixed order. headers: of the launches behind the measurements."""
     words = varying_words(campaign)
     ok = measurements[measurements["status"] == "ok"]
@@ -34,8 +27,12 @@ def warnings(campaign: dict, measurements: pd.DataFrame, headers: list[dict], pr
         _dirty(headers),
         _corrupt(problems),
         _fewer_launches(campaign, measurements),
+        _other_losses(training_runs, words),
         disagreement(ok, words),
         _imprecise(ok),
+        drifting(ok, words),
+        few_independent(ok, words),
+        outlying(ok, words),
         _slow_first(ok, words),
         _few_launches(campaign),
     ]
@@ -172,12 +169,26 @@ def _corrupt(problems: dict) -> Advice | None:
 def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None:
     planned = measurements[measurements["repeat"].notna()]
     num_ok = (planned["status"] == "ok").groupby(planned["cell"]).sum()
-    num_short = int((num_ok < campaign["repeats"]).sum())
+    num_short = int((num_ok < planned.groupby("cell").size()).sum())
     if num_short == 0:
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than the {campaign['repeats']} asked for.",
         "Run the same command again for what was not measured; add --forcerun measure to try again what failed.",
+    )
+
+
+def _other_losses(training_runs: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+    """On a CPU a training repeats to the last digit. On a GPU it does not, and nothing follows from that."""
+    on_cpu = training_runs[(training_runs["device"] == "cpu") & training_runs["has_same_losses"].notna()]
+    other = on_cpu[~on_cpu["has_same_losses"].astype(bool)]
+    if other.empty:
+        return None
+    return Advice(
+        f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of {len(on_cpu)}, such"
+        f" as {with_words(other['cell'].iloc[0], words)}.",
+        "The same seed on the same ranks gives the same losses to the last digit, with the same torch, kind of processor and number"
+        " of threads. If these are the same here (Provenance), a strategy or an operator does not compute the same each time.",
     )
 
 
@@ -223,9 +234,9 @@ def _slow_first(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
 
 
 def _few_launches(campaign: dict) -> Advice | None:
-    if campaign["repeats"] >= MIN_LAUNCHES_BOOTSTRAP:
+    if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
         return None
     return Advice(
         f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows points and their range, not confidence intervals.",
-        f"Set repeats to {MIN_LAUNCHES_BOOTSTRAP} or more for bootstrap intervals; only the missing launches are run.",
+        f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more for 95 % intervals; only the missing launches are run.",
     )

@@ -1,5 +1,6 @@
 """The figures of sync_batchnorm: time of both passes over the number of features; its table has each pass, memory, errors."""
 
+import numpy as np
 import pandas as pd
 
 from regatta.analysis.batch_norms import BATCH_NORMS
@@ -73,8 +74,7 @@ def _told(rows: pd.DataFrame) -> str:
     ratio = (pairs["own"] / pairs["torch"]).dropna()
     if ratio.empty:
         return "no input was measured with both implementations"
-    place = ratio.index[(ratio - 1).abs().argmax()]
-    told = rows[(rows["batch_size"] == place[0]) & (rows["hidden"] == place[1]) & (rows["stack"] == place[3])]
+    told = rows.set_index(list(pairs.index.names)).loc[[np.log(ratio).abs().idxmax()]].reset_index()
     own, torch = (told[told["implementation"] == name].iloc[0] for name in ("own", "torch"))
     span = three(ratio.min()) if len(ratio) == 1 else f"{three(ratio.min())} to {three(ratio.max())}"
     return f"own takes {span} times as long as torch; most apart {_where(own)} against {_time(torch)}"

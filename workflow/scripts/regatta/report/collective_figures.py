@@ -30,11 +30,20 @@ from regatta.report.panels import (
 )
 
 MICROSECONDS = 1e6
+# Of what a bandwidth is, of what a time.
+OWN_CALLS = ("of blocking calls", "of one blocking call, slowest rank,")
+IMPORTED_CALLS = ("as imported (see Methods)", "of one call as imported (see Methods)")
 WITHIN_HOST = "within one host: no network link is involved"
 
 
-def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]]) -> list[Figure]:
-    """Return bus bandwidth and latency in turn, for each operation. medians: seconds of each launch, by cell."""
+def collective_figures(
+    collectives: pd.DataFrame, medians: dict[str, list[float]], is_imported: bool = False
+) -> list[Figure]:
+    """Return bus bandwidth and latency in turn, for each operation. medians: seconds of each launch, by cell.
+
+    is_imported: what one call means was up to another program (see Methods).
+    """
+    calls = IMPORTED_CALLS if is_imported else OWN_CALLS
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
@@ -53,8 +62,8 @@ def collective_figures(collectives: pd.DataFrame, medians: dict[str, list[float]
             figures.append(_barrier(f"latency-{number}", title, rows, medians, y_time))
             continue
         if rows["busbw_gb_per_s"].notna().any():
-            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate))
-        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time))
+            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, calls[0]))
+        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, calls[1]))
     return figures
 
 
@@ -64,7 +73,7 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     return sorted(shown, key=lambda panel: panel[1]["message_bytes"].isna().all())  # those that make one figure last
 
 
-def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
+def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, calls: str) -> Figure:
     shown = rows[rows["world_size"] > 1]
     series = make_series(
         shown,
@@ -76,12 +85,12 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     best = max(shown[shown["busbw_gb_per_s"].notna()].itertuples(), key=lambda row: row.busbw_gb_per_s)
     spread = _bandwidth_spread(best)
     spread = "" if spread == UNKNOWN else f" {spread}"
-    alt = f"{title}: bus bandwidth peaks at {three(best.busbw_gb_per_s)} GB/s{spread}"
+    alt = f"{title}: the highest bus bandwidth measured is {three(best.busbw_gb_per_s)} GB/s{spread}"
     alt += (
         f", with {message_size(best.message_bytes)} {_where(best)}, n = {best.num_launches}{_host_words(shown, '; ')}."
     )
     caption = (
-        "Bus bandwidth of blocking calls over the message size; logarithmic below, linear from 0 at the side, higher is better. It is"
+        f"Bus bandwidth {calls} over the message size; logarithmic below, linear from 0 at the side, higher is better. It is"
         f" algorithm bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
         f" {how_to_read(shown, 'latency_s')} Times stand under the latency figure. Pipelined: many calls, one wait at the end; not drawn."
     )
@@ -90,7 +99,7 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), (alt, caption), table, shown)
 
 
-def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
+def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
     series = make_series(
         rows, "label", "message_bytes", lambda row: medians.get(row.cell, []), lambda row: row.latency_s
     )
@@ -103,7 +112,7 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
     else:
         alt += f", up to {duration(most.latency_s)} with {message_size(most.message_bytes)} {_where(most)}{_host_words(rows, '; ')}"
     caption = (
-        "Time of one blocking call, slowest rank, over the message size; both axes logarithmic, lower is better."
+        f"Time {call} over the message size; both axes logarithmic, lower is better."
         f" {how_to_read(rows, 'latency_s')} Pipelined: time per call of many, with one wait at the end; not drawn."
     )
     columns, cells = ("time (µs)", "spread (µs)", "pipelined (µs)"), _time_cells

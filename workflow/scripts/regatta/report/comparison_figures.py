@@ -3,9 +3,12 @@
 import pandas as pd
 
 from regatta.analysis.cell_labels import cell_labels
-from regatta.analysis.comparison import by_effect, is_noise
+from regatta.analysis.comparison import ALIKE, by_effect, is_noise
 from regatta.analysis.comparison_words import (
+    excluding_text,
+    judged_rows,
     launches_text,
+    margin_text,
     ratio_text,
     spread_text,
     summary,
@@ -13,17 +16,20 @@ from regatta.analysis.comparison_words import (
 )
 from regatta.analysis.environment_differences import Difference
 from regatta.analysis.tables import to_csv
-from regatta.numbers import UNKNOWN, duration, is_unknown, percent, plural, three
+from regatta.numbers import UNKNOWN, duration, is_unknown, plural, three
 from regatta.report.forest import Row, draw_forest, pages
 from regatta.report.panels import Figure, Table
+from regatta.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 
 MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
-HEADS = ("cell", "reference", "this", "ratio", "n", "p", "p corrected", "verdict")
+MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
+HEADS = ("cell", "reference", "this", "ratio", "n", "test", "p", "p corrected", "verdict")
+ALIKE_HEADS = ("cell", "reference", "this", "ratio", "n", "verdict")
 
 
 def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
     """Return forest plots of the rows that have a ratio, by benchmark: those outside the noise first, then the others."""
-    known = comparisons[comparisons["verdict"].notna()]
+    known = judged_rows(comparisons)
     if not len(known):
         return []
     known = known.assign(label=_labels(known))
@@ -46,17 +52,33 @@ def environment_table(title: str, found: list[Difference], reference: str, other
     return Table(title, ("what", reference, other), rows, is_words=True) if rows else None
 
 
+def alike_table(comparisons: pd.DataFrame) -> Table | None:
+    """Return the rows of stacks that differ in their name alone (A/A), those furthest from 1, or None without any."""
+    rows = comparisons[(comparisons["verdict"] == ALIKE).fillna(False)]
+    if not len(rows):
+        return None
+    shown = by_effect(rows.assign(label=_labels(rows))).head(MAX_ALIKE)
+    most = f"{len(rows)}" if len(shown) == len(rows) else f"the {len(shown)} of {len(rows)} that are furthest from 1"
+    title = (
+        f"{_pair_words(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
+        f" {MIN_LAUNCHES_TEST} launches on they give the margin of their benchmark."
+    )
+    return Table(title, ALIKE_HEADS, tuple((*_times(row), row.verdict) for row in shown.itertuples()))
+
+
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
     """Return some rows as numbers for people. They are named by what varies among all comparisons."""
-    known = comparisons[comparisons["verdict"].notna()]
+    known = judged_rows(comparisons)
     return _numbers(title, known.assign(label=_labels(known) if len(known) else []).loc[chosen])
 
 
 def finding(comparisons: pd.DataFrame) -> str:
-    """Return the sentence on all comparisons: how many ended in which word, by which margin, and the largest effect."""
-    known = comparisons[comparisons["verdict"].notna()]
-    margin = percent(known["margin_ratio"].iloc[0])
-    text = f"{_pair_words(known)}: {summary(known)}, by a margin of {margin} %"
+    """Return the sentence on all comparisons: how many ended in which word, by which margin, how many spreads do not hold
+    1, and the largest effect."""
+    known = judged_rows(comparisons)
+    excluding = excluding_text(known)
+    text = f"{_pair_words(known)}: {summary(known)}, by a margin of {margin_text(known)}"
+    text += f"; {excluding}" if excluding else ""
     told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
     if not len(told):
         return f"{text}."
@@ -107,7 +129,7 @@ def _figure(
         f"{_pair_words(rows)}: {title}",
         svg,
         alt,
-        _caption(rows, margin, num_left),
+        _caption(rows, num_left),
         _numbers(f"Comparisons of {title}, by size of the effect", rows),
         to_csv(rows.drop(columns="label")),
         float(everything is not None),
@@ -115,18 +137,21 @@ def _figure(
     )
 
 
-def _caption(rows: pd.DataFrame, margin: float, num_left: int) -> str:
+def _caption(rows: pd.DataFrame, num_left: int) -> str:
     kinds, is_paired = set(rows["interval"]), rows["is_paired"].fillna(False)
     spreads = {"interval": "a thick line its 95 % interval", "range": "a thin dashed line the range over launches"}
-    text = "A mark is the median time of one cell over that of the other"
+    text = "A mark is the median time (p50) of one cell over that of the other"
     text += "".join(f", {told}" for kind, told in spreads.items() if kind in kinds)
     is_even = (rows["num_launches"] == rows["num_reference_launches"]).all()
     text += f"; n counts launches of each{'' if is_even else ', the reference first'}"
     if is_paired.any():
         some = "" if is_paired.all() else f" in {plural(int(is_paired.sum()), 'row')}"
         text += f", compared in pairs{some}, each of one allocation"
-    text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {percent(margin)} %."
+    text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {margin_text(rows)}."
     text += " On top what is outside the noise, the largest effect first."
+    if rows["p_value"].notna().any():
+        text += " In the table p is of the named test that the ratio is 1, corrected by Benjamini and Hochberg over all"
+        text += " comparisons; faster and slower also need the whole spread beyond the margin."
     if num_left:
         text += f" Not drawn: {plural(num_left, 'comparison')} further down that order, in comparisons.csv."
     return text
@@ -138,11 +163,8 @@ def _numbers(title: str, rows: pd.DataFrame) -> Table:
         HEADS,
         tuple(
             (
-                row.label,
-                duration(row.reference_time_s),
-                duration(row.time_s),
-                spread_text(row),
-                launches_text(row),
+                *_times(row),
+                UNKNOWN if is_unknown(row.test) else row.test,
                 _p(row.p_value),
                 _p(row.p_adjusted),
                 verdict_text(row),
@@ -150,6 +172,10 @@ def _numbers(title: str, rows: pd.DataFrame) -> Table:
             for row in rows.itertuples()
         ),
     )
+
+
+def _times(row) -> tuple[str, ...]:
+    return row.label, duration(row.reference_time_s), duration(row.time_s), spread_text(row), launches_text(row)
 
 
 def _p(value: float | None) -> str:

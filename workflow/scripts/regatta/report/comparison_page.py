@@ -7,7 +7,7 @@ import jinja2
 from regatta.analysis.campaigns_compared import CampaignResults, CampaignsCompared
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison import is_noise
-from regatta.analysis.comparison_words import summary
+from regatta.analysis.comparison_words import COMPARED, summary
 from regatta.analysis.history_of_cells import History
 from regatta.analysis.tables import CELL, to_csv
 from regatta.numbers import UNKNOWN, percent, plural
@@ -42,7 +42,7 @@ def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: what differs around them, forest plots, all rows, and what has no counterpart."""
     facts = tuple((name, _told(side)) for name, side in (("Base", found.base), ("Test", found.test)))
     title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
-    lead = f"{summary(found.comparisons)} (margin {percent(found.margin)} %)."
+    lead = f"{summary(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
     parts = (_environment(found), _comparisons(found), _unmatched(found))
     return render(Page(title, lead, facts, "comparisons.csv", to_csv(found.comparisons), parts))
 

@@ -2,9 +2,11 @@
 
 import pandas as pd
 
+from regatta.analysis.comparison import shifts_of_alike
+from regatta.analysis.comparison_words import COMPARED, judged_rows, margin_text
 from regatta.analysis.environment_differences import Side, differences
 from regatta.analysis.versus import versus_of
-from regatta.report.comparison_figures import comparison_figures, environment_table
+from regatta.report.comparison_figures import alike_table, comparison_figures, environment_table
 from regatta.report.panels import Section, Table
 
 
@@ -12,23 +14,31 @@ def comparison_section(
     campaign: dict, measurements: pd.DataFrame, comparisons: pd.DataFrame, headers: list[dict], nccl: dict[str, dict]
 ) -> Section:
     """Return the section. headers: first lines of launch files. nccl: what the preflight found, by stack; may be empty."""
-    axis = versus_of(campaign)["axis"].replace("_", " ")
+    versus = versus_of(campaign)["axis"]
+    axis = versus.replace("_", " ")
     empty = f"No two cells differ in {axis} alone, so nothing is compared (versus in the campaign file)."
-    if len(comparisons):
-        empty = (
-            f"Of the {len(comparisons)} pairs of cells that differ in {axis} alone, none has ok launches on both sides."
-        )
+    if num := int((comparisons["axis"] == versus).sum()):
+        empty = f"Of the {num} pairs of cells that differ in {axis} alone, none has ok launches on both sides."
     figures = comparison_figures(comparisons)
-    tables = tuple(_environments(campaign, measurements, comparisons, headers, nccl)) if figures else ()
+    environments = tuple(_environments(campaign, measurements, comparisons, headers, nccl))
+    alike = alike_table(comparisons)
     return Section(
         "comparisons",
         "Comparisons",
         empty,
-        f"Cells that differ in {axis} alone.{' What differs besides is listed first.' if tables else ''}",
+        _lead(axis, comparisons, bool(environments)),
         tuple(figures),
-        tables,
+        (*environments, alike) if alike else environments,
         findings=(("comparison", 1),),
     )
+
+
+def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
+    judged = judged_rows(comparisons)
+    told = [f"Cells that differ in {axis} alone.", COMPARED]
+    told += ["What differs besides is listed first."] if has_environments else []
+    told += [f"Margin: {margin_text(judged)}."] if len(judged) else []
+    return " ".join([*told, *shifts_of_alike(comparisons)])
 
 
 def _environments(

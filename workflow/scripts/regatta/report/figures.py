@@ -4,7 +4,6 @@ Every launch is a point, the line joins the reported values: they are those of t
 keep 3:1 against white, the sixth their orange darkened until it does; marker and dash tell series apart without colour.
 """
 
-import io
 import math
 import textwrap
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
-from matplotlib.transforms import Affine2D
+from matplotlib.transforms import Affine2D, ScaledTranslation
 
 from regatta.numbers import three
+from regatta.report.images import image_of
 
 MAX_SERIES = 6
 MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
@@ -25,7 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 INK, GREY, GRID = "#222222", "#666666", "#E3E3E3"
-DODGE = 2.5
+DODGE, DOT = 2.5, 4.5
 WIDTH_IN, HEIGHT_IN = 3.9, 3.1  # small, so that its text is still read at 300 pixels on a phone
 STYLE = {
     "svg.hashsalt": "regatta",
@@ -82,37 +82,40 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn. guides: grey dashed lines, each a label and its points."""
+    """What is drawn. guides: grey dashed lines, each a label and its points; those of `dotted` labels go beyond what was
+    measured. dot: size of a launch, in points."""
 
     x: Axis
     y: Axis
     series: tuple[Series, ...]
     guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = field(default=())
+    dot: float = DOT
+    dotted: tuple[str, ...] = ()
 
 
 def draw(panel: Panel) -> bytes:
-    """Return the panel as SVG."""
+    """Return the panel as SVG, or as PNG (regatta.report.images)."""
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
         figure = Figure(
             figsize=(WIDTH_IN, HEIGHT_IN), dpi=72
-        )  # the SVG backend draws at 72; labels are placed in its pixels
+        )  # labels are placed in pixels, which are points then, at whatever dpi the image is saved
         axes = figure.add_axes((0.165, 0.205, 0.515, 0.7))
         is_raster = sum(len(p.values) for s in panel.series for p in s.points) > MAX_VECTOR_POINTS
         _scale(axes, panel)
         for label, line in panel.guides:
-            axes.plot(*zip(*line, strict=True), color=GREY, dashes=(4, 3), linewidth=1.2, zorder=1.5, label=label)
+            dashes = (1, 2) if label in panel.dotted else (4, 3)
+            axes.plot(*zip(*line, strict=True), color=GREY, dashes=dashes, linewidth=1.2, zorder=1.5, label=label)
         for index, series in enumerate(panel.series):
-            _draw_series(axes, index, series, is_raster, DODGE * (index - (len(panel.series) - 1) / 2))
+            dodge = DODGE * panel.dot / DOT * (index - (len(panel.series) - 1) / 2)
+            _draw_series(axes, index, series, is_raster, dodge, panel.dot)
         _label_ends(axes, panel)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+        return image_of(figure)
 
 
-def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge: float) -> None:
+def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge: float, dot: float) -> None:
     """dodge: how many points the dots stand aside, so that series at the same place do not hide each other."""
     colour, marker = COLOURS[index], MARKERS[index]
-    aside = axes.transData + Affine2D().translate(dodge, 0)
+    aside = axes.transData + ScaledTranslation(dodge / 72, 0, axes.figure.dpi_scale_trans)
     line = [(p.x, p.reported) for p in series.points if p.is_on_line]
     if series.has_line:
         axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
@@ -125,7 +128,7 @@ def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge:
         dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
         if dots:
             axes.plot(
-                *zip(*dots, strict=True), linestyle="none", marker=marker, markersize=4.5, markeredgewidth=0.9,
+                *zip(*dots, strict=True), linestyle="none", marker=marker, markersize=dot, markeredgewidth=0.2 * dot,
                 markerfacecolor=colour if is_on_line else "white", markeredgecolor=colour, alpha=0.75, zorder=3,
                 rasterized=is_raster, transform=aside,
             )  # fmt: skip
@@ -185,7 +188,8 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
 
     A thin line leads from the end to the name. A series that ends before the others has its name beside its last point.
     """
-    to_display, (_, bottom, right, top) = axes.transData, axes.bbox.extents
+    to_display, (_, bottom, right, top) = axes.transData, axes.bbox.extents  # pixels, which at 72 dpi are points
+    in_points = Affine2D().scale(1 / 72) + axes.figure.dpi_scale_trans
     gap, x_text = 13, right + 12
     ends, early = [], []
     last = max(p.x for s in panel.series for p in s.points)
@@ -202,7 +206,14 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
     places = spread([end[0] for end in ends], [gap * n for n in rows], bottom, top)
     for place, (_, x, y, index, label) in zip(places, ends, strict=True):
         colour = GREY if index is None else COLOURS[index]
-        leader = {"color": colour, "linewidth": 0.7, "alpha": 0.6, "clip_on": False, "transform": None, "zorder": 1}
+        leader = {
+            "color": colour,
+            "linewidth": 0.7,
+            "alpha": 0.6,
+            "clip_on": False,
+            "transform": in_points,
+            "zorder": 1,
+        }
         if x > right - 20:
             axes.plot([x, x_text - 5], [y, place], **leader)
         if index is not None:
@@ -213,10 +224,10 @@ def _label_ends(axes: Axes, panel: Panel) -> None:
                 markersize=5,
                 color=colour,
                 clip_on=False,
-                transform=None,
+                transform=in_points,
                 zorder=4,
             )
-        axes.annotate(label, (x_text + 6, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1)
+        axes.annotate(label, (x_text + 6, place), xycoords="figure points", va="center", fontsize=9, linespacing=1.1)
 
 
 def _wrapped(label: str) -> str:
@@ -235,7 +246,7 @@ def _label_early(axes: Axes, ends: list[list]) -> None:
         )
         for place, (*_, label) in zip(places, own, strict=True):
             axes.annotate(
-                label, (x + 3, place), xycoords="figure pixels", va="center", fontsize=9, linespacing=1.1, zorder=5,
+                label, (x + 3, place), xycoords="figure points", va="center", fontsize=9, linespacing=1.1, zorder=5,
                 path_effects=[withStroke(linewidth=3, foreground="white")],
             )  # fmt: skip
 

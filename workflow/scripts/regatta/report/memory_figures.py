@@ -47,9 +47,11 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     one = "process" if device == "cpu" else "GPU"
     x = Axis(f"batch of one {one}", is_log=True, ticks=size_ticks(batches, str))
     y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
-    first, last = rows.loc[rows["batch_size"].idxmin()], rows.loc[rows["batch_size"].idxmax()]
+    one_series = rows[rows["series"] == rows.loc[rows["batch_size"].idxmax(), "series"]]
+    first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
+    named = f" ({last['series']})".replace("\n", ", ") if several else ""
     alt = (
-        f"{title}: what autograd saves grows from {size(int(first['saved_bytes']))} at batch {first['batch_size']} to"
+        f"{title}{named}: what autograd saves goes from {size(int(first['saved_bytes']))} at batch {first['batch_size']} to"
         f" {size(int(last['saved_bytes']))} at batch {last['batch_size']}, all known parts from"
         f" {size(int(first['part_bytes']))} to {size(int(last['part_bytes']))}."
     )

@@ -2,17 +2,20 @@
 
 from regatta.analysis.collectives import BYTES_PER_GB
 from regatta.analysis.scaling import EXCELLENT, GOOD, WIDE_RATIO
+from regatta.analysis.stragglers import MOST_OF_RECORDS
 from regatta.cell_words import natural, with_words
 from regatta.numbers import plural
+from regatta.report.method_terms import analysis_terms
 from regatta.statistics import (
     CONFIDENCE,
-    MIN_LAUNCHES_BOOTSTRAP,
+    MIN_LAUNCHES_INTERVAL,
     MIN_SAMPLES_INTERVAL,
-    NUM_RESAMPLES,
     PERCENTILES,
     Z_95,
     min_samples,
 )
+from regatta.store.waits import LAG_RATIO, SUSPECT_P
+from regatta.verdicts import FALSE_DISCOVERIES
 
 ENDS = {"no_start": "no rank came up", "node_failure": "a node failed", "stopped": "stopped"}
 
@@ -21,7 +24,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     """Return (term, definition) pairs for the Methods section."""
     least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in PERCENTILES.items())
     return [
-        ("Launch", "One set of processes that measures each cell once. Launches are independent of each other, iterations are not, so spread is taken over launches."),
+        ("Launch", "One set of processes that measures each cell once. Iterations of a launch are not independent of each other, so spread is taken over launches. Launches of one batch share an allocation: what differs between allocations (nodes, neighbours, hours) is in no spread."),
         ("Timer", "The monotonic clock of each rank, in nanoseconds. The device is synchronised before both readings; on a CPU nothing runs behind the clock."),
         ("Ranks", "An iteration costs what its slowest rank took: the maximum over ranks of each iteration. Ranks are never averaged."),
         ("Warm-up", "Iterations before the step time stops falling are timed, counted and discarded; the first is kept as a number of its own."),
@@ -31,10 +34,41 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         ("Efficiency", f"Throughput per rank / throughput per rank of the baseline, {_baseline(campaign)}, of the same workload, stack and backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor; no word where the spread lies on both sides of a limit or is wider than {100 * WIDE_RATIO:g} % of the efficiency, which is then told as inconclusive, and none in this report where ranks had other numbers of threads than those of the baseline."),
         ("Where it is lost", "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for k nodes of g ranks and throughput X. Their product is the efficiency against one rank without DDP. A part whose cell has no valid record is n/a."),
         ("Bandwidth", f"algbw = S / t, S the bytes of one rank's buffer (for all_gather, reduce_scatter and all_to_all it holds one part for each rank: the sum over ranks), t of one blocking call, or in pipelined columns of one call among many that are begun without waiting. busbw = algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests, doc/PERFORMANCE.md). No busbw for one rank, and none for a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ and 1 GiB = 2³⁰ bytes."),
-        ("Spread", f"Below {MIN_LAUNCHES_BOOTSTRAP} launches the smallest and largest launch (of a ratio: of all pairs of launches), which is a range and not an interval. From {MIN_LAUNCHES_BOOTSTRAP} a {100 * CONFIDENCE:g} % percentile bootstrap of the median over launches, {NUM_RESAMPLES:,} resamples, fixed seed. Within a launch (measurements.csv) order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples."),
+        ("Spread", f"Below {MIN_LAUNCHES_INTERVAL} launches the smallest and largest launch (of a ratio: of all pairs of launches), which is a range and not an interval. From {MIN_LAUNCHES_INTERVAL} the {100 * CONFIDENCE:g} % interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather, 1986); of a ratio of two medians the intervals of both, combined on logarithms (Zou and Donner, 2008). Within a launch (measurements.csv) order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples."),
         ("Percentiles", f"Linear interpolation, only where the sample is large enough to hold a value beyond it with {100 * CONFIDENCE:g} % confidence ({least} samples)."),
+        *analysis_terms(campaign),
+        *_stragglers(campaign),
+        *_own_terms(campaign),
+        *_imported(campaign),
         ("Tables", "n: launches with a valid record / launches planned. n/a: not known. –: not planned or without meaning. Numbers are rounded to three significant figures; the CSV files are not."),
     ]  # fmt: skip
+
+
+def _stragglers(campaign: dict) -> list[tuple[str, str]]:
+    """Return what a straggler is, for a campaign with cells of several ranks."""
+    if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
+        return []
+    text = (
+        "The rank that all others wait for: the one that spends least time in a collective which no rank leaves before all have come, or"
+        " most in a step without exchange of gradients. Synchronised step times cannot tell. Suspect of a record: last in more iterations"
+        f" than chance would give any rank in {100 * SUSPECT_P:g} % of records (binomial), and later than the median of the others by more"
+        f" than {100 * LAG_RATIO:g} % of the iteration. Suspect of a launch: of more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent:"
+        " suspect of more launches than chance gives, the launch being the unit (binomial, of hosts Poisson binomial, corrected by"
+        f" Benjamini and Hochberg over the table, below {100 * FALSE_DISCOVERIES:g} %)."
+    )
+    return [("Stragglers", text)]
+
+
+# What is to be known of a benchmark's numbers beside the terms of all. Only of those that a campaign has.
+OWN_TERMS = {
+    "train_run": ("Training runs", "One iteration is one epoch: training, then the test images. There is no warm-up, and as many epochs as the campaign asks for. Total: the sum over epochs of the slowest rank. Images/s: training images of an epoch, of all ranks, / median over launches of the launch's median training time of an epoch. Loss: mean cross-entropy over images of all ranks; train loss while weights change, test loss after the epoch. Accuracy: right answers of all ranks / test images, which is no mean over ranks; a rank's own accuracy is that of its share. What was reached is that of the last epoch; of several launches the median. On a CPU the same seed, ranks and threads give the same losses to the last digit; on a GPU they do not."),
+    "sync_batchnorm": ("Batch norm", "One iteration is forward and backward of one layer, with a wait for the device between them. The statistics are those of the rows of all ranks. Errors: the largest absolute difference from one process in fp64 on the joined rows, over ranks and launches. Memory is of one rank, exact except for the allocator's peak; saved for backward includes the layer's input."),
+}  # fmt: skip
+
+
+def _own_terms(campaign: dict) -> list[tuple[str, str]]:
+    benchmarks = {cell["spec"]["benchmark"] for cell in campaign["cells"]}
+    return [term for benchmark, term in OWN_TERMS.items() if benchmark in benchmarks]
 
 
 def left_out(problems: dict, words: dict[str, str]) -> list[tuple[str, list[str]]]:
@@ -83,9 +117,9 @@ def interruptions(problems: dict) -> list[str]:
 
 
 def _sampling(campaign: dict) -> str:
-    rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"]}
+    rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"] if cell["spec"]["sampling"]}
     if not rules:
-        return "Nothing was planned."
+        return "It was up to the program whose files were imported." if campaign["cells"] else "Nothing was planned."
     texts = []
     for rule in sorted(rules):
         s = dict(rule)
@@ -96,6 +130,21 @@ def _sampling(campaign: dict) -> str:
             f" {s['max_warmup_seconds']:g} s."
         )
     return " Or: ".join(texts)
+
+
+def _imported(campaign: dict) -> list[tuple[str, str]]:
+    """Return what is to be known of numbers that another program measured."""
+    if not (files := campaign.get("imported")):
+        return []
+    told = "; ".join(f"{file['file']} ({file['format']}, stack {file['stack']}): {file['statistic']}" for file in files)
+    notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
+    text = (
+        "Nothing here was measured by Regatta; the terms above on launch, timer, ranks, warm-up, sampling, step time and percentiles do not hold. Where a file has no"
+        " samples, throughput and efficiency come from the median that it prints, or for want of one from the mean (column stop of"
+        " measurements.csv says which); such a number is one launch, and has no interval. Times of records are those of the import."
+        f" Files: {told}."
+    )
+    return [("Imported", f"{text} {notes}".strip())]
 
 
 def _baseline(campaign: dict) -> str:

@@ -66,9 +66,10 @@ def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, 
     )
     at_most = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"])
     alt = (
-        f"{name}: {model} puts contention at {percent(row['sigma_ratio'])} % {_percents(row, 'sigma')}"
-        + ("" if is_unknown(row["kappa_ratio"]) else f" and coherence at {three(100 * row['kappa_ratio'])} %")
-        + f"; at {beyond} {ranks}, which were not measured, it gives {three(row['extrapolated_samples_per_s'])} samples/s {at_most}."
+        f"{name}: {model}, fitted with residuals up to {percent(row['max_residual_ratio'])} %, has a contention σ of"
+        f" {percent(row['sigma_ratio'])} % {_percents(row, 'sigma')}"
+        + ("" if is_unknown(row["kappa_ratio"]) else f" and a coherence κ of {three(100 * row['kappa_ratio'])} %")
+        + f"; at {beyond} {ranks}, which were not measured, it gives {three(row['extrapolated_samples_per_s'])} samples/s {at_most} (n = {row['num_launches']})."
     )
     caption = (
         f"Points: launches; a bar the value of the table. Dashed: {model}, fitted to the medians; dotted: its extrapolation to twice the"

@@ -1,67 +1,80 @@
 """Assemble report.html: one file without scripts or foreign assets. The same results give the same bytes."""
 
-import base64
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
+import numpy as np
 import pandas as pd
 
 from regatta.analysis.all_tables import read_tables
-from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
+from regatta.analysis.collected import collected_csv, read_collected
+from regatta.analysis.tables import to_csv
 from regatta.cell_words import natural, varying_words
-from regatta.numbers import UNKNOWN, is_unknown, plural, size
+from regatta.numbers import UNKNOWN, plural, size, three
 from regatta.report.advice import disagreement, environments, warnings
+from regatta.report.embedding import filters
+from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups
+from regatta.report.images import bitmaps
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Section
 from regatta.report.preflight_section import PreflightSection, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
 from regatta.report.sections import Numbers, sections
+from regatta.report.straggler_section import worst_times
 from regatta.store.launch_files import parse_line, read_frozen
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "not_measured", "skipped")
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
-WHERE_FROM = re.compile(r"rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
+MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
 
 
 @dataclass(frozen=True)
 class Results:
-    """All that a report is made of.
+    """All that a report is made of. collected: by name, as in measurements.csv, epochs.csv, ranks.csv.
 
     headers: the first line, where it is valid, of each launch file with a row in `measurements`. num_other_launches: how
     many launch files lie beside these.
     """
 
     campaign: dict
-    measurements: pd.DataFrame
+    collected: dict[str, pd.DataFrame]
     problems: dict
     tables: dict[str, pd.DataFrame]
     headers: list[dict]
     num_other_launches: int
     preflight: PreflightSection | None = None
+    nccl: dict[str, dict] = field(default_factory=dict)
+    straggler_times_ns: np.ndarray | None = None
+
+    @property
+    def measurements(self) -> pd.DataFrame:
+        return self.collected["measurements"]
 
 
 def read_results(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> Results:
-    table = read_csv(measurements, MEASUREMENTS)
-    used, paths = set(table["launch"].dropna()), sorted(launches.glob("*.jsonl"))
+    collected = read_collected(measurements)
+    used, paths = set(collected["measurements"]["launch"].dropna()), sorted(launches.glob("*.jsonl"))
     own = [path for path in paths if path.stem in used]
+    looked = read_frozen(preflight) if preflight else None
+    read = read_tables(tables)
     return Results(
         read_frozen(campaign),
-        table,
+        collected,
         json.loads(problems.read_text(encoding="utf-8")),
-        read_tables(tables),
+        read,
         [header for path in own if (header := _header(path)) is not None],
         len(paths) - len(own),
-        preflight_section(read_frozen(preflight)) if preflight else None,
+        preflight_section(looked) if looked else None,
+        {stack["stack"]: stack["verdict"] for stack in looked["stacks"]} if looked else {},
+        worst_times(read, launches),
     )
 
 
@@ -76,20 +89,25 @@ def _header(path: Path) -> dict | None:
 
 
 def render(results: Results, folder: Path) -> str:
-    """Return the report. folder: where it will lie, so that links to launch files are relative."""
+    """Return the report. folder: where it will lie, the results folder: links to launch files and logs are relative to it."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )  # fmt: skip
-    environment.filters |= {"data_uri": data_uri, "status": status_text}
-    return environment.get_template("report.html.j2").render(_context(results))
+    environment.filters |= {**filters(is_large(results.campaign)), "status": status_text}
+    return environment.get_template("report.html.j2").render(_context(results, folder))
 
 
-def _context(results: Results) -> dict:
+def _context(results: Results, folder: Path) -> dict:
     campaign, measurements = results.campaign, results.measurements
     words = varying_words(campaign)
-    shown = sections(Numbers(campaign, measurements, results.tables, results.headers))
+    numbers = Numbers(
+        campaign, measurements, results.tables, results.headers, results.collected["epochs"], results.nccl,
+        results.collected["waits"], results.straggler_times_ns,
+    )  # fmt: skip
+    with bitmaps(is_large(campaign)):
+        shown = sections(numbers)
     planned = measurements[measurements["repeat"].notna()]
-    told = warnings(campaign, measurements, results.headers, results.problems)
+    told = warnings(campaign, measurements, results.headers, results.problems, results.tables["training_runs"])
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
@@ -105,7 +123,7 @@ def _context(results: Results) -> dict:
             *preflight_findings(results.preflight),
             *findings(shown, planned, words),
         ],
-        "failures": failure_groups(results.tables["failures"]),
+        "failures": failure_groups(results.tables["failures"], folder),
         "skipped": skipped_groups(results.tables["failures"]),
         "interruptions": interruptions(results.problems),
         "sections": shown,
@@ -115,10 +133,20 @@ def _context(results: Results) -> dict:
         "left_out": left_out(results.problems, words),
         "provenance": provenance(results.headers),
         "runs": run_table(measurements),
+        "is_large": is_large(campaign),
         "downloads": [
-            (f"{name}.csv", to_csv(table)) for name, table in {"measurements": measurements, **results.tables}.items()
+            (f"{name}.csv", text)
+            for name, text in (
+                *collected_csv(results.collected).items(),
+                *((name, to_csv(table)) for name, table in results.tables.items()),
+            )
         ],
     }  # fmt: skip
+
+
+def is_large(campaign: dict) -> bool:
+    """Return whether figures are bitmaps, CSV files compressed, and the records of a cell told in numbers only."""
+    return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
 def findings(shown: list[Section], planned: pd.DataFrame, words: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -155,37 +183,15 @@ def contents(
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
-def failure_groups(failures: pd.DataFrame) -> list[dict]:
-    """Return what is not ok, grouped by status, phase and cause: one broken node often fails many cells."""
-    bad = failures[failures["status"] != "skipped"]
-    keys = bad[["status", "phase", "cause"]].fillna("")
-    keys["cause"] = keys["cause"].map(lambda cause: WHERE_FROM.sub("", cause))  # one error of many ranks is one
-    groups = []
-    for (status, phase, cause), rows in bad.groupby([keys["status"], keys["phase"], keys["cause"]], sort=True):
-        items = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        for item in items:
-            match = WHERE_FROM.match(item["cause"] or "")
-            item["where"] = match[0].removesuffix(": ") if match else None
-        groups.append({"status": status, "phase": phase or None, "cause": cause or UNKNOWN, "items": items})
-    return sorted(groups, key=lambda group: (STATUSES.index(group["status"]), -len(group["items"]), group["cause"]))
-
-
-def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return (reason, cells) of the cells that were never planned to run."""
-    skipped = failures[failures["status"] == "skipped"]
-    return [(reason, sorted(rows["cell"], key=natural)) for reason, rows in skipped.groupby("cause", sort=True)]
-
-
 def run_table(measurements: pd.DataFrame) -> list[dict]:
     """Return for each cell its command and, for each repeat, its status and where its record is."""
-    rows = []
-    by_cell = measurements[measurements["repeat"].notna()].groupby("cell")
-    for cell, group in sorted(by_cell, key=lambda pair: natural(pair[0])):
-        runs = group[["repeat", "status", "launch", "line", "p50_s"]].astype(object)
-        runs = runs.where(runs.notna(), None).to_dict("records")
-        command = group["command"].iloc[0]
-        rows.append({"cell": cell, "command": None if is_unknown(command) else command, "runs": runs})
-    return rows
+    columns = ["cell", "repeat", "status", "launch", "line", "command"]
+    planned = measurements.loc[measurements["repeat"].notna(), columns].astype(object)
+    rows: dict[str, dict] = {}
+    for run in planned.where(planned.notna(), None).to_dict("records"):
+        row = rows.setdefault(run["cell"], {"cell": run["cell"], "command": run["command"], "runs": []})
+        row["runs"].append(run)
+    return sorted(rows.values(), key=lambda row: natural(row["cell"]))
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
@@ -198,6 +204,15 @@ def facts(results: Results) -> list[tuple[str, str]]:
     found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
         found.append(("GPU", _one_of(gpu.get("name") for gpu in gpus)))
+    images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
+    images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
+    if images:
+        found.append(("Images", ", ".join(images)))
+    measured = results.measurements
+    hours = (measured["elapsed_s"] * measured["world_size"]).sum() / 3600
+    if measured["elapsed_s"].notna().any():
+        one = "GPU" if campaign["device"] != "cpu" else "Process"
+        found.append((f"{one} hours measured", three(float(hours))))
     return [
         *found,
         ("CPU", _one_of(host.get("cpu_model") for host in hosts)),
@@ -234,8 +249,3 @@ def _counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
 
 def status_text(status: str) -> str:
     return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"
-
-
-def data_uri(content: str | bytes, mime: str) -> str:
-    raw = content.encode() if isinstance(content, str) else content
-    return f"data:{mime};base64,{base64.b64encode(raw).decode()}"

@@ -11,29 +11,36 @@ from regatta.cell_words import parameter_word
 from regatta.numbers import is_unknown, plural, shape, three
 from regatta.report.figures import MAX_SERIES, Panel, Point, Series, draw
 
-WORKLOAD = ["model", "image_size", "dtype", "batch_size"]
+WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
+COMMON = ["image_size", "context_length", "dtype", "batch_size"]  # said also where they are the same everywhere
+SETTINGS = ["gradient_as_bucket_view", "static_graph", "compression"]  # of a strategy
 WHERE = ["stack", "backend"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row."""
+    """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row.
+
+    is_words: texts to the left and in several lines, instead of numbers to the right.
+    """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    is_words: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
     """One figure of the report. alt: its message with numbers. caption: what it is, how to read it, n. csv: its data.
 
+    image: SVG or PNG.
     weight: of figures of one kind the heavier ones are told among the findings. size: width and height in pixels.
     """
 
     id: str
     title: str
-    svg: bytes
+    image: bytes
     alt: str
     caption: str
     table: Table
@@ -68,15 +75,14 @@ def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
     Only what differs within the campaign is named, apart from the strategy. `full_name` also has what sets the workload
     apart, for where no title tells it.
     """
-    varied = {column: scaling[column].nunique() > 1 for column in [*WHERE, "bucket_cap_mb", "gradient_as_bucket_view"]}
+    varied = {column: scaling[column].nunique() > 1 for column in [*WHERE, "bucket_cap_mb", *SETTINGS]}
 
     def series(row) -> str:
         words = [row.strategy]
         if varied["bucket_cap_mb"] and not is_unknown(row.bucket_cap_mb):
             words.append(f"{row.bucket_cap_mb:g} MiB")
-        if varied["gradient_as_bucket_view"] and not is_unknown(row.gradient_as_bucket_view):
-            words.append("view" if row.gradient_as_bucket_view else "copy")
-        return " ".join(words)
+        told = [name for name in SETTINGS if varied[name] and not is_unknown(getattr(row, name))]
+        return " ".join([*words, *(parameter_word(name, getattr(row, name)) for name in told)])
 
     told = [column for column in WORKLOAD[1:] if scaling[column].nunique() > 1]
 
@@ -84,14 +90,15 @@ def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
         return ", ".join([row.model, *told_of(row)])
 
     def told_of(row) -> list[str]:
-        return [parameter_word(column, getattr(row, column)) for column in told]
+        own = {column: getattr(row, column) for column in told}
+        return [parameter_word(column, value) for column, value in own.items() if not is_unknown(value)]
 
     return _named(scaling, varied, series, workload, told_of)
 
 
 def common_words(scaling: pd.DataFrame) -> str:
     """Return what all workloads have in common, which their names therefore leave out."""
-    same = [column for column in WORKLOAD[1:] if scaling[column].nunique() == 1]
+    same = [column for column in COMMON if scaling[column].nunique() == 1 and scaling[column].notna().all()]
     return ", ".join(parameter_word(column, scaling[column].iloc[0]) for column in same)
 
 
@@ -216,13 +223,20 @@ def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> s
     nums = sorted(set(rows.loc[is_drawn, "num_launches"]))
     num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
     kinds = set(rows.loc[is_drawn, interval])
-    spread = {"range": "the range over launches", "bootstrap": "the 95 % bootstrap interval over launches"}
+    spread = {"range": "the range over launches", "interval": "the 95 % interval over launches"}
     told = " or ".join(text for kind, text in spread.items() if kind in kinds)
     text = f"Each point is one launch ({num} per cell), the line joins the values of the table"
     text += f"; spread in the table is {told}." if told else "."
     num_missing = int((~is_drawn).sum())
     if num_missing:
-        text += f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a valid record."
+        why = (
+            "a valid record"
+            if drawn == "step_s"
+            else "a value (no valid record, or no baseline of it)"
+            if "ratio" in drawn
+            else "a value"
+        )
+        text += f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without {why}."
     return text
 
 

@@ -1,26 +1,51 @@
 """The sections of the report that show numbers, in their order. Each is one call of the module that draws it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pandas as pd
 
+from regatta.analysis.launch_values import LaunchValues
 from regatta.analysis.scaling import steps_by_cell
 from regatta.report.advice import threads_by_shape
+from regatta.report.batch_norm_figures import batch_norm_figures
 from regatta.report.collective_figures import collective_figures
+from regatta.report.comparison_section import comparison_section
 from regatta.report.heatmap import heatmap_figures
+from regatta.report.memory_figures import memory_figures
+from regatta.report.model_figures import (
+    best_bucket_table,
+    communication_model_figures,
+    refusal_table,
+    scaling_model_figures,
+)
+from regatta.report.model_tables import model_tables, peaks_text
 from regatta.report.panels import Section, common_words
+from regatta.report.percentile_tables import bucket_tables, percentile_tables
+from regatta.report.straggler_section import straggler_section
 from regatta.report.strategy_figures import memory_tables, strategy_figures
 from regatta.report.training_figures import bucket_figures, scaling_figures
+from regatta.report.training_run_figures import training_run_figures
+from regatta.report.training_run_tables import common_of_runs, training_tables
+from regatta.statistics import PERCENTILES, min_samples
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What sections are made of. tables: by name, as in tables/<name>.csv. headers: first lines of the launch files."""
+    """What sections are made of. tables: by name, as in tables/<name>.csv. headers: first lines of the launch files.
+
+    epochs: epochs.csv; waits: waits.csv. nccl: what the preflight found of NCCL, by stack. straggler_times_ns: of the record
+    that is drawn of the worst straggler, (ranks, iterations).
+    """
 
     campaign: dict
     measurements: pd.DataFrame
     tables: dict[str, pd.DataFrame]
     headers: list[dict]
+    epochs: pd.DataFrame
+    nccl: dict[str, dict] = field(default_factory=dict)
+    waits: pd.DataFrame = field(default_factory=pd.DataFrame)
+    straggler_times_ns: np.ndarray | None = None
 
     @property
     def ok(self) -> pd.DataFrame:
@@ -31,10 +56,16 @@ def sections(numbers: Numbers) -> list[Section]:
     return [
         scaling_section(numbers),
         heatmap_section(numbers),
+        percentile_section(numbers),
         bucket_section(numbers),
         strategy_section(numbers),
         communication_section(numbers),
+        model_section(numbers),
         memory_section(numbers),
+        training_run_section(numbers),
+        batch_norm_section(numbers),
+        straggler_section(numbers.tables, numbers.waits, numbers.straggler_times_ns),
+        comparisons_of(numbers),
     ]
 
 
@@ -45,9 +76,12 @@ def scaling_section(numbers: Numbers) -> Section:
     one = "process" if campaign["device"] == "cpu" else "GPU"
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. A batch is that of one {one}." if common else ""
+    lead = " ".join(text for text in (lead, peaks_text(campaign, scaling)) if text)
     has_efficiency = any(figure.id.startswith("efficiency") for figure in figures)
     told = ("efficiency", 3) if has_efficiency else ("throughput", 2)
-    return Section("scaling", "Scaling", "No training step was measured.", lead, tuple(figures), findings=(told,))
+    models = model_tables(numbers.ok)
+    empty = "No training step was measured."
+    return Section("scaling", "Scaling", empty, lead, tuple(figures), models, findings=(told,))
 
 
 def heatmap_section(numbers: Numbers) -> Section:
@@ -55,10 +89,30 @@ def heatmap_section(numbers: Numbers) -> Section:
     return Section("heatmap", "Efficiency at a glance", "No efficiency was measured.", figures=tuple(figures))
 
 
+def percentile_section(numbers: Numbers) -> Section:
+    tables = percentile_tables(numbers.tables["percentiles"], numbers.campaign["device"])
+    least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in PERCENTILES.items())
+    lead = (
+        "As the imported files print them."
+        if numbers.campaign.get("imported")
+        else (
+            "Single steps, the device idle before and after each. Times: median over launches of each launch's percentile, of"
+            " the slowest rank. Rates: batch of one rank / that time, so that at p95 it is the rate of slow steps. n/a where a"
+            f" launch has too few steps ({least})."
+        )
+    )
+    return Section("percentiles", "Percentiles of the step", "No training step was measured.", lead, tables=tables)
+
+
 def bucket_section(numbers: Numbers) -> Section:
     figures = bucket_figures(numbers.tables["scaling"], steps_by_cell(numbers.measurements))
+    tables = bucket_tables(numbers.tables["percentiles"], numbers.campaign["device"])
+    best = best_bucket_table(numbers.tables["buckets"])
+    tables = (*tables, best) if best else tables
+    told = "In the tables, slower by is the difference of a percentile's medians over launches: no test of it, and minus is faster."
+    lead = told if tables else ""
     empty = "No workload was measured with two bucket sizes."
-    return Section("bucket", "Bucket size", empty, figures=tuple(figures), findings=(("bucket", 1),))
+    return Section("bucket", "Bucket size", empty, lead, tuple(figures), tables, findings=(("bucket", 1),))
 
 
 def strategy_section(numbers: Numbers) -> Section:
@@ -68,15 +122,71 @@ def strategy_section(numbers: Numbers) -> Section:
 
 
 def communication_section(numbers: Numbers) -> Section:
-    ok = numbers.ok
-    medians = {cell: group["p50_s"].tolist() for cell, group in ok[ok["p50_s"].notna()].groupby("cell")}
-    figures = collective_figures(numbers.tables["collectives"], medians)
+    figures = collective_figures(
+        numbers.tables["collectives"], medians_of_launches(numbers.measurements), bool(numbers.campaign.get("imported"))
+    )
     told = ("bandwidth", 2) if any(f.id.startswith("bandwidth") for f in figures) else ("latency", 2)
     return Section(
         "communication", "Communication", "No collective was measured.", figures=tuple(figures), findings=(told,)
     )
 
 
+def model_section(numbers: Numbers) -> Section:
+    tables, device = numbers.tables, numbers.campaign["device"]
+    steps = steps_by_cell(numbers.measurements)
+    figures = (
+        *scaling_model_figures(tables["scaling_models"], tables["scaling"], steps, device),
+        *communication_model_figures(tables["communication_models"], tables["collectives"]),
+    )
+    fitted = sum(int(tables[name]["refusal"].isna().sum()) for name in ("scaling_models", "communication_models"))
+    refused = refusal_table(tables["scaling_models"], tables["communication_models"])
+    lead = (
+        "Of each model the curve with the largest throughput, of each operation one of the largest shape;"
+        f" {fitted} of {len(tables['scaling_models']) + len(tables['communication_models'])} curves could be fitted, all are in"
+        " scaling_models.csv and communication_models.csv."
+    )
+    return Section(
+        "models", "Fitted models", "Nothing was measured that a model could be fitted to.", lead if figures else "",
+        figures, (refused,) if refused else (), findings=(("scaling-model", 1),),
+    )  # fmt: skip
+
+
 def memory_section(numbers: Numbers) -> Section:
     table = memory_tables(numbers.tables["memory"])
-    return Section("memory", "Memory", "No training step was measured.", tables=(table,) if table else ())
+    figures = memory_figures(numbers.tables["memory"], numbers.campaign["device"])
+    empty = "No record of a training step says how much memory it took."
+    return Section("memory", "Memory", empty, figures=tuple(figures), tables=(table,) if table else ())
+
+
+def training_run_section(numbers: Numbers) -> Section:
+    runs = numbers.tables["training_runs"]
+    figures = training_run_figures(numbers.tables, numbers.epochs)
+    return Section(
+        "training-runs",
+        "Training runs",
+        "No whole training was measured.",
+        common_of_runs(runs) if figures else "",
+        tuple(figures),
+        tuple(training_tables(runs)),
+        findings=(("accuracy", 2), ("epoch-time", 1)),
+    )
+
+
+def batch_norm_section(numbers: Numbers) -> Section:
+    figures = batch_norm_figures(numbers.tables["batch_norms"], medians_of_launches(numbers.measurements))
+    empty = "No synchronised batch norm was measured."
+    title = "Synchronised batch norm"
+    return Section("batch-norms", title, empty, figures=tuple(figures), findings=(("batch-norm", 2),))
+
+
+def medians_of_launches(measurements: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the median of each ok launch, in seconds, by cell."""
+    launches = LaunchValues(measurements, ["p50_s"])
+    medians = {cell: launches.of(cell, "p50_s") for cell in launches.cells()}
+    return {cell: values for cell, values in medians.items() if values}
+
+
+def comparisons_of(numbers: Numbers) -> Section:
+    return comparison_section(
+        numbers.campaign, numbers.measurements, numbers.tables["comparisons"], numbers.headers, numbers.nccl
+    )

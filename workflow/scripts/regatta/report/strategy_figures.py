@@ -98,12 +98,12 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
 
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:
-    """Return the memory of each training cell on one rank, in the parts that are known of any; None without cells."""
+    """Return the memory of each training cell on one rank, in the parts that are known of any; None where none is."""
     rows = name_training(memory.assign(step_s=memory["parameter_bytes"]))
-    rows = in_order(rows[rows["num_launches"] > 0])
-    if not len(rows):
-        return None
+    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
     known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
+    if not known:
+        return None
     return Table(
         "Memory on the rank that took most, by what it is for",
         ("cell", *known),

@@ -5,6 +5,7 @@ import pandas as pd
 from regatta.analysis.scaling import is_inconclusive
 from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, shape, thousands, three, times
 from regatta.report.figures import Axis, Panel, size_ticks
+from regatta.report.model_tables import further_rates
 from regatta.report.panels import (
     Figure,
     Table,
@@ -63,9 +64,10 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None
         ideal = f"the dashed ideal is {base} times the number of {ranks(device)}"
         alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
     panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
+    more_heads, more = further_rates(rows, rank(device))
     table = Table(
         f"Throughput of {title}",
-        ("cell", "n", "step (ms)", "samples/s", "spread", f"per {rank(device)}"),
+        ("cell", "n", "step (ms)", "samples/s", "spread", f"per {rank(device)}", *more_heads),
         tuple(
             (
                 row.full_name,
@@ -74,6 +76,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None
                 three(row.throughput_samples_per_s),
                 bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s),
                 three(row.throughput_per_gpu_samples_per_s),
+                *more(row),
             )
             for row in rows.itertuples()
         ),
@@ -112,7 +115,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
                 launches(row),
                 percent(row.efficiency_ratio),
                 NOT_PLANNED
-                if row.cell == row.baseline
+                if not is_unknown(row.baseline) and row.cell == row.baseline
                 else bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, percent),
                 NOT_PLANNED if row.strategy == "none" else three(row.wrapper_ratio),
                 three(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
@@ -172,7 +175,7 @@ def _is_wide(row) -> bool:
 
 def _grade_word(row) -> str:
     """Return the grade. Where the ranks had fewer cores than the baseline's, a word would judge the machine's size."""
-    if row.cell == row.baseline:
+    if not is_unknown(row.baseline) and row.cell == row.baseline:
         return "baseline"
     return UNKNOWN if is_unknown(row.grade) or row.uneven else row.grade
 
@@ -242,7 +245,7 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
     worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)
     difference = f"{percent(worst.step_s / best.step_s - 1)} %, {worst.name} against {best.name}"
     if apart:
-        told = f"the bucket size changes the step time by up to {difference}"
+        told = f"step times of bucket sizes differ by more than the spread, by up to {difference}"
     elif _overlap(worst, best) == OVERLAPPING:
         told = f"bucket sizes show no difference larger than the spread between launches; the largest of the medians is {difference}"
     else:

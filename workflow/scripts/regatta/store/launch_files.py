@@ -4,6 +4,7 @@ A launch file begins with a `launch` line (its environment); each cell then has 
 line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
 """
 
+import itertools
 import json
 import os
 import time
@@ -76,6 +77,16 @@ def read_launch_file(path: Path) -> LaunchFile:
     if launch_file.header is None and launch_file.lines:
         launch_file.problems.append(f"{path.name}: no readable launch line, so its records cannot be placed")
     return launch_file
+
+
+def read_one_line(path: Path, number: int) -> dict | None:
+    """Return the line of a launch file that has this number, from 1; None where it is not there or not readable."""
+    try:
+        with path.open("rb") as file:
+            text = next(itertools.islice(file, number - 1, number), b"")
+        return parse_line(text)
+    except (OSError, ValueError):
+        return None
 
 
 def read_store(launches_dir: Path) -> list[LaunchFile]:

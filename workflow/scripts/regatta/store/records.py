@@ -11,7 +11,10 @@ import jsonschema
 import numpy as np
 import yaml
 
-from regatta.statistics import PERCENTILES, median_interval, percentile
+from regatta.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
+from regatta.store.imported_times import imported_step, imported_times, is_without_samples
+from regatta.store.samples import count, number, slowest_rank, whole_times
+from regatta.store.training import training_of
 
 SCHEMA_FILE = Path(__file__).resolve().parents[3] / "schemas" / "record.yaml"
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -21,11 +24,19 @@ PARTS = {
     "no_sync": "no_sync_s",
     "communication": "communication_s",
     "host_wait": "host_wait_s",
+    "communication_stream": "communication_stream_s",
+    "exposed_stream": "exposed_stream_s",
     "forward": "forward_s",
     "backward": "backward_s",
     "train": "train_s",
     "test": "test_s",
 }
+# How far a checked result was from the exact one: of a collective's sum, of a batch norm and its input's gradient.
+ERRORS = ("max_abs_error", "max_rel_error", "largest_output_error", "largest_input_gradient_error")
+# What a model is: its size, of a transformer its dimensions, and the operations that a training step makes of one sample.
+MODEL_COUNTS = (
+    "num_parameters", "num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "flops_per_sample",
+)  # fmt: skip
 # Of one rank, or the largest over ranks.
 MEMORY_BYTES = (
     "parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes", "peak_allocated_bytes",
@@ -43,10 +54,19 @@ def one_line(value: object, limit: int = 1000) -> str:
 @cache
 def _validators() -> dict[str, jsonschema.Draft202012Validator]:
     schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
-    kinds = schema["x-kinds"]
-    return {
-        kind: jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]}) for kind in kinds
-    }
+    kinds, parts = schema["x-kinds"], schema["$defs"]
+    return {kind: jsonschema.Draft202012Validator(_with_parts(parts[kind], parts)) for kind in kinds}
+
+
+def _with_parts(schema: object, parts: dict) -> object:
+    """Return a schema with its parts in place of the references to them: jsonschema takes twice as long to follow those."""
+    if isinstance(schema, list):
+        return [_with_parts(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    part = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+    merged = part | {key: value for key, value in schema.items() if key != "$ref"}
+    return {key: _with_parts(value, parts) for key, value in merged.items()}
 
 
 def violation(line: dict) -> str | None:
@@ -73,15 +93,19 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
     Times only of an ok record: what failed its check or was cut off is no measurement.
     """
-    row = {**_memory(record), **_errors(record), **_counts(record)}
-    if record["status"] != "ok":
-        return row, None
     try:
-        slowest = _slowest_rank(record, spec["nodes"] * spec["gpus_per_node"])
+        row = {**_memory(record), **_errors(record), **_counts(record), **_model(record)}
+        if record["status"] != "ok":
+            return row, None
+        if is_without_samples(record):
+            return row | imported_times(record), None
+        slowest = slowest_rank(record, spec["nodes"] * spec["gpus_per_node"])
         step_s = _window_step(record.get("windows"), spec["nodes"] * spec["gpus_per_node"])
         parts = _parts(record.get("parts_ns") or {}, spec["nodes"] * spec["gpus_per_node"])
+        training_of(record, spec)
     except ValueError as error:
-        return {}, one_line(error)
+        return {}, one_line(error, 300)
+    step_s = imported_step(record) if step_s is None else step_s
     return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
 
 
@@ -95,9 +119,16 @@ def _memory(record: dict) -> dict:
 
 
 def _errors(record: dict) -> dict:
-    """Return how far a collective's sum was from the exact one, and how many calls a step's exchange makes."""
+    """Return how far a result was from the exact one, and how many calls a step's exchange makes. Raises ValueError."""
     values = record["values"] or {}
-    return {name: values.get(name) for name in ("max_abs_error", "max_rel_error", "num_calls")}
+    errors = {name: number(values.get(name), f"values.{name}") for name in ERRORS}
+    return errors | {"num_calls": count(values.get("num_calls"), "values.num_calls")}
+
+
+def _model(record: dict) -> dict:
+    """Return what the record says of the model. Raises ValueError."""
+    values = record["values"] or {}
+    return {name: count(values.get(name), f"values.{name}") for name in MODEL_COUNTS}
 
 
 def _counts(record: dict) -> dict:
@@ -113,21 +144,12 @@ def _counts(record: dict) -> dict:
     }
 
 
-def _slowest_rank(record: dict, world_size: int) -> np.ndarray:
-    """Return nanoseconds of the slowest rank, (iterations,). Raises ValueError if samples break the contract."""
-    if record.get("samples_ns") is not None:
-        return _whole_times(record["samples_ns"], "samples_ns", world_size).max(axis=0)
-    if record.get("slowest_rank_samples_ns") is not None:
-        return _whole_times([record["slowest_rank_samples_ns"]], "slowest_rank_samples_ns", 1)[0]
-    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is there")
-
-
 def _parts(parts: object, world_size: int) -> dict:
     """Return the median over iterations of the slowest rank for each part that has a column. Raises ValueError if their
     samples break the contract."""
     if not isinstance(parts, dict):
         raise ValueError("parts_ns is no mapping of names")
-    times = {name: _whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
+    times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
     return {PARTS[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in PARTS}
 
 
@@ -140,23 +162,8 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
     steps = windows["steps_per_window"]
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise ValueError(f"windows.steps_per_window = {steps!r} is no positive whole number")
-    slowest = _whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
+    slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
-
-
-def _whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
-    """Return [rank][iteration] as an array (ranks, iterations), nanoseconds. Raises ValueError with what is wrong."""
-    try:
-        times = np.asarray(values)
-    except ValueError:
-        raise ValueError(f"{name}: the ranks have different numbers of values") from None
-    if times.ndim != 2 or times.shape[1] == 0:
-        raise ValueError(f"{name}: is no list of values for each rank")
-    if times.dtype.kind not in "iu" or bool((times < least).any()):
-        raise ValueError(f"{name}: holds a value that is no positive whole number of nanoseconds")
-    if len(times) != num_ranks:
-        raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
-    return times
 
 
 def _times(slowest: np.ndarray) -> dict:
@@ -171,4 +178,19 @@ def _times(slowest: np.ndarray) -> dict:
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
+        **_doubts(slowest),
+    }
+
+
+def _doubts(slowest: np.ndarray) -> dict:
+    """Return the columns by which the report warns of a launch's samples. All samples are kept in all other columns.
+
+    Rounded to what such estimates are good for.
+    """
+    trend, far, worth = drift(slowest), outliers(slowest), effective_samples(slowest)
+    return {
+        "drift_ratio": round(trend.change_ratio, 4) if trend else None,
+        "has_drift": trend.is_flagged if trend else None,
+        "effective_samples": None if worth is None else round(worth, 1),
+        "num_outliers": far.num_above + far.num_below if far else None,
     }

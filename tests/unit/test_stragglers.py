@@ -1,0 +1,320 @@
+"""Stragglers: planted ones are found with the numbers that were planted, and where there is none nothing is said."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import make_report
+from synthetic_waits import inside, late_times, write_waits
+
+from regatta.analysis.collect import collect
+from regatta.analysis.stragglers import chance_of_so_many, straggler_hosts_table, stragglers_table
+from regatta.analysis.tables import WAITS, make_table
+from regatta.report.straggler_tables import NOTHING, outcome
+from regatta.store import waits as store_waits
+from regatta.store.launch_files import read_frozen
+from regatta.store.waits import hosts_by_rank
+
+
+def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):
+    parameters = {"operation": "all_reduce", "strategy": "ddp"} | parameters
+    return {"benchmark": benchmark, "device": device, "nodes": 1, "gpus_per_node": num_ranks, "parameters": parameters}
+
+
+def waits_of(record, spec, hosts=None):
+    num_ranks = spec["nodes"] * spec["gpus_per_node"]
+    return store_waits.waits_of(record, spec, hosts or ["n1"] * num_ranks)
+
+
+def record_of(samples_ns, **fields):
+    return {"status": "ok", "samples_ns": samples_ns, "parts_ns": None} | fields
+
+
+def tables_of(folder):
+    collected, problems = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
+    waits = collected["waits"]
+    return waits, stragglers_table(waits), straggler_hosts_table(waits), problems
+
+
+def persistent(table):
+    return table[table["is_persistent"]]
+
+
+def test_the_last_rank_of_a_collective_is_the_one_that_spends_least_time_in_it():
+    samples = [[130, 130, 130, 130, 130, 130, 130, 100], [100] * 7 + [130], [120] * 8]
+    waits = waits_of(record_of(samples), spec_of(3))
+    assert (waits.quantity, waits.num_iterations, waits.num_last) == ("in_collective", 8, (1, 7, 0))
+    # Binomial: 8 x (1/3)^7 x (2/3) + (1/3)^8 = 17/6561, times 3 ranks is 0.0078. The others' median is 125, or 110.
+    assert waits.suspect.who == 1
+    assert waits.suspect.lag_s == pytest.approx(25e-9)
+    assert waits.suspect.lag_ratio == pytest.approx(25 / 130)
+    assert waits.quantiles_s[2] == pytest.approx((120e-9, 120e-9, 120e-9))
+
+
+def test_the_last_rank_of_a_step_without_exchange_is_the_slowest_and_the_lag_a_share_of_the_whole_step():
+    parts = {"no_sync": [[100] * 6, [108] * 6]}
+    record = record_of([[200] * 9, [200] * 9], parts_ns=parts)
+    waits = waits_of(record, spec_of(2, "train_step"))
+    assert (waits.quantity, waits.num_last, waits.suspect.who) == ("compute", (0, 6), 1)
+    assert waits.suspect.lag_s == pytest.approx(8e-9)
+    assert waits.suspect.lag_ratio == pytest.approx(8 / 200)
+
+
+def test_two_ranks_need_six_iterations_all_alike():
+    of_five, of_six = (record_of([[100] * num, [130] * num]) for num in (5, 6))
+    assert waits_of(of_five, spec_of(2)).suspect is None  # 2 / 2^5 = 0.063
+    assert waits_of(of_six, spec_of(2)).suspect.who == 0  # 2 / 2^6 = 0.031
+
+
+def test_a_host_is_suspect_whose_ranks_take_turns_at_being_last():
+    samples = [[200] * 12, [190] * 12, [150, 140] * 6, [140, 150] * 6]
+    waits = waits_of(record_of(samples), spec_of(4), ["a", "a", "b", "b"])
+    assert waits.num_last == (0, 0, 6, 6)
+    assert waits.suspect is None  # 6 of 12 by a chance of 1/4: 0.054, times 4
+    # 12 of 12 by a chance of 1/2, times 2 hosts: 0.0005. The last rank of b has 140, that of a 190.
+    assert waits.suspect_host == store_waits.Suspect("b", pytest.approx(50e-9), pytest.approx(50 / 200))
+    assert waits.quantiles_s is not None
+
+
+def test_hosts_of_one_rank_each_are_told_by_name_whatever_their_order():
+    waits = waits_of(record_of([[200] * 12, [100] * 12, [190] * 12]), spec_of(3), ["c", "b", "a"])
+    assert (waits.suspect.who, waits.suspect_host.who) == (1, "b")
+    assert waits.suspect_host.lag_s == waits.suspect.lag_s == pytest.approx(95e-9)
+
+
+def test_where_ranks_are_on_one_host_or_nobody_knows_where_no_host_is_suspect():
+    samples = [[200] * 12, [100] * 12]
+    assert waits_of(record_of(samples), spec_of(2), ["a", "a"]).suspect_host is None
+    assert waits_of(record_of(samples), spec_of(2), [None, None]).suspect_host is None
+    assert waits_of(record_of(samples), spec_of(2), [None, "b"]).suspect_host is None
+
+
+def test_where_two_are_last_neither_counts():
+    waits = waits_of(record_of([[100] * 9, [100] * 9, [130] * 9]), spec_of(3))
+    assert waits.num_last == (0, 0, 0)
+    assert waits.suspect is None
+
+
+def test_a_rank_that_is_last_always_and_by_a_hair_is_no_suspect():
+    hair, more = (record_of([[10000 - lag] * 40, [10000] * 40]) for lag in (100, 101))
+    assert waits_of(hair, spec_of(2)).suspect is None
+    assert waits_of(more, spec_of(2)).suspect.who == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "spec"),
+    [
+        (record_of([[5, 5]]), spec_of(1)),
+        (record_of([[5], [4]], status="failed"), spec_of(2)),
+        (record_of(None), spec_of(2)),
+        (record_of([[5], [4]]), spec_of(2, operation="broadcast")),
+        (record_of([[5], [4]]), spec_of(2, "train_step")),
+        (record_of([[5], [4]], parts_ns={"no_sync": [[5], [4]]}), spec_of(2, "train_step", strategy="fsdp")),
+        (record_of([[5], [4]], parts_ns={"host_wait": [[5], [4]]}), spec_of(2, "train_step", device="cuda")),
+        (record_of([[5], [4]]), spec_of(2, "train_run")),
+    ],
+)
+def test_what_cannot_tell_is_not_looked_at(record, spec):
+    assert waits_of(record, spec) is None
+
+
+def test_the_wait_of_hosts_is_looked_at_on_a_cpu_for_want_of_better():
+    record = record_of([[900] * 8, [900] * 8], parts_ns={"host_wait": [[0] * 8, [90] * 8]})
+    waits = waits_of(record, spec_of(2, "train_step", strategy="bucketed"))
+    assert (waits.quantity, waits.suspect.who, waits.suspect.lag_ratio) == ("host_wait", 0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        ([[5, 5], [4]], "different numbers"),
+        ([[5.5], [4.0]], "whole number"),
+        ([[5], [4], [3]], "has 3 ranks; the shape has 2"),
+        ("no list", "no list of values"),
+        ([[], []], "no list of values"),
+    ],
+)
+def test_damaged_times_are_refused(samples, says):
+    with pytest.raises(ValueError, match=says):
+        waits_of(record_of(samples), spec_of(2))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        None,
+        {},
+        {"hosts": None},
+        {"hosts": ["a"]},
+        {"hosts": [{"host": 1, "ranks": [0]}, {"host": "a", "ranks": ["x", 7, -1]}]},
+    ],
+)
+def test_hosts_that_the_launch_does_not_tell_are_unknown(environment):
+    assert hosts_by_rank({"environment": environment}, 2) == [None, None]
+
+
+def test_hosts_are_those_of_the_first_line():
+    hosts = [{"host": "a", "ranks": [1]}, {"host": "b", "ranks": [0]}]
+    assert hosts_by_rank({"environment": {"hosts": hosts}}, 3) == ["b", "a", None]
+    hosts = [{"host": "a\ud800\nb", "ranks": [0]}]
+    assert hosts_by_rank({"environment": {"hosts": hosts}}, 1) == ["a\N{REPLACEMENT CHARACTER} b"]
+
+
+def test_a_slow_rank_is_found_with_its_host_in_both_quantities(tmp_path):
+    waits, stragglers, hosts, problems = tables_of(write_waits(tmp_path / "r", (2, 4), {3: 0.06}))
+    assert problems["invalid"] == []
+    assert len(waits) == 6 * 2 * 8
+    found = persistent(stragglers)
+    assert found[["rank", "hosts", "quantity"]].to_numpy().tolist() == [
+        [3, "node000", "compute"],
+        [3, "node000", "in_collective"],
+    ]
+    collective = found.iloc[1]
+    assert (collective["num_suspect_launches"], collective["num_launches"], collective["num_records"]) == (6, 6, 12)
+    assert collective["num_last"] / collective["num_iterations"] > 0.9
+    assert collective["p_value"] == pytest.approx(8.0**-6)
+    assert collective["p_adjusted"] == pytest.approx(8.0**-6 * 16 / 2)  # the second of two alike among 16 rows
+    # Planted: 6 % of the call, and the mean scatter of 1 % over its median ln 2 % on either side.
+    assert collective["lag_s"] == pytest.approx(0.06 * 200e-6, rel=0.1)
+    assert found.iloc[0]["lag_s"] == pytest.approx(0.06 * 40e-3, rel=0.1)
+    assert persistent(hosts).empty  # 6 of 6 launches on one of two hosts are 2^-6, times 4 rows
+    assert hosts["p_value"].min() == pytest.approx(2.0**-6)
+
+
+def test_a_slow_host_is_found_where_no_rank_of_it_is_worse_than_the_others(tmp_path):
+    _, stragglers, hosts, _ = tables_of(write_waits(tmp_path / "r", (8, 4), dict.fromkeys((8, 9, 10, 11), 0.08)))
+    found = persistent(hosts)
+    assert found[["host", "quantity", "num_suspect_launches"]].to_numpy().tolist() == [
+        ["node002", "compute", 6],
+        ["node002", "in_collective", 6],
+    ]
+    row = hosts[(hosts["host"] == "node002") & (hosts["quantity"] == "in_collective")].iloc[0]
+    assert row["num_expected_launches"] == pytest.approx(6 / 8)
+    assert row["num_last"] / row["num_iterations"] > 0.9
+    assert row["p_value"] == pytest.approx(8.0**-6)
+    assert row["num_suspect_records"] == 12
+    assert set(stragglers.loc[stragglers["num_suspect_launches"] > 0, "hosts"]) == {"node002"}
+
+
+def test_without_a_slow_rank_nothing_is_said_in_99_of_100_campaigns():
+    """Launches in which one rank is slow by chance are there too: any rank, another in each launch."""
+    rng = np.random.default_rng(7)
+    num_wrong = 0
+    for campaign in range(300):
+        world_size = (2, 4, 8)[campaign % 3]
+        rows = []
+        for launch in range(6):
+            late = {int(rng.integers(world_size)): 20_000.0} if launch % 2 else {}
+            samples = inside(late_times(rng, world_size, 30, 3000, late))
+            waits = waits_of(record_of(samples), spec_of(world_size))
+            rows += rows_of(f"launch {launch}", waits, world_size)
+        num_wrong += bool(stragglers_table(make_table(rows, WAITS))["is_persistent"].any())
+    assert num_wrong <= 3
+
+
+def rows_of(launch, waits, world_size, host="n1", repeat=0, stack="host"):
+    """Return the rows of waits.csv of a launch with one record."""
+    common = {
+        "launch": launch,
+        "repeat": repeat,
+        "stack": stack,
+        "device": "cpu",
+        "nodes": 1,
+        "gpus_per_node": world_size,
+    }
+    common |= {
+        "world_size": world_size,
+        "quantity": waits.quantity,
+        "host": host,
+        "num_records": 1,
+        "num_iterations": waits.num_iterations,
+    }
+    suspect, common = waits.suspect, common | {"num_host_suspect": 0}
+    return [
+        common
+        | {
+            "rank": rank,
+            "num_last": waits.num_last[rank],
+            "num_suspect": int(suspect is not None and suspect.who == rank),
+        }
+        | (
+            {"lag_s": suspect.lag_s, "lag_ratio": suspect.lag_ratio, "line": 3}
+            if suspect and suspect.who == rank
+            else {}
+        )
+        for rank in range(world_size)
+    ]
+
+
+@pytest.mark.parametrize(("num_launches", "is_beyond_chance"), [(6, False), (8, True)])
+def test_of_two_ranks_it_takes_eight_launches(num_launches, is_beyond_chance):
+    waits = waits_of(record_of([[100] * 20, [150] * 20]), spec_of(2))
+    rows = [row for number in range(num_launches) for row in rows_of(f"launch {number}", waits, 2)]
+    table = stragglers_table(make_table(rows, WAITS))
+    assert table["p_value"].tolist() == pytest.approx([2.0**-num_launches, 1.0])
+    assert table["p_adjusted"].tolist() == pytest.approx([2 * 2.0**-num_launches, 1.0])
+    assert table["is_persistent"].tolist() == [is_beyond_chance, False]
+
+
+def test_a_rank_that_is_suspect_in_half_of_the_records_is_not_that_of_the_launch():
+    waits = waits_of(record_of([[100] * 20, [150] * 20]), spec_of(2))
+    rows = [row | {"num_records": 2} for number in range(8) for row in rows_of(f"launch {number}", waits, 2)]
+    assert stragglers_table(make_table(rows, WAITS))["num_suspect_launches"].tolist() == [0, 0]
+
+
+def test_the_chance_of_hits_of_unlike_launches_is_that_of_their_sum():
+    assert chance_of_so_many(2, [0.5, 0.25]) == pytest.approx(0.125)
+    assert chance_of_so_many(1, [0.5, 0.25]) == pytest.approx(1 - 0.5 * 0.75)
+    assert chance_of_so_many(2, [0.25, 0.25, 0.25]) == pytest.approx(3 * 0.25**2 * 0.75 + 0.25**3)
+    assert chance_of_so_many(0, [0.5, 0.25]) == 1
+
+
+def test_the_report_says_that_nobody_is_last_or_that_so_few_launches_cannot_tell():
+    none = make_table([], WAITS)
+    assert outcome(stragglers_table(none), none) == NOTHING
+    waits = waits_of(record_of([[100] * 20, [150] * 20]), spec_of(2))
+    rows = [row for number in range(3) for row in rows_of(f"launch {number}", waits, 2)]
+    few = make_table(rows, WAITS)
+    text = outcome(stragglers_table(few), few)
+    assert "of 3 measurements in 3 launches looked at, 3 launches have a rank that is last in most of its own." in text
+    assert "of 2 ranks, the same one has to be last in 8 launches to be beyond chance; there were 3." in text
+
+
+def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
+    folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06}, repeats=1)
+    path = next((folder / "launches").glob("*.jsonl"))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    again = lines[1] | {"samples_ns": np.full((8, 60), 5000).tolist()}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:-1], again]), encoding="utf-8")
+    waits, _, _, _ = tables_of(folder)
+    own = waits[(waits["quantity"] == "in_collective") & (waits["rank"] == 3)].iloc[0]
+    assert (own["num_records"], own["num_suspect"], own["line"]) == (2, 1, 3)
+
+
+def test_the_report_names_the_rank_and_draws_the_record(tmp_path):
+    text = make_report(write_waits(tmp_path / "r", (2, 4), {3: 0.06})).read_text(encoding="utf-8")
+    findings = text.partition('id="findings"')[2].partition("</section>")[0]
+    assert "Rank 3 on host node000" in findings
+    assert "persistently in 6 of 6 launches (2×4, contained)" in findings
+    assert 'id="straggler-strip"' in text
+    assert 'id="straggler-map"' in text
+
+
+def test_the_report_of_a_store_that_changed_since_has_no_map(tmp_path):
+    from regatta.report.straggler_section import worst_times
+
+    folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
+    _, stragglers, hosts, _ = tables_of(folder)
+    tables = {"stragglers": stragglers, "straggler_hosts": hosts}
+    assert worst_times(tables, folder / "launches").shape in ((8, 20), (8, 60))
+    for path in (folder / "launches").glob("*.jsonl"):
+        path.write_text("rubbish\n", encoding="utf-8")
+    assert worst_times(tables, folder / "launches") is None
+    assert worst_times({name: table.iloc[:0] for name, table in tables.items()}, folder / "launches") is None
+
+
+def test_the_table_of_no_waits_is_empty():
+    assert stragglers_table(make_table([], WAITS)).empty
+    assert straggler_hosts_table(make_table([], WAITS)).empty
+    assert isinstance(stragglers_table(make_table([], WAITS)), pd.DataFrame)

@@ -1,0 +1,67 @@
+"""Warnings about the samples within launches: that they drift, resemble their neighbours, or lie far out. All are kept."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.cell_words import with_words
+from regatta.numbers import percent, plural, three
+
+INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are worth a word
+OUTLIER_RATIO = 0.05  # so are more outliers than this share; of an exponential tail it is 1 %
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found and what to do about it."""
+
+    found: str
+    advice: str
+
+
+def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+    tested = ok[ok["has_drift"].notna()]
+    found = tested[tested["has_drift"].astype(bool)]
+    if found.empty:
+        return None
+    most = found.loc[found["drift_ratio"].abs().idxmax()]
+    rises = int((found["drift_ratio"] > 0).sum())
+    return Advice(
+        f"Times rose or fell within the launch in {plural(len(found), 'measurement')} of {len(tested)} ({rises} rose, {len(found) - rises}"
+        f" fell); most, by {percent(float(most['drift_ratio']))} % from first to last sample, in {with_words(most['cell'], words)},"
+        f" repeat {most['repeat']}.",
+        "Rising: look at temperatures and clocks, and for work that grows. Falling: raise max_warmup_seconds. The median is then one of"
+        " a time that changes, and depends on how long was sampled.",
+    )
+
+
+def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+    """Samples that resemble their neighbours are worth fewer, so that an interval within the launch is too narrow."""
+    ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
+    few = ratio[ratio < INDEPENDENT_RATIO]
+    if few.empty:
+        return None
+    least = ok.loc[few.idxmin()]
+    return Advice(
+        f"Samples resemble their neighbours in {plural(len(few), 'measurement')} of {len(ratio)}: they are worth fewer than"
+        f" {100 * INDEPENDENT_RATIO:g} % as many independent ones; least in {with_words(least['cell'], words)}, repeat"
+        f" {least['repeat']}: {three(float(least['effective_samples']))} of {least['num_iterations']}.",
+        "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow; those over launches are not"
+        " touched. More launches (repeats) help, longer sampling little.",
+    )
+
+
+def outlying(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+    counted = ok[ok["num_outliers"].notna()]
+    total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
+    ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
+    many = ratio[ratio > OUTLIER_RATIO]
+    if many.empty:
+        return None
+    most = counted.loc[many.idxmax()]
+    return Advice(
+        f"Outliers are more than {100 * OUTLIER_RATIO:g} % of the samples in {plural(len(many), 'measurement')} of {len(ratio)}; most in"
+        f" {with_words(most['cell'], words)}, repeat {most['repeat']}: {most['num_outliers']} of {most['num_iterations']}. In all"
+        f" measurements {total} of {num_samples} samples.",
+        "They are kept in all numbers; medians hardly feel them, means and high percentiles do. Look for other work on the machine.",
+    )
