@@ -161,7 +161,38 @@ def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2
     assert code == 2
     assert "nowhere does not hold one campaign.<digest>.json" in errors
     assert script(base)[0] == script(base, base, base)[0] == 2
-    assert script(base, base, "--margin", "nan")[0] == script(base, base, "--margin=-1")[0] == 2
+    for margin in ("nan", "-1", "inf", "1e308"):
+        assert script(base, base, f"--margin={margin}")[0] == 2
+    assert script(base, base, "--gpus-per-node=0")[0] == 2
+
+
+def test_where_nothing_can_be_compared_the_exit_status_is_no_pass(tmp_path, script):
+    base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
+    failed = write_folder(tmp_path / "failed", [(cell_of("bound"), SIX)])
+    table = pd.read_csv(failed / "measurements.csv", dtype=str)
+    table.assign(status="failed", p50_s="").to_csv(failed / "measurements.csv", index=False)
+    code, out, errors = script(base, failed)
+    assert code == 2
+    assert "0 of 0 comparisons slower" in out
+    assert errors.startswith("nothing could be compared: no cell has a valid launch on both sides.")
+
+
+@pytest.mark.parametrize("time", ["inf", "-1", "0"])
+def test_a_time_that_is_none_is_a_mistake_of_the_file_and_no_regression(tmp_path, script, time):
+    base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
+    damaged = write_folder(tmp_path / "damaged", [(cell_of("bound"), SIX)])
+    table = pd.read_csv(damaged / "measurements.csv", dtype=str)
+    table.loc[0, "p50_s"] = time
+    table.to_csv(damaged / "measurements.csv", index=False)
+    code, _, errors = script(base, damaged)
+    assert code == 2
+    assert "a time above 0 is expected" in errors
+
+
+def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):
+    base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
+    monkeypatch.setattr("regatta.analysis.comparison_text.comparison_text", lambda *_: 1 / 0)
+    assert script(base, base)[0] == 2
 
 
 def test_the_script_writes_a_page_and_a_table(tmp_path, script):

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.store.launch_files import append_line, read_launch_file, read_store, records, write_json, write_text
+from regatta.errors import UserError
+from regatta.store.launch_files import (
+    append_line,
+    read_frozen,
+    read_launch_file,
+    read_store,
+    records,
+    write_json,
+    write_text,
+)
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HEADER = {"kind": "launch", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:04:05Z"}
@@ -191,3 +200,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 def test_half_a_character_does_not_stop_a_file_from_being_written(tmp_path):
     write_json(tmp_path / "x.json", {"cause": "no such file: /data/\udcfc"})
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"cause": "no such file: /data/?"}
+
+
+@pytest.mark.parametrize("text", ["5", "[]", "null", "{", "[" * 100_000])
+def test_a_frozen_file_that_is_no_object_is_told_as_damaged(tmp_path, text):
+    path = tmp_path / "campaign.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        read_frozen(path)

@@ -10,6 +10,7 @@ what they measure and by the name of their stack. Definitions: docs/metrics.md. 
 import argparse
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
@@ -17,11 +18,14 @@ from regatta.analysis.comparison_text import comparison_text
 from regatta.analysis.history_of_cells import history_of_cells
 from regatta.analysis.history_text import history_text
 from regatta.analysis.tables import write_csv
-from regatta.errors import run_script
+from regatta.errors import UserError, run_script
 from regatta.formats.reading import Options
 from regatta.formats.scratch import read_imported
 from regatta.report.comparison_page import comparison_page, history_page
 from regatta.store.launch_files import write_text
+
+MAX_MARGIN = 100
+MISTAKE = 2  # exit status; 1 says that a cell got slower
 
 
 def main() -> None:
@@ -43,6 +47,8 @@ def main() -> None:
         write_csv(table, args.csv)
     if args.html:
         write_text(args.html, page())
+    if not args.history and found.comparisons["verdict"].isna().all():
+        raise UserError("nothing could be compared: no cell has a valid launch on both sides. The lists above say why.")
     sys.exit(0 if args.history or not found.num("slower") else 1)
 
 
@@ -62,8 +68,11 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
         parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")
-    if not args.margin >= 0:
-        parser.error(f"--margin {args.margin:g} is no ratio of 0 or more; give one such as 0.05")
+    if not 0 <= args.margin <= MAX_MARGIN:
+        parser.error(f"--margin {args.margin:g} is no ratio from 0 to {MAX_MARGIN}; give one such as 0.05")
+    for name in ("nodes", "gpus_per_node"):
+        if (number := getattr(args, name)) is not None and number < 1:
+            parser.error(f"--{name.replace('_', '-')} {number}: at least 1 is needed")
     return args
 
 
@@ -74,4 +83,7 @@ if __name__ == "__main__":
         if not isinstance(end.code, str):
             raise
         print(end.code, file=sys.stderr)
-        sys.exit(2)  # 1 says that a cell got slower
+        sys.exit(MISTAKE)
+    except Exception:  # 1 would say that a cell got slower
+        traceback.print_exc()
+        sys.exit(MISTAKE)

@@ -1,5 +1,6 @@
 """A campaign against an earlier one: cells are matched by what they measure and by the name of their stack."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,14 @@ def read_campaign(folder: Path) -> CampaignResults:
             f"{measurements}: cannot be read ({error}). Build it again from the store:"
             f" python workflow/scripts/rebuild_report.py {folder}"
         ) from None
+    wrong = table[
+        (table["status"] == "ok") & ~table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
+    ]
+    if len(wrong):
+        raise UserError(
+            f"{measurements}: p50_s of {wrong['cell'].iloc[0]} is {wrong['p50_s'].iloc[0]:g}; a time above 0 is expected. Build it"
+            f" again from the store: python workflow/scripts/rebuild_report.py {folder}"
+        )
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(

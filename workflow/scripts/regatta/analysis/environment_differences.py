@@ -116,7 +116,7 @@ def _add_environment(environment: dict, add) -> None:
         add("CPU", host.get("cpu_model"))
         add("cores per host", host.get("num_cores"))
     for gpu in environment.get("gpus") or []:
-        add("GPU", gpu.get("name"))
+        add("GPU", gpu.get("name") if isinstance(gpu, dict) else None)
     add("threads per rank", environment.get("threads_per_rank"))
     for path in environment.get("libraries") or []:
         family = family_of(Path(path).name)

@@ -134,11 +134,12 @@ def append_line(path: Path, line: dict) -> None:
 def read_frozen(path: Path) -> dict:
     """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(
-            f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost."
-        ) from None
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost.")
+    return value
 
 
 def write_json(path: Path, value: object) -> None:
