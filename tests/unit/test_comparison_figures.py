@@ -91,7 +91,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     )
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all_reduce, 32 KiB, 1×2"  # 0.8 % from 1
-    assert "The alike stacks differ: 8 of 8 ratios above 1" in section.lead
+    assert "Warning: the alike stacks differ: 8 of 8 ratios above 1" in section.lead
     assert "Margin:" not in section.lead
 
 
@@ -157,7 +157,7 @@ def test_a_range_is_drawn_otherwise_than_an_interval():
     assert dashes[1] == dashes[0] + 1
 
 
-def test_what_differs_besides_stands_before_the_figures():
+def test_what_differs_besides_stands_in_a_table_of_its_own():
     times = times_of(RATIOS)
     campaign, measurements = results_of(times)
     headers = []

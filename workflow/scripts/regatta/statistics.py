@@ -115,7 +115,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     if num == 0:
         return Spread(0)
     ratio = float(np.median(above) / np.median(below))
-    if num == 1:  # of one side nothing is known of its scatter
+    if max(len(above), len(below)) == 1:
         return Spread(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
         return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")

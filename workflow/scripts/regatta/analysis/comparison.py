@@ -115,8 +115,8 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
         if p_value < ALIKE_P:
             num = sum(ratio > 1 for ratio in ratios)
             found.append(
-                f"The alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference}; sign test,"
-                f" p = {p_value:.2g}), though nothing but the name differs as far as the campaign says."
+                f"Warning: the alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference};"
+                f" sign test, p < {ALIKE_P:g}), though nothing but the name differs as far as the campaign says."
             )
     return found
 

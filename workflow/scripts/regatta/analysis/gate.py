@@ -112,9 +112,9 @@ def compare(now: list[float], before: list[float], margin: float, num_compared: 
 
     slower: the whole spread of the ratio lies above 1 + margin. The spread is a bootstrap interval from six launches on
     either side, at a level that is meant to let the intervals of all compared cells hold together with 95 %. Few launches
-    do not carry that for many cells: no such interval is wider than the range over pairs, which leaves out 1 in 2
-    of C(n + m, n) unchanged cells (6 and 6: 2 in 924, so for 24 cells and more). Below six it is that range, so that slower means
-    every launch slower than every one before, by more than the margin.
+    do not carry that for many cells: no such interval is wider than the range over pairs, which 1 lies outside of in
+    2/C(n + m, n) of unchanged cells (2/924 of 6 and 6, which is too many for 24 cells and more). Below six it is that
+    range, so that slower means every launch slower than every one before, by more than the margin.
     """
     now, before = sorted(now), sorted(before)  # resampling must not depend on the order of rows
     has_interval = min(len(now), len(before)) >= MIN_LAUNCHES_BOOTSTRAP

@@ -129,7 +129,7 @@ def _figure(
         f"{_pair_words(rows)}: {title}",
         svg,
         alt,
-        _caption(rows, num_left),
+        _caption(rows, num_left, everything is not None),
         _numbers(f"Comparisons of {title}, by size of the effect", rows),
         to_csv(rows.drop(columns="label")),
         float(everything is not None),
@@ -137,7 +137,7 @@ def _figure(
     )
 
 
-def _caption(rows: pd.DataFrame, num_left: int) -> str:
+def _caption(rows: pd.DataFrame, num_left: int, is_first: bool) -> str:
     kinds, is_paired = set(rows["interval"]), rows["is_paired"].fillna(False)
     spreads = {"interval": "a thick line its 95 % interval", "range": "a thin dashed line the range over launches"}
     text = "A mark is the median time (p50) of one cell over that of the other"
@@ -149,7 +149,7 @@ def _caption(rows: pd.DataFrame, num_left: int) -> str:
         text += f", compared in pairs{some}, each of one allocation"
     text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {margin_text(rows)}."
     text += " On top what is outside the noise, the largest effect first."
-    if rows["p_value"].notna().any():
+    if is_first:
         text += " In the table p is of the named test that the ratio is 1, corrected by Benjamini and Hochberg over all"
         text += " comparisons; faster and slower also need the whole spread beyond the margin."
     if num_left:

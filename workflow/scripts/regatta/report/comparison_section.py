@@ -36,7 +36,7 @@ def comparison_section(
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     judged = judged_rows(comparisons)
     told = [f"Cells that differ in {axis} alone.", COMPARED]
-    told += ["What differs besides is listed first."] if has_environments else []
+    told += ["What differs besides is listed below."] if has_environments else []
     told += [f"Margin: {margin_text(judged)}."] if len(judged) else []
     return " ".join([*told, *shifts_of_alike(comparisons)])
 
