@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regatta.errors import run_script
 from regatta.formats.reading import Options
-from regatta.formats.store_import import import_files
+from regatta.formats.store_import import campaign_folder, import_files
 from regatta.numbers import plural
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     args = parser.parse_args()
     options = Options(args.nodes, args.gpus_per_node)
-    outcome = import_files(args.files, args.results / args.campaign, args.stack, options)
+    outcome = import_files(args.files, campaign_folder(args.results, args.campaign), args.stack, options)
     for name, kind, num in outcome.written:
         print(f"{name}: {kind}, {plural(num, 'row')}")
     for name in outcome.already_there:

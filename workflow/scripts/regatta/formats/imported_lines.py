@@ -36,8 +36,12 @@ def cell_id(spec: dict) -> str:
     return "-".join([spec["benchmark"], *slug, shape, spec["stack"]["name"], content_hash(spec)])
 
 
-def header_line(source: Source, file: Path, digest: str, place: dict, time_utc: str) -> dict:
-    """Return the first line of a launch file. place: campaign, batch, launch, repeat, stack, nodes, gpus_per_node, order."""
+def header_line(source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str) -> dict:
+    """Return the first line of a launch file.
+
+    num_launches: of the whole imported file, so that one that was not written is missed. place: campaign, batch, launch,
+    repeat, stack, nodes, gpus_per_node, order.
+    """
     unknown = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     return {
         "kind": "launch",
@@ -45,19 +49,24 @@ def header_line(source: Source, file: Path, digest: str, place: dict, time_utc: 
         **place,
         "device": source.device,
         "time_utc": time_utc,
-        "argv": list(source.argv),
+        "argv": [one_line(word) for word in source.argv],
         "git": None,
-        "environment": unknown | source.environment,
+        "environment": unknown | {name: _encodable(value) for name, value in source.environment.items()},
         "imported": {
             "format": source.format,
             "file": one_line(file.name),
             "sha256": digest,
+            "num_launches": num_launches,
             "stack": place["stack"].removesuffix(AGAIN),
             "statistic": source.statistic,
-            "measured_at": source.measured_at,
+            "measured_at": _encodable(source.measured_at),
             "notes": [one_line(note) for note in source.notes],
         },
     }
+
+
+def _encodable(value: object) -> object:
+    return one_line(value) if isinstance(value, str) else value
 
 
 def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:

@@ -1,6 +1,7 @@
 """JSON of other programs, read with care: the place of a mistake in the message, and types that are checked."""
 
 import json
+import math
 
 from regatta.formats.reading import quoted, refusal
 
@@ -8,18 +9,36 @@ MOST_WHOLE, MOST_NUMBER = 10**15, 1e300  # comparisons with these are safe where
 
 
 def parse_json(text: str, name: str) -> object:
-    """Return the value of a JSON file. Raises UserError with the line where it breaks off. NaN and Infinity are refused."""
+    """Return the value of a JSON file. Raises UserError with the line where it breaks off.
 
-    def constant(word: str) -> None:
-        raise ValueError(f"{word} is no number of JSON")
-
+    Refused are NaN and Infinity, numbers too large to be held, and a key that stands twice in one object.
+    """
     try:
-        return json.loads(text, parse_constant=constant)
+        return json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         told = f"JSON breaks off or is damaged in column {error.colno} ({error.msg})"
         raise refusal(name, error.lineno, told, "a whole JSON file") from None
     except (ValueError, RecursionError) as error:
         raise refusal(name, 1, f"JSON cannot be read ({error})", "JSON without such a value") from None
+
+
+def _constant(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is no number that can be held")
+    return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict:
+    """Which of two values is meant is not said, and readers of JSON differ in it."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {quoted(next(key for key in keys if keys.count(key) > 1))} stands twice in one object")
+    return value
 
 
 class Node:

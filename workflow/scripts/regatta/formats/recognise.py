@@ -1,5 +1,6 @@
 """Which format a file has, by what stands in it and never by its name, and the file as a Source."""
 
+import stat
 from pathlib import Path
 
 from regatta.errors import UserError
@@ -22,9 +23,14 @@ KNOWN = (
 def read_file(path: Path, options: Options) -> tuple[bytes, Source]:
     """Return a file's bytes and what it says. Raises UserError for a file that is foreign, damaged or cut off."""
     try:
-        content = path.read_bytes()
+        kind = stat.S_IFMT(path.stat().st_mode)
+        content = path.read_bytes() if kind in (stat.S_IFREG, stat.S_IFDIR) else None  # to read a folder is an error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    if content is None:
+        raise UserError(
+            f"{path}: is a pipe or device; expected a file. Write it to a file first. Nothing was imported."
+        )
     # Logs hold bytes of any kind between their rows. What stands for a broken one matches no figure.
     return content, read_text(content.decode("utf-8", "replace"), str(path), options)
 

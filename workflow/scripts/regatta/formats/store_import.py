@@ -16,8 +16,10 @@ from regatta.campaign.matrix import content_hash
 from regatta.errors import UserError
 from regatta.formats.imported_campaign import frozen_campaign, launches_by_cell
 from regatta.formats.imported_lines import AGAIN, cell_id, header_line, record_line, spec_of
-from regatta.formats.reading import LEAST_SECONDS, MOST_RANKS, MOST_SECONDS, Options, Reading, Source, refusal
+from regatta.formats.reading import Options, Reading, Source, quoted
+from regatta.formats.reading_checks import check_source
 from regatta.formats.recognise import read_file
+from regatta.locks import hold
 from regatta.store.launch_files import LaunchFile, read_store, utc_now, write_json, write_text
 from regatta.store.records import problem_of, violation
 
@@ -44,64 +46,108 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
+def campaign_folder(results: Path, name: str) -> Path:
+    """Return the folder of a campaign in that of all results. Raises UserError for a name that would lead elsewhere."""
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"--campaign {quoted(name)}: a name has letters, digits, dot, dash and underscore, at most 64, the first a"
+            " letter or digit. Choose another."
+        )
+    return results / name
+
+
 def import_files(
     paths: list[Path], folder: Path, stack: str, options: Options, now: Callable[[], str] = utc_now
 ) -> Outcome:
-    """Import files into a results folder. Raises UserError before anything is written."""
-    _check_names(folder, stack)
-    imports = {}
-    for path in paths:
-        content, source = read_file(path, options)
-        item = Import(path, hashlib.sha256(content).hexdigest(), source)
-        imports.setdefault(item.digest, item)
-    store = _imported_store(folder)
-    outcome, launches, time_utc = Outcome(folder), {}, now()
-    repeats = launches_by_cell(store)
-    known = {launch.header["imported"]["sha256"]: launch.header["imported"]["stack"] for launch in store}
-    for item in imports.values():
-        if item.digest in known:
-            outcome.already_there.append(f"{item.path} (stack {known[item.digest]})")
-            continue
-        new = _launch_files(item, folder.name, stack, repeats, time_utc)
-        launches |= new
-        outcome.written.append((str(item.path), item.source.format, len(item.source.readings)))
-        outcome.notes += item.source.notes
-    _check_device(store, launches)
-    _write(folder, launches)
-    return outcome
+    """Import files into a results folder. Raises UserError before anything is written.
 
-
-def _check_names(folder: Path, stack: str) -> None:
-    if not NAME.fullmatch(folder.name):
-        raise UserError(
-            f"--campaign {folder.name}: a name has letters, digits, dot, dash and underscore, at most 64, the first a"
-            " letter or digit. Choose another."
-        )
+    The lock lies beside the folder, so that a file that is refused makes no folder.
+    """
+    campaign_folder(folder.parent, folder.name)
     if not STACK.fullmatch(stack) or stack.endswith(AGAIN):
         raise UserError(
             f"--stack {stack}: a name has letters, digits and underscore, at most 64, the first a letter or digit, and"
             f" does not end in {AGAIN}. Choose another."
         )
+    imports = {}
+    for path in paths:
+        content, source = read_file(path, options)
+        check_source(str(path), source)
+        item = Import(path, hashlib.sha256(content).hexdigest(), source)
+        imports.setdefault(item.digest, item)
+    taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
+    with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
+        return _import(imports, folder, stack, now())
+
+
+def _import(imports: dict[str, Import], folder: Path, stack: str, time_utc: str) -> Outcome:
+    store = _imported_store(folder)
+    whole = _whole_imports(store)
+    kept = [launch for launch in store if launch.header["imported"]["sha256"] in whole]
+    cut_off = [launch for launch in store if launch.header["imported"]["sha256"] not in whole]
+    for launch in cut_off:
+        if launch.header["imported"]["sha256"] not in imports:
+            raise UserError(
+                f"{folder}: the import of {launch.header['imported']['file']} was cut off ({launch.path.name} is one of"
+                " its launch files, and others are missing or damaged). Import it again first. Nothing was imported."
+            )
+    outcome, launches, repeats = Outcome(folder), {}, launches_by_cell(kept)
+    for item in imports.values():
+        if item.digest in whole:
+            outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
+            continue
+        launches |= _launch_files(item, folder.name, stack, repeats, time_utc)
+        outcome.written.append((str(item.path), item.source.format, len(item.source.readings)))
+        outcome.notes += item.source.notes
+    _check_device(kept, launches)
+    _write(folder, launches, [launch.path for launch in cut_off])
+    return outcome
 
 
 def _imported_store(folder: Path) -> list[LaunchFile]:
     """Return the launch files of a folder, all of which were imported. A campaign that was measured is left alone."""
-    frozen = sorted(folder.glob("campaign.*.json"))
     store = read_store(folder / "launches")
-    measured = [launch.path for launch in store if not (launch.header or {}).get("imported")]
-    for path in frozen:
+    measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
+    again = "Delete it, and import the files of this campaign again. Nothing was imported."
+    for path in sorted(folder.glob("campaign.*.json")):
         try:
-            is_imported = "imported" in json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            is_imported = False
-        if not is_imported:
+            campaign = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            campaign = None
+        if isinstance(campaign, dict) and "imported" not in campaign:
             measured.append(path)
+        elif not isinstance(campaign, dict) and not measured:
+            raise UserError(f"{path}: is damaged. {again}")
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a campaign that was measured. Imported numbers stay apart: choose another"
             " --campaign. Nothing was imported."
         )
+    for launch in store:
+        if launch.header is None:
+            raise UserError(f"{launch.path}: has no launch line. {again}")
+        if problem := violation(launch.header):
+            raise UserError(f"{launch.path}: its first line is damaged ({problem}). {again}")
     return store
+
+
+def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
+    """Return digest -> stack of the files of which every launch is there and complete: an import may be killed."""
+    by_digest: dict[str, list[LaunchFile]] = {}
+    for launch in store:
+        by_digest.setdefault(launch.header["imported"]["sha256"], []).append(launch)
+    whole = {}
+    for digest, own in by_digest.items():
+        told = {launch.header["imported"]["num_launches"] for launch in own}
+        if told == {len(own)} and all(map(_is_whole, own)):
+            whole[digest] = own[0].header["imported"]["stack"]
+    return whole
+
+
+def _is_whole(launch: LaunchFile) -> bool:
+    if launch.problems or not launch.is_complete():
+        return False
+    return not any(problem_of(line) if line["kind"] == "record" else violation(line) for _, line in launch.lines)
 
 
 def _launch_files(item: Import, campaign: str, stack: str, repeats: Counter, time_utc: str) -> dict[str, list[dict]]:
@@ -109,7 +155,6 @@ def _launch_files(item: Import, campaign: str, stack: str, repeats: Counter, tim
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
     seen: Counter = Counter()
     for reading in item.source.readings:
-        _check_reading(item, reading)
         name = stack
         spec = spec_of(reading, item.source, stack, stack)
         cell = cell_id(spec)
@@ -128,7 +173,7 @@ def _launch_files(item: Import, campaign: str, stack: str, repeats: Counter, tim
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [header_line(item.source, item.path, item.digest, place, time_utc)]
+        lines = [header_line(item.source, item.path, item.digest, len(groups), place, time_utc)]
         for cell, spec, reading in cells:
             lines += [
                 {"kind": "start", "cell": cell, "time_utc": time_utc},
@@ -153,16 +198,6 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
     )
 
 
-def _check_reading(item: Import, reading: Reading) -> None:
-    """Refuse figures that are numbers, and none of any machine."""
-    strange = [f"{name} = {value:g}" for name, value in reading.times_s.items()
-               if not LEAST_SECONDS <= value <= MOST_SECONDS and not reading.failure]  # fmt: skip
-    if reading.nodes * reading.gpus_per_node > MOST_RANKS:
-        strange.append(f"{reading.nodes} x {reading.gpus_per_node} ranks")
-    if strange:
-        raise refusal(str(item.path), reading.line, ", ".join(strange), "figures of a machine")
-
-
 def _check_lines(item: Import, files: dict[str, list[dict]]) -> None:
     """Refuse a file whose figures a launch file cannot hold, such as a count beyond 64 bits."""
     for lines in files.values():
@@ -183,23 +218,29 @@ def _check_device(store: list[LaunchFile], new: dict[str, list[dict]]) -> None:
         )
 
 
-def _write(folder: Path, launches: dict[str, list[dict]]) -> None:
-    """Write launch files, all or none, then the campaign of all that the folder then holds."""
+def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -> None:
+    """Write launch files, all or none, then the campaign of all that the folder then holds.
+
+    cut_off: launch files of an import that was killed, which these replace. An old campaign goes last: two of them are
+    mended by the next import, and none would take the campaign from its launches.
+    """
     written = []
     try:
         for launch, lines in launches.items():
             path = folder / "launches" / f"{launch}.jsonl"
-            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            write_text(path, text)
             written.append(path)
+            write_text(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        for path in cut_off:
+            if path not in written:
+                path.unlink()
         campaign = frozen_campaign(folder.name, read_store(folder / "launches"))
-        path = folder / f"campaign.{content_hash(campaign)}.json"
-        for old in folder.glob("campaign.*.json"):
-            if old != path:
-                old.unlink()
-        if not path.exists():
-            write_json(path, campaign)
-    except OSError:
+        frozen = folder / f"campaign.{content_hash(campaign)}.json"
+        if not frozen.exists():
+            write_json(frozen, campaign)
+    except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
         raise
+    for old in folder.glob("campaign.*.json"):
+        if old != frozen:
+            old.unlink()

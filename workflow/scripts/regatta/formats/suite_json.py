@@ -99,7 +99,7 @@ def _train_parameters(entry: Node) -> dict:
         if name in known and name not in own:
             if isinstance(node.value, dict | list):
                 raise node.refuse("a word, a number or null")
-            known[name] = node.value
+            known[name] = node.whole(0) if isinstance(node.value, float) and node.value.is_integer() else node.value
     return known
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pandas as pd
 
@@ -20,6 +21,8 @@ from regatta.formats.results_folder import ResultsFolder
 
 FORMAT = "csv"
 MOST = 10**15
+# Python alone also reads 1_0, and digits of any script.
+NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 NEEDED = ("benchmark", "nodes", "gpus_per_node", "backend", "device", "seconds")
 OF_BENCHMARK = {
     "train_step": ("model", "batch_size", "strategy"),
@@ -108,7 +111,7 @@ def _reading(row: dict[str, str | None], name: str, line: int) -> Reading:
 
 def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
     try:
-        value = kind(text)
+        value = kind(text) if NUMBER.fullmatch(text) else -1
     except ValueError:
         value = -1
     if not 0 < value <= MOST:
@@ -119,9 +122,12 @@ def _number(text: str, column: str, name: str, line: int, kind: type) -> int | f
 
 
 def tidy_table(folder: ResultsFolder) -> pd.DataFrame:
-    """Return every number of measurements.csv and tables/*.csv in a row of its own: what it is of, its name, its value."""
+    """Return every number of measurements.csv and the tables of cells in a row of its own: of what, its name, its value.
+
+    Tables of groups of cells, of ranks and of hosts are left out: a row of theirs is of no cell.
+    """
     parts = [_melted("measurements", folder.measurements, folder.ids)]
-    parts += [_melted(name, table, folder.ids) for name, table in folder.tables.items()]
+    parts += [_melted(name, table, folder.ids) for name, table in folder.tables.items() if "cell" in table]
     parts = [part for part in parts if len(part)]
     if not parts:
         return pd.DataFrame({name: pd.array([], dtype=kind) for name, kind in TIDY.items()})

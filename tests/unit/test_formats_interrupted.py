@@ -1,0 +1,278 @@
+"""Imports that were killed, that run at the same time, and folders and files that are not as an import left them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from formats_files import FILES, analysed, run_import, text_of
+
+from regatta.errors import UserError
+from regatta.formats import store_import
+from regatta.formats.reading import Options
+from regatta.locks import hold
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+TABLE = "ddp-2x8-v100.txt"
+
+
+def content_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def launches_of(folder):
+    return sorted((folder / "launches").glob("*.jsonl"))
+
+
+# --- Killed
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_an_import_that_was_killed_between_two_launch_files_is_completed_by_the_same_line(tmp_path, kept):
+    run_import(tmp_path / "whole" / "c", TABLE)
+    folder = tmp_path / "killed" / "c"
+    run_import(folder, TABLE)
+    next(folder.glob("campaign.*.json")).unlink()
+    for path in launches_of(folder)[kept:]:
+        path.unlink()
+    outcome = run_import(folder, TABLE)
+    assert (len(outcome.written), outcome.already_there) == (1, [])
+    assert content_of(folder) == content_of(tmp_path / "whole" / "c")
+
+
+def test_an_import_that_was_killed_before_its_campaign_was_written_is_completed(tmp_path):
+    run_import(tmp_path / "c", TABLE)
+    before = content_of(tmp_path / "c")
+    campaign = next((tmp_path / "c").glob("campaign.*.json"))
+    campaign.rename(campaign.with_name("campaign.0123456789ab.json"))
+    run_import(tmp_path / "c", TABLE)
+    assert content_of(tmp_path / "c") == before
+
+
+def test_a_launch_file_that_was_cut_short_is_written_again(tmp_path):
+    run_import(tmp_path / "c", TABLE)
+    before = content_of(tmp_path / "c")
+    path = launches_of(tmp_path / "c")[1]
+    path.write_bytes(path.read_bytes()[:-40])
+    run_import(tmp_path / "c", TABLE)
+    assert content_of(tmp_path / "c") == before
+
+
+def test_another_file_waits_until_a_killed_import_was_completed_so_that_no_repeat_is_given_twice(tmp_path):
+    second = tmp_path / "second.txt"
+    second.write_text(text_of(TABLE).replace("0.097s     329/s", "0.098s     326/s"), encoding="utf-8")
+    run_import(tmp_path / "c", TABLE)
+    launches_of(tmp_path / "c")[0].unlink()
+    before = content_of(tmp_path / "c")
+    with pytest.raises(UserError, match=rf"the import of {TABLE} was cut off.* Import it again first"):
+        run_import(tmp_path / "c", second)
+    assert content_of(tmp_path / "c") == before
+    run_import(tmp_path / "c", second, TABLE)
+    _, tables, problems = analysed(tmp_path / "c")
+    assert set(tables["scaling"]["num_launches"]) == {2}
+    assert problems["superseded"] == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
+def test_an_import_that_is_stopped_takes_back_what_it_wrote_and_leaves_the_campaign(tmp_path, monkeypatch, error):
+    run_import(tmp_path / "c", "times.csv")
+    before = content_of(tmp_path / "c")
+
+    def write_json(path, value):
+        raise error
+
+    monkeypatch.setattr(store_import, "write_json", write_json)
+    with pytest.raises(error):
+        run_import(tmp_path / "c", TABLE)
+    assert content_of(tmp_path / "c") == before
+
+
+# --- At the same time
+
+
+def test_a_second_import_into_a_campaign_is_refused_while_one_runs_and_works_behind_it(tmp_path):
+    with hold(tmp_path / ".c.import.lock", "taken"):
+        with pytest.raises(UserError, match=r"another import into this campaign runs. .* \(process \d+"):
+            run_import(tmp_path / "c", "times.csv")
+        assert not (tmp_path / "c").exists()
+        run_import(tmp_path / "d", "times.csv")
+    run_import(tmp_path / "c", "times.csv")
+
+
+def test_the_lock_is_held_until_the_campaign_is_written(tmp_path, monkeypatch):
+    refused, write_json = [], store_import.write_json
+
+    def meanwhile(path, value):
+        with pytest.raises(UserError, match="another import"):
+            run_import(tmp_path / "c", "times.csv")
+        refused.append(path)
+        write_json(path, value)
+
+    monkeypatch.setattr(store_import, "write_json", meanwhile)
+    run_import(tmp_path / "c", TABLE)
+    assert len(refused) == 1
+
+
+# --- Names and files that are none
+
+
+def run_script(*arguments, cwd, timeout=120):
+    command = [sys.executable, str(SCRIPTS / "import_results.py"), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+
+
+def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
+    for name in ("../esc", str(tmp_path / "esc"), ".", "", "a/b", "..", "a\n"):
+        with pytest.raises(UserError, match=r"--campaign '.*': a name has letters"):
+            store_import.campaign_folder(tmp_path / "results", name)
+    assert store_import.campaign_folder(tmp_path, "v1.0-a_b") == tmp_path / "v1.0-a_b"
+    done = run_script(FILES / "times.csv", "--campaign", "../esc", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("--campaign '../esc': a name has letters")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = run_script("pipe", "--campaign", "c", cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr == "pipe: is a pipe or device; expected a file. Write it to a file first. Nothing was imported.\n"
+    )
+
+
+# --- Own files that were damaged
+
+
+@pytest.mark.parametrize("lacking", ["sha256", "device", "num_launches", "stack"])
+def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, lacking):
+    run_import(tmp_path / "c", "times.csv")
+    path = launches_of(tmp_path / "c")[0]
+    first, rest = path.read_text(encoding="utf-8").split("\n", 1)
+    header = json.loads(first)
+    (header if lacking == "device" else header["imported"]).pop(lacking)
+    path.write_text(json.dumps(header) + "\n" + rest, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"jsonl: its first line is damaged \(.*{lacking}.*\). Delete it, and import"):
+        run_import(tmp_path / "c", "osu-bw.txt")
+
+
+def test_an_empty_launch_file_of_an_imported_campaign_is_one_message_and_can_be_mended(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    before = content_of(tmp_path / "c")
+    path = launches_of(tmp_path / "c")[0]
+    path.write_bytes(b"")
+    with pytest.raises(UserError, match=r"jsonl: has no launch line. Delete it, and import"):
+        run_import(tmp_path / "c", "times.csv")
+    path.unlink()
+    run_import(tmp_path / "c", "times.csv")
+    assert content_of(tmp_path / "c") == before
+
+
+def test_a_record_without_a_spec_is_written_again(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    before = content_of(tmp_path / "c")
+    path = launches_of(tmp_path / "c")[0]
+    path.write_text(path.read_text(encoding="utf-8").replace('"spec":{', '"other":{'), encoding="utf-8")
+    run_import(tmp_path / "c", "times.csv")
+    assert content_of(tmp_path / "c") == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7"])
+def test_a_frozen_campaign_that_is_damaged_is_one_message(tmp_path, text):
+    run_import(tmp_path / "c", "times.csv")
+    next((tmp_path / "c").glob("campaign.*.json")).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"campaign\..*json: is damaged. Delete it, and import"):
+        run_import(tmp_path / "c", "times.csv")
+
+
+# --- Values that no later step can read
+
+
+def suite(parameters=None, **entry):
+    own = {"model": "resnet18", "batch_size": 8, "strategy": "ddp", "step_time_ms": 3.0}
+    return {
+        "world_size": 1,
+        "config": {"device": "cpu"},
+        "results": {"training": {"a": own | {"parameters": parameters or {}} | entry}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (suite({"image_size": "<b>x"}), "image_size = '<b>x'; expected a whole number"),
+        (suite({"image_size": 224.5}), "image_size = '224.5'; expected a whole number"),
+        (suite({"image_size": True}), "image_size = 'True'; expected a whole number"),
+        (suite({"image_size": 2**63}), "image_size = '9223372036854775808'; expected a whole number"),
+        (suite({"image_size": -1}), "image_size = '-1'; expected a whole number"),
+        (suite({"bucket_cap_mb": "x"}), "bucket_cap_mb = 'x'; expected a number"),
+        (suite({"bucket_cap_mb": True}), "bucket_cap_mb = 'True'; expected a number"),
+        (suite({"compile": "yes"}), "compile = 'yes'; expected true or false"),
+        (suite({"optimizer": 7}), "optimizer = '7'; expected a text"),
+        (suite({"optimizer": ""}), "optimizer = ''; expected a text"),
+        (suite(model="a\0b"), "model = .*; expected a text of 1 to 200 printable"),
+        (suite(model="a\nb"), "model = .*; expected a text of 1 to 200 printable"),
+        (suite(model="\ud800"), "model = .*; expected a text of 1 to 200 printable"),
+        (suite(model="x" * 201), "model = .*; expected a text of 1 to 200 printable"),
+        (suite(strategy=" "), "strategy = ''; expected a text of 1 to 200 printable"),
+        (suite() | {"config": {"device": "cpu", "backend": "gl\x1boo"}}, "backend = .*; expected a text"),
+        (suite(samples_per_second=10**400), "samples_per_second = '1000.*; expected a number"),
+    ],
+)
+def test_a_value_that_no_table_can_hold_is_refused(tmp_path, report, message):
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    with pytest.raises(UserError, match=f"suite.json: .*{message}.* Nothing was imported") as raised:
+        run_import(tmp_path / "c", path)
+    str(raised.value).encode()
+    assert not (tmp_path / "c").exists()
+
+
+def test_values_of_the_right_kind_are_taken_over(tmp_path):
+    path = tmp_path / "suite.json"
+    given = {"image_size": 64.0, "bucket_cap_mb": 2.5, "compile": True, "optimizer": "adamw"}
+    path.write_text(json.dumps(suite(given, model="modèle-1")), encoding="utf-8")
+    run_import(tmp_path / "c", path)
+    row = analysed(tmp_path / "c")[1]["measurements"].iloc[0]
+    assert (row["image_size"], row["bucket_cap_mb"], row["compile"], row["optimizer"]) == (64, 2.5, True, "adamw")
+    assert row["model"] == "modèle-1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"step_time_ms": 3.0', '"step_time_ms": 1e400', "1e400 is no number that can be held"),
+        ('"step_time_ms": 3.0', '"step_time_ms": 3.0, "step_time_ms": 4.0', "key 'step_time_ms' stands twice"),
+    ],
+)
+def test_json_that_means_two_things_or_nothing_is_refused(tmp_path, old, new, message):
+    path = tmp_path / "suite.json"
+    text = json.dumps(suite())
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        run_import(tmp_path / "c", path)
+
+
+def test_a_version_that_is_no_text_of_one_line_cannot_spoil_the_store(tmp_path):
+    report = json.loads(text_of("ddp-2x4.json")) | {"pytorch_version": "2\ud800\n.1"}
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    run_import(tmp_path / "c", path, options=Options(gpus_per_node=4))
+    header = json.loads(launches_of(tmp_path / "c")[0].read_text(encoding="utf-8").partition("\n")[0])
+    assert header["environment"]["torch"] == "2\ufffd .1"
+
+
+@pytest.mark.parametrize("number", ["0.0_260", "٠.٠٢٦٠", "0x1p-5", "1_0", "inf", "nan", "-1", "1e999", "."])
+def test_a_number_of_a_csv_has_ascii_digits_and_no_underscores(tmp_path, number):
+    path = tmp_path / "x.csv"
+    text = text_of("times.csv")
+    assert ",0.0260" in text
+    path.write_text(text.replace(",0.0260", f",{number}", 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"x.csv:5: seconds .*; expected a number above 0"):
+        run_import(tmp_path / "c", path)
+    path.write_text(text.replace("2,4,nccl,cuda,0.0260", "1_0,4,nccl,cuda,0.0260", 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"x.csv:5: nodes '1_0'; expected a whole number above 0"):
+        run_import(tmp_path / "c", path)
