@@ -9,6 +9,7 @@ import pytest
 from synthetic import (
     CLUSTER,
     LAPTOP,
+    cluster_campaign,
     collective_cell,
     laptop_campaign,
     make_campaign,
@@ -396,3 +397,9 @@ def test_the_masthead_says_how_many_hours_were_measured_and_of_which_images(tmp_
     # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
     assert "<dt>GPU hours measured</dt><dd>0.0116</dd>" in text
     assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text
+
+
+def test_a_long_table_is_folded_and_a_short_one_open(tmp_path, laptop):
+    assert "<details><summary>Percentiles of the step" not in laptop
+    text = report_of(tmp_path, cluster_campaign(repeats=1), CLUSTER)
+    assert re.search(r"<details><summary>Percentiles of the step of resnet50[^<]* \(38 rows\)</summary>", text)

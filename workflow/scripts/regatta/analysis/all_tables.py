@@ -9,6 +9,7 @@ from regatta.analysis.bucket_prediction import BUCKETS, buckets_table
 from regatta.analysis.collectives import collectives_table
 from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_models_table
 from regatta.analysis.comparison import COMPARISONS, comparisons_table
+from regatta.analysis.efficiencies import EFFICIENCIES, efficiencies_table
 from regatta.analysis.failures_table import failures_table
 from regatta.analysis.percentiles import PERCENTILES, percentiles_table
 from regatta.analysis.scaling import scaling_table
@@ -21,6 +22,7 @@ from regatta.analysis.training_runs import TRAINING_RANKS, TRAINING_RUNS, traini
 
 COLUMNS = {
     "scaling": SCALING,
+    "efficiencies": EFFICIENCIES,
     "percentiles": PERCENTILES,
     "scaling_models": SCALING_MODELS,
     "strategies": STRATEGIES,
@@ -46,6 +48,7 @@ def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str,
     communication_models = communication_models_table(collectives, measurements)
     tables = {
         "scaling": scaling,
+        "efficiencies": efficiencies_table(campaign, measurements),
         "percentiles": percentiles_table(campaign, measurements),
         "scaling_models": scaling_models_table(scaling, measurements),
         "strategies": strategies,

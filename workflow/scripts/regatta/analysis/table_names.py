@@ -7,6 +7,7 @@ COLLECTED = ("measurements", "epochs", "ranks", "waits")
 
 TABLES = (
     "scaling",
+    "efficiencies",
     "percentiles",
     "scaling_models",
     "strategies",

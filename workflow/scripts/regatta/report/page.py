@@ -30,6 +30,7 @@ from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
+MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
 MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
 
@@ -134,6 +135,7 @@ def _context(results: Results, folder: Path) -> dict:
         "provenance": provenance(results.headers),
         "runs": run_table(measurements),
         "is_large": is_large(campaign),
+        "most_rows_open": MOST_ROWS_OPEN,
         "downloads": [
             (f"{name}.csv", text)
             for name, text in (

@@ -8,6 +8,7 @@ import pandas as pd
 from regatta.analysis.launch_values import LaunchValues
 from regatta.analysis.scaling import steps_by_cell
 from regatta.report.advice import threads_by_shape
+from regatta.report.baseline_table import baseline_tables
 from regatta.report.batch_norm_figures import batch_norm_figures
 from regatta.report.collective_figures import collective_figures
 from regatta.report.comparison_section import comparison_section
@@ -79,7 +80,7 @@ def scaling_section(numbers: Numbers) -> Section:
     lead = " ".join(text for text in (lead, peaks_text(campaign, scaling)) if text)
     has_efficiency = any(figure.id.startswith("efficiency") for figure in figures)
     told = ("efficiency", 3) if has_efficiency else ("throughput", 2)
-    models = model_tables(numbers.ok)
+    models = (*baseline_tables(numbers.tables["efficiencies"], scaling), *model_tables(numbers.ok))
     empty = "No training step was measured."
     return Section("scaling", "Scaling", empty, lead, tuple(figures), models, findings=(told,))
 

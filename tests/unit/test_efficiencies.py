@@ -1,0 +1,55 @@
+"""Efficiency against every baseline, weak and strong apart, with numbers computed by hand."""
+
+import pytest
+from synthetic import make_campaign, train_cell
+
+from regatta.analysis.collect import cell_row
+from regatta.analysis.efficiencies import baselines_of, efficiencies_table
+from regatta.analysis.tables import MEASUREMENTS, make_table
+
+
+def table_of(times):
+    campaign = make_campaign([cell for cell, _ in times], repeats=max(len(steps) for _, steps in times))
+    rows = [
+        cell_row(cell) | {"repeat": i, "status": "ok", "window_step_s": step}
+        for cell, steps in times
+        for i, step in enumerate(steps)
+    ]
+    table = efficiencies_table(campaign, make_table(rows, MEASUREMENTS))
+    return {(row.cell, row.scaling, row.against): row for row in table.itertuples()}
+
+
+def test_each_baseline_has_its_own_number():
+    none, one = train_cell("resnet50", 1, 1, "none", batch_size=32), train_cell("resnet50", 1, 1, batch_size=32)
+    node, both = train_cell("resnet50", 1, 4, batch_size=32), train_cell("resnet50", 2, 4, batch_size=32)
+    # Published rates of one GPU in samples/s: 1392 without DDP, 1322 with it on one GPU, 1255 on 4, 1233 on 8.
+    rows = table_of([(none, [32 / 1392]), (one, [32 / 1322]), (node, [32 / 1255]), (both, [32 / 1233])])
+    assert rows[both["id"], "weak", "none, 1 rank"].efficiency_ratio == pytest.approx(0.886, abs=5e-4)
+    assert rows[both["id"], "weak", "ddp, 1 rank"].efficiency_ratio == pytest.approx(0.933, abs=5e-4)
+    assert rows[both["id"], "weak", "ddp, 1 node"].efficiency_ratio == pytest.approx(0.982, abs=5e-4)
+    assert {key[0] for key in rows} == {node["id"], both["id"]}
+    assert not [key for key in rows if key[1] == "strong"]
+
+
+def test_strong_scaling_keeps_the_batch_of_all_ranks():
+    one, four = train_cell("resnet50", 1, 1, batch_size=32), train_cell("resnet50", 1, 4, batch_size=8)
+    rows = table_of([(one, [0.4, 0.5]), (four, [0.125, 0.2])])
+    assert list(rows) == [(four["id"], "strong", "ddp, 1 rank")]
+    row = rows[four["id"], "strong", "ddp, 1 rank"]
+    # Medians 0.45 and 0.1625: 0.45 / (4 x 0.1625); over all pairs of launches 0.4 / 0.8 to 0.5 / 0.5.
+    assert row.efficiency_ratio == pytest.approx(0.45 / 0.65)
+    assert (row.efficiency_low_ratio, row.efficiency_high_ratio, row.interval) == (0.5, 1.0, "range")
+    assert row.baseline_step_s == pytest.approx(0.45)
+
+
+def test_a_baseline_that_was_not_measured_gives_no_number():
+    none, four = train_cell("resnet50", 1, 1, "none"), train_cell("resnet50", 1, 4)
+    [row] = table_of([(none, []), (four, [0.1])]).values()
+    assert row.num_baseline_launches == 0
+    assert row.interval == "none"
+
+
+def test_one_rank_has_no_baseline_and_a_step_without_wrapper_none_twice():
+    assert list(baselines_of(train_cell("resnet50", 1, 1)["spec"])) == []
+    names = [(scaling, name) for scaling, name, _ in baselines_of(train_cell("resnet50", 1, 2, "none")["spec"])]
+    assert names == [("weak", "none, 1 rank"), ("strong", "none, 1 rank")]

@@ -1,0 +1,33 @@
+"""The efficiencies of the largest shape against every baseline, weak and strong apart."""
+
+import pandas as pd
+
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent
+from regatta.report.panels import Table, name_training
+
+MOST_ROWS = 40  # the CSV has all
+
+
+def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
+    """Return a table of weak and one of strong scaling, each only where a cell has two baselines or a strong one."""
+    named = name_training(scaling).set_index("cell")
+    found = []
+    for kind in ("weak", "strong"):
+        rows = efficiencies[(efficiencies["scaling"] == kind) & efficiencies["efficiency_ratio"].notna()]
+        if kind == "weak":
+            rows = rows[rows.groupby("cell")["against"].transform("nunique") > 1]
+        cells = named.loc[rows["cell"]]
+        rows = rows.assign(world_size=cells["world_size"].to_numpy())
+        rows = rows.sort_values("world_size", ascending=False, kind="stable")[:MOST_ROWS]
+        if len(rows):
+            body = tuple(_row(row, named.loc[row.cell]) for row in rows.itertuples())
+            heads = ("cell", "against", "n", "efficiency (%)", "spread")
+            found.append(Table(f"Efficiency by baseline, {kind} scaling; the largest shapes first", heads, body))
+    return tuple(found)
+
+
+def _row(row, cell: pd.Series) -> tuple[str, ...]:
+    spread = bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, percent)
+    num = f"{row.num_launches} against {row.num_baseline_launches}"
+    ratio = UNKNOWN if is_unknown(row.efficiency_ratio) else percent(row.efficiency_ratio)
+    return f"{cell['workload']}: {cell['name']}", row.against, num, ratio, spread
