@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import Counter
 
 import pytest
 import yaml
@@ -431,7 +432,7 @@ def test_the_shipped_campaign_and_clusters_are_valid():
         assert (CLUSTERS / f"{file.data['cluster']}.yaml").exists()
 
 
-CPU_CAMPAIGNS = {"collectives": 25, "allreduce-algorithms": 24, "gloo-vs-nccl": 6}  # and their cells
+CPU_CAMPAIGNS = {"allreduce-algorithms": 24, "gloo-vs-nccl": 6}  # and their cells
 
 
 @pytest.mark.parametrize(("name", "num_cells"), CPU_CAMPAIGNS.items())
@@ -455,6 +456,17 @@ def test_campaigns_of_training_for_cpus_skip_only_what_one_rank_or_several_canno
     assert all(reason.startswith(allowed) for _, reason in found.skipped)
 
 
+def test_the_campaign_of_a_whole_suite_skips_on_one_rank_what_needs_two():
+    found = expand(load_campaign(loading.CLUSTERS.parent / "campaigns" / "cpu" / "collectives.yaml"))
+    # 25 collectives on two ranks; without wrapper one rank, with DDP one and two, each with two batches.
+    assert (len(found.cells), found.notes) == (31, [])
+    reasons = Counter(reason for _, reason in found.skipped)
+    assert reasons == {
+        "a collective needs at least 2 ranks; this shape has 1": 25,
+        "strategy none runs on 1 rank; this shape has 2": 2,
+    }
+
+
 def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
     text = (loading.CLUSTERS.parent / "campaigns" / "collectives.yaml").read_text()
     (tmp_path / "collectives.yaml").write_text(text.replace("/shared/envs/torch/bin/python3", sys.executable))
@@ -463,8 +475,9 @@ def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
     assert "gloo has no all_to_all of tensors on a GPU" in reasons
     assert "message_bytes 8 is no multiple of 4 x 4 bytes: all_gather cuts it into 4 equal parts of fp32" in reasons
     assert found.notes == []
-    operations = {cell.spec["parameters"]["operation"] for cell in found.cells if cell.spec["backend"] == "nccl"}
-    assert len(operations) == 9
+    of_nccl = [cell.spec["parameters"] for cell in found.cells if cell.spec["backend"] == "nccl"]
+    assert len({parameters["operation"] for parameters in of_nccl if "operation" in parameters}) == 9
+    assert {parameters["batch_size"] for parameters in of_nccl if "model" in parameters} == {16, 32, 64, 128}
 
 
 def test_the_tests_own_cluster_is_valid(tmp_path):

@@ -188,7 +188,7 @@ def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path
     assert len(medians) == (tables["measurements"]["status"] == "ok").sum()
     assert set(medians["repeat"]) == {0, 1, 2}
     assert rows["value"].notna().all()
-    assert not rows.duplicated(["table", "cell", "rank", "repeat", "quantity"]).any()
+    assert not rows.duplicated(["table", "cell", "scaling", "against", "rank", "repeat", "quantity"]).any()
     assert rows["cell"].notna().all()
     groups = {"buckets", "communication_models", "scaling_models", "straggler_hosts", "stragglers"}
     assert set(rows["table"]).isdisjoint(groups)

@@ -35,7 +35,8 @@ OPTIONAL = {
 WHOLE_COLUMNS = ("nodes", "gpus_per_node", "batch_size", "message_bytes", "image_size", "context_length")
 STATISTIC = "the median of a launch, as the file gives it"
 NAMES = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
-OF_ROW = {"cell": TEXT, **CELL, "rank": WHOLE, "repeat": WHOLE, "status": TEXT}  # what a row of any table is of
+# What a row of any table is of.
+OF_ROW = {"cell": TEXT, **CELL, "scaling": TEXT, "against": TEXT, "rank": WHOLE, "repeat": WHOLE, "status": TEXT}
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": REAL}
 
 
