@@ -60,7 +60,7 @@ report: ## build the report again from what has been measured
 
 test: ## run all tests; what is skipped is said, with the reason
 	$(INSTALL) driver rank dev
-	@exec "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile $(ARGS)
+	@exec "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: ## check style and spelling
 	$(INSTALL) driver dev
