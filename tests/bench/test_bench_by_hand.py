@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from bench_cells import BENCH, clean_environment, train_step_cell, train_step_parameters
+from bench_cells import BENCH, clean_environment, train_step_cell, train_step_parameters, version_of
 
 pytestmark = pytest.mark.torch
 
@@ -75,7 +75,7 @@ def test_training_table_shows_throughput_and_checks(torchrun):
     assert "strategy ddp, bucket_cap_mb 1, gradient_as_bucket_view True" in done.stdout
     for row in ("median", "pipelined step", "throughput", "parameters", "loss_is_finite", "weights_agree"):
         assert f"\n  {row} " in done.stdout
-    assert done.stdout.count("# train_step version 1") == 1
+    assert done.stdout.count(f"# train_step version {version_of('train_step')}") == 1
 
 
 @pytest.mark.parametrize("strategy", ["bucketed", "fsdp"])
@@ -84,8 +84,8 @@ def test_a_language_model_is_trained_by_hand_with_its_exchange_measured(torchrun
     done = torchrun(2, BENCH / "train_step.py", *options, *SHORT)
     assert done.returncode == 0, done.stderr
     assert re.search("^  status +ok$", done.stdout, re.MULTILINE)
-    assert "without exchange" in done.stdout
-    assert ("exchange alone" in done.stdout) == (strategy == "bucketed")
+    for row in ("without exchange", "exchange alone", "exposed"):
+        assert (row in done.stdout) == (strategy == "bucketed")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -171,6 +171,41 @@ def test_bad_arguments_are_refused_in_one_line(program, arguments, message):
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith(f"{program}: error: ")
     assert message in last_line
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"},
+            "2 ranks, but MASTER_ADDR is None and MASTER_PORT is None.",
+        ),
+        ({"SLURM_PROCID": "0"}, "SLURM_PROCID is set, but not SLURM_NTASKS, SLURM_LOCALID."),
+    ],
+)
+def test_a_launcher_that_says_too_little_is_told_so_in_one_line(variables, message):
+    done = run_alone("train_step.py", **variables)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(f"train_step.py: error: {message}")
+
+
+def test_a_torchvision_that_does_not_work_is_one_line(tmp_path):
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    done = run_alone("train_step.py", "--model", "resnet18", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert line.startswith("train_step.py: error: rank 0: torchvision does not match torch ")
+
+
+def test_threads_that_are_no_number_are_refused_and_no_rank_waits(torchrun):
+    done = torchrun(2, BENCH / "collective.py", "--message-bytes", "4096", *SHORT, REGATTA_THREADS_PER_RANK="4,2")
+    assert done.returncode != 0
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("collective.py: error:")]
+    assert "REGATTA_THREADS_PER_RANK = '4,2': one whole number above 0 is needed" in line
 
 
 def test_only_one_rank_says_what_is_wrong(torchrun):

@@ -19,7 +19,7 @@ sys.path.insert(0, {bench!r})
 import free_memory, pathlib, sampling
 sampling.MAX_WINDOWS_NS = 10_000_000
 if pathlib.Path("{meminfo}").exists():
-    free_memory.MEMINFO = pathlib.Path("{meminfo}")
+    free_memory.host_memory.MEMINFO = pathlib.Path("{meminfo}")
 import run_launch
 run_launch.main()
 """

@@ -7,6 +7,7 @@ pytest.importorskip("torch")
 import torch
 
 import environment
+import host_memory
 import peers
 import placement
 from placement import Place, find_problems
@@ -102,3 +103,66 @@ def test_a_rank_that_comes_too_late_still_hears_the_verdict():
     store = torch.distributed.HashStore()
     placement.announce(["rank 1 is missing"], [place(0)], 2, store)
     assert placement.hear(1, store).problems == placement.hear(0, store).problems == ["rank 1 is missing"]
+
+
+@pytest.mark.parametrize("fixed", ["4,2", "0", "03", " 3", "-1"])
+def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypatch, fixed):
+    monkeypatch.setenv("REGATTA_THREADS_PER_RANK", fixed)
+    store = torch.distributed.HashStore()
+    placement.announce([], [place(0), place(1)], 3, store)
+    for rank in range(3):
+        [problem] = placement.hear(rank, store).problems
+        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': one whole number above 0 is needed")
+
+
+def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
+    monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "12")
+    store = torch.distributed.HashStore()
+    placement.announce([], [place(0), place(1)], 2, store)
+    assert placement.hear(1, store) == placement.Verdict([], 12)
+
+
+MEMINFO = "MemTotal:       900000 kB\nMemFree:        600000 kB\nMemAvailable:   700000 kB\n"
+
+
+def write_nodes(folder, nodes: list[tuple[str, int, int]]) -> None:
+    """Write what sysfs tells of NUMA nodes: (cores, total, free), both in kB."""
+    for number, (cores, total, free) in enumerate(nodes):
+        node = folder / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(f"{cores}\n")
+        (node / "meminfo").write_text(f"Node {number} MemTotal: {total:>9} kB\nNode {number} MemFree: {free:>9} kB\n")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    monkeypatch.setattr(host_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(host_memory, "NUMA_NODES", tmp_path / "node")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("nodes", "total_kb", "available_kb"),
+    [
+        ([], 900_000, 700_000),  # sysfs tells of none
+        ([("0-3", 500_000, 300_000), ("4-7", 400_000, 300_000)], 900_000, 700_000),
+        # As on a superchip: the memory of the GPU is a node without cores.
+        ([("0-71", 500_000, 310_000), ("", 400_000, 290_000)], 500_000, 410_000),
+        # Its MIG instances have nodes too, without memory.
+        ([("0-71", 500_000, 310_000), ("", 400_000, 290_000), ("", 0, 0)], 500_000, 410_000),
+        ([("", 900_000, 600_000)], 900_000, 700_000),  # no node with cores: nobody can tell
+    ],
+)
+def test_memory_of_a_host_is_that_of_nodes_with_cores(machine, nodes, total_kb, available_kb):
+    write_nodes(machine / "node", nodes)
+    assert (host_memory.total_bytes(), host_memory.available_bytes()) == (1024 * total_kb, 1024 * available_kb)
+
+
+def test_memory_of_a_host_that_does_not_tell_is_unknown(machine):
+    (machine / "meminfo").unlink()
+    assert (host_memory.total_bytes(), host_memory.available_bytes()) == (None, None)
+
+
+def test_this_machine_has_as_much_memory_as_it_says():
+    assert 2**28 < host_memory.available_bytes() <= host_memory.total_bytes()

@@ -42,20 +42,22 @@ def test_every_strategy_measures_the_step_without_exchange_and_those_that_can_th
     cells = {name: train_step_cell("lm_tiny", name) for name in ("ddp", *OWN, "fsdp")}
     cells["ddp bf16"] = train_step_cell("lm_tiny", "ddp", compression="bf16")
     cells["static"] = train_step_cell("lm_tiny", "ddp", static_graph=True)
+    cells["views"] = train_step_cell("lm_tiny", "ddp", gradient_as_bucket_view=True) | {"id": "views"}
     found = records(list(cells.values()))
     own = {name: found[cell["id"]] for name, cell in cells.items()}
     assert {name: record["status"] for name, record in own.items()} == dict.fromkeys(cells, "ok")
-    parts = {name: set(record["parts_ns"]) for name, record in own.items()}
+    parts = {name: set(record["parts_ns"] or {}) for name, record in own.items()}
     both = {"step", "no_sync", "communication"}
     assert parts == {
         "ddp": both,
         "ddp bf16": both,
+        "views": both,
         "static": {"step", "communication"},
-        "fsdp": {"step", "no_sync"},
+        "fsdp": set(),
         **dict.fromkeys(OWN, both | {"host_wait"}),
     }
-    for record in own.values():
-        check_parts(record)
+    for name in own.keys() - {"fsdp"}:
+        check_parts(own[name])
     check_counts(own)
 
 
@@ -103,6 +105,11 @@ def check_counts(own: dict[str, dict]) -> None:
         assert own[name]["memory"]["optimizer_bytes"] == 4 * NUM_PARAMETERS
     assert own["flat"]["memory"]["algorithm_bytes"] == 4 * NUM_PARAMETERS
     assert own["naive"]["memory"]["algorithm_bytes"] == 0
+    assert own["ddp"]["memory"]["algorithm_bytes"] == 4 * NUM_PARAMETERS  # its buckets, beside the gradients
+    assert own["views"]["memory"]["algorithm_bytes"] == 0  # its gradients are the buckets
+    assert own["fsdp"]["memory"]["algorithm_bytes"] is None
+    # Sharded or not, the same activations and the same whole weights are saved.
+    assert own["fsdp"]["memory"]["saved_bytes"] == own["ddp"]["memory"]["saved_bytes"]
     assert own["fsdp"]["memory"]["gradient_bytes"] == own["fsdp"]["memory"]["parameter_bytes"]
     assert own["fsdp"]["memory"]["parameter_bytes"] == pytest.approx(2 * NUM_PARAMETERS, rel=0.01)  # half on each rank
     losses = {name: record["values"]["first_loss"] for name, record in own.items()}

@@ -112,6 +112,7 @@ def test_bytes_are_those_of_the_network(outcome):
     for name in ("own", "ddp"):
         memory = outcome[name]["memory"]
         assert memory["parameter_bytes"] == memory["gradient_bytes"] == memory["optimizer_bytes"] == 4 * 825_988
+        assert memory["algorithm_bytes"] == 4 * 825_988  # the buckets of both
 
 
 def test_the_small_set_is_learnt(monkeypatch):

@@ -1,5 +1,9 @@
 """The timed loop, training steps, and parameters that cannot be measured: one process, no group."""
 
+import contextlib
+import gc
+import weakref
+
 import pytest
 
 pytest.importorskip("torch")
@@ -36,14 +40,13 @@ def test_nothing_but_the_iteration_lies_between_the_two_clock_reads():
         log.append("clock")
         return next(times)
 
-    workload = timing.Workload(
-        iterate=lambda: log.append("iterate"), check=dict, before_iteration=lambda: log.append("prepare")
-    )
-    assert timing.time_block(workload, 2, ranks, clock) == [7, 11]
+    durations = timing.time_block(lambda: log.append("iterate"), lambda: log.append("prepare"), 2, ranks, clock)
+    assert durations == [7, 11]
     assert log == ["prepare", "synchronize", "clock", "iterate", "synchronize", "clock"] * 2
 
 
 STEP = train_step_parameters("resnet18", "none")
+DDP = {"strategy": "ddp", "compression": "none"}
 
 
 @pytest.mark.parametrize(
@@ -67,13 +70,59 @@ STEP = train_step_parameters("resnet18", "none")
         ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
         ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
         ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard takes no weights in this"),
-        ({"strategy": "ddp"}, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
-        ({"strategy": "ddp", "bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
+        (DDP, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
+        (DDP | {"bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
+        (DDP | {"compression": "fp16"}, 2, "compression = 'fp16': one of none, bf16 is expected."),
+        ({"strategy": "flat", "compression": "bf16"}, 2, "compression = bf16 has no effect with strategy flat."),
     ],
 )
 def test_training_refuses_in_words(changes, world_size, message):
     with pytest.raises(ValueError, match=message):
         train_step.build(STEP | changes, make_ranks(0, world_size))
+
+
+@pytest.mark.parametrize("missing", ["CUDA", "NCCL"])
+def test_compression_is_refused_in_words_where_torch_would_not_take_its_hook(monkeypatch, missing):
+    """torch's DDP asks for CUDA and NCCL in its build (torch/nn/parallel/distributed.py, _check_comm_hook), also on CPUs."""
+    monkeypatch.setattr(torch.version, "cuda", None if missing == "CUDA" else "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: missing != "NCCL")
+    parameters = train_step_parameters("lm_tiny", "ddp", compression="bf16")
+    with pytest.raises(ValueError, match="compression = 'bf16' needs a torch that is built with CUDA and NCCL"):
+        train_step.build(parameters, make_ranks(0, 2))
+
+
+def test_what_autograd_saves_counts_although_its_memory_was_freed_and_given_out_again():
+    """As FSDP does with gathered weights: each freed after its product, so that the next may lie at the same address."""
+    batch = torch.ones(1000, requires_grad=True)
+
+    def forward() -> list[torch.Tensor]:
+        products = []
+        for _ in range(4):
+            gathered = torch.ones(1000)
+            products.append(batch * gathered)  # saves `gathered`
+            gathered.untyped_storage().resize_(0)
+        return products
+
+    assert train_step.bytes_saved_by(forward, contextlib.nullcontext) == 4 * 4000
+
+
+def test_counting_what_is_saved_leaves_nothing_behind():
+    """An exponential saves its result, whose graph holds what was saved: a circle that Python does not see."""
+    batch = torch.ones(1000, requires_grad=True)
+    is_there = weakref.ref(batch)
+    assert train_step.bytes_saved_by(batch.exp, contextlib.nullcontext) == 4000
+    del batch
+    gc.collect()
+    assert is_there() is None
+
+
+def test_a_storage_that_is_saved_twice_counts_once():
+    batch, gathered = torch.ones(1000, requires_grad=True), torch.ones(1000)
+    assert (
+        train_step.bytes_saved_by(lambda: (batch * gathered, batch[:10] * gathered[:10]), contextlib.nullcontext)
+        == 4000
+    )
 
 
 def test_training_steps_lower_the_loss():
@@ -105,7 +154,7 @@ def test_training_steps_lower_the_loss():
 def test_a_language_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch, tmp_path, changes, needed_gib):
     """Each of two ranks on this host has half of its free memory."""
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2000000 kB\n")
-    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory.host_memory, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(free_memory.peers, "gather_rows", lambda values, ranks: [list(values)] * 2)
     monkeypatch.setattr(transformer, "Transformer", None)
     parameters = train_step_parameters("lm_small", **changes)
@@ -115,9 +164,3 @@ def test_a_language_model_that_does_not_fit_is_refused_before_it_is_built(monkey
         f"lm_small with weights, gradients and optimizer state needs {needed_gib} GiB on each rank, but rank 0 has 0.858 GiB"
         " as its share of its host's free memory. Choose a smaller model, or take fewer ranks per host."
     )
-
-
-def test_a_loss_that_is_not_finite_is_null_in_the_record():
-    assert train_step.finite(torch.tensor(float("nan"))) is None
-    assert train_step.finite(torch.tensor(float("inf"))) is None
-    assert train_step.finite(torch.tensor(0.5)) == 0.5

@@ -29,6 +29,8 @@ FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
 FROM = "from the folder in which Regatta was called"
 
+THREADS = "is not one whole number above 0. Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores."
+
 # The stack's kind, its further lines, and all that is said, without the file's name.
 MISTAKES = {
     "an image on the host": ("host", ["image: a.sif"], f"9: stacks.a.image {ON_HOST}"),
@@ -45,6 +47,16 @@ MISTAKES = {
         "host",
         ["srun: [--mpi=pmi2]"],
         "9: stacks.a.srun has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm.",
+    ),
+    "threads of nested levels": (
+        "host",
+        ["env: {OMP_NUM_THREADS: '4,2'}"],
+        f"9: stacks.a.env.OMP_NUM_THREADS = '4,2' {THREADS}",
+    ),
+    "no threads": (
+        "host",
+        ["env: {REGATTA_THREADS_PER_RANK: 0}"],
+        f"9: stacks.a.env.REGATTA_THREADS_PER_RANK = '0' {THREADS}",
     ),
     "a Python that is not there": (
         "host",
@@ -294,6 +306,7 @@ def test_a_long_option_with_a_space_is_no_option(folder):
         ({"sbatch": ["--switches=1", "--partition=x"]}, f"sbatch[1] = '--partition=x' {GIVEN}"),
         ({"sbatch": ["-N2"]}, f"sbatch[0] = '-N2' {GIVEN}"),
         ({"srun": ["--gres=gpu:1"]}, f"srun[0] = '--gres=gpu:1' {GIVEN}"),
+        ({"env": {"OMP_NUM_THREADS": "1.5"}}, f"env.OMP_NUM_THREADS = '1.5' {THREADS}"),
         (
             {"gpus_per_node": "detect"},
             "gpus_per_node = detect counts this machine's, which is no node. Give the number.",
@@ -319,6 +332,13 @@ def test_keys_of_slurm_are_refused_where_there_is_none(folder, key, value):
 def test_every_option_that_is_refused_has_been_thought_of_for_sbatch_too():
     shared = {"-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-G", "--gpus", "--gpus-per-node", "--gres", "-t"}
     assert shared <= set(SRUN_BY_REGATTA) & set(SBATCH_BY_REGATTA)
+
+
+def test_a_number_of_threads_is_taken_quoted_or_not(folder):
+    made = load(folder, with_lines("host", "env: {OMP_NUM_THREADS: 4, REGATTA_THREADS_PER_RANK: '16'}")).data["stacks"][
+        "a"
+    ]
+    assert made["env"] == {"OMP_NUM_THREADS": "4", "REGATTA_THREADS_PER_RANK": "16"}
 
 
 def test_the_examples_here_are_yaml(folder):

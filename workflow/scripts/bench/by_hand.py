@@ -37,9 +37,13 @@ MAY_BE_ZERO = ("min_seconds", "max_warmup_seconds")
 
 def main(name: str, benchmark: ModuleType) -> None:
     """Parse the command line, measure one cell and print it on rank 0. Exit codes: 2 bad arguments, 1 failed check."""
-    rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
-    arguments = parse(benchmark, is_talking=rank == 0)
-    store = peers.connect_store(rank, world_size, 2 * START_TIMEOUT_SECONDS, name="by-hand")
+    rank = 0  # until it is known: then each says by itself that it is not
+    try:
+        rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
+        arguments = parse(benchmark, is_talking=rank == 0)
+        store = peers.connect_store(rank, world_size, 2 * START_TIMEOUT_SECONDS, name="by-hand")
+    except ValueError as error:
+        stop(str(error), rank)
     place, device = placement.take_place(rank, local_rank, arguments.device)
     places = placement.exchange(place, world_size, store, START_TIMEOUT_SECONDS)
     if rank == 0:
@@ -53,10 +57,12 @@ def main(name: str, benchmark: ModuleType) -> None:
     try:
         spec = build_spec(name, benchmark, arguments, places)
         outcome = measure.measure_cell(benchmark, spec, ranks, store, "cell", progress)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         if progress.phase != "setup":
             raise
-        stop(str(error), rank)
+        if isinstance(error, ValueError):  # all ranks refuse the same parameters
+            stop(str(error), rank)
+        stop(f"rank {rank}: {error}", rank=0)  # it may be the only one
     if rank == 0:
         cell = {"id": None, "spec": spec, "command": own_command(world_size, len({place.host for place in places}))}
         record = build_record(cell, None, outcome.status, outcome.phase, outcome.cause, outcome.fields)

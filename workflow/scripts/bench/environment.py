@@ -110,11 +110,6 @@ def cpu_model() -> str | None:
     return first_field(Path("/proc/cpuinfo"), "model name")
 
 
-def memory_bytes() -> int | None:
-    total = first_field(Path("/proc/meminfo"), "MemTotal")
-    return int(total.split()[0]) * 1024 if total else None
-
-
 def first_field(path: Path, name: str) -> str | None:
     """Return the value of the first line `name : value`, or None if there is no such line or file."""
     try:

@@ -4,15 +4,13 @@ On a CPU what is too large does not fail: the kernel kills a process, and perhap
 """
 
 import os
-import re
 import zlib
-from pathlib import Path
 
 import torch
 
+import host_memory
 import peers
 
-MEMINFO = Path("/proc/meminfo")
 USABLE_RATIO = 0.9  # the rest is for what the backend and the checks take
 
 
@@ -42,11 +40,8 @@ def free_bytes(ranks: peers.Ranks) -> int | None:
     num_on_host = [row[0] for row in peers.gather_rows([on_host], ranks)].count(on_host)
     if ranks.device.type == "cuda":
         return torch.cuda.mem_get_info(ranks.device)[0]
-    try:
-        found = re.search(r"^MemAvailable: *(\d+) kB$", MEMINFO.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * 1024 // num_on_host if found else None
+    available = host_memory.available_bytes()
+    return None if available is None else available // num_on_host
 
 
 def gib(num_bytes: int) -> str:

@@ -1,5 +1,6 @@
 """One cell, from its process group to its record: set-up, check, warm-up, samples, windows, check, memory."""
 
+import sys
 import time
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,6 +26,8 @@ TIMED_FIELDS = (
     "windows",
     "parts_ns",
 )
+NO_SIZES = {"parameter_bytes": None, "gradient_bytes": None}
+PEAKS = ("peak_rss_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
 QUANTILE_PROBABILITIES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
 
 
@@ -46,8 +49,6 @@ def measure_cell(
     An exception leaves the group as it is: ranks may then disagree, so the process has to end.
     """
     begin = time.perf_counter_ns()
-    has_peak_rss = process.reset_peak_rss()
-    reset_device_peaks(ranks)
     progress.phase = "init"
     peers.begin_group(ranks, spec["backend"], store, name)
     progress.phase = "setup"
@@ -56,7 +57,6 @@ def measure_cell(
     fields = {"setup_ns": time.perf_counter_ns() - begin}
     plan = sampling.SamplingPlan(**spec["sampling"])
     fields |= run_phases(workload, ranks, plan, progress)
-    fields["memory"] = memory_fields(fields["memory"], ranks, has_peak_rss)
     del workload
     peers.end_group()
     release_memory(ranks)
@@ -80,18 +80,20 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
             **dict.fromkeys(TIMED_FIELDS),
             "checks": checks,
             "values": workload.values(),
-            "memory": workload.memory(),
+            "memory": {**NO_SIZES, **workload.memory(), **dict.fromkeys(PEAKS)},
         }
+    has_peak_rss = reset_peaks(ranks)
     progress.phase = "warmup"
     warmup = None if workload.num_iterations else timing.warm_up(workload, ranks, plan)
     progress.phase = "measure"
     samples = timing.take_samples(workload, ranks, plan, warmup) if warmup else timing.take_fixed(workload, ranks)
     parts = {name: durations[-len(samples.own) :] for name, durations in workload.parts().items()}
     windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
+    peaks = peak_fields(ranks, has_peak_rss)
     progress.phase = "check"
     late_checks = peers.true_on_all_ranks(workload.check(), ranks)
     checks |= {check: has_passed and checks.get(check, True) for check, has_passed in late_checks.items()}
-    values, memory = workload.values(), workload.memory()
+    values, memory = workload.values(), {**NO_SIZES, **workload.memory(), **peaks}
     if all(checks.values()):
         progress.phase = "measure"
         parts |= timing.time_ablations(workload, ranks, samples)
@@ -151,15 +153,24 @@ def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, li
     return {name: by_rank for name, by_rank in rows.items() if not any(ns < 0 for row in by_rank for ns in row)} or None
 
 
-def reset_device_peaks(ranks: peers.Ranks) -> None:
+def reset_peaks(ranks: peers.Ranks) -> bool:
+    """Count peaks of memory anew, from what is really in use. Return whether the peak of resident memory is known.
+
+    What the set-up took and freed is no part of a step: the whole model before it was sharded, data as they were read.
+    """
+    ranks.synchronize()
+    process.give_back_what_is_free()
     if ranks.device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(ranks.device)
+    return process.reset_peak_rss()
 
 
-def memory_fields(own: dict[str, int | None], ranks: peers.Ranks, has_peak_rss: bool) -> dict:
-    """Return the record's `memory`. own: what the workload said before its ablations. Peaks are lists by rank, or None where they cannot be known.
+def peak_fields(ranks: peers.Ranks, has_peak_rss: bool) -> dict[str, list[int] | None]:
+    """Return what the record's `memory` has by rank: peaks since they were reset, so of warm-up, samples and windows.
 
-    The allocator's peaks leave out what CUDA and NCCL take for themselves. Not yet run on a GPU.
+    None where it cannot be known. The allocator's peaks leave out what CUDA and NCCL take for themselves; device_used_bytes
+    is what the whole device has in use now, after the steps. Not yet run on a GPU.
     """
     peak_rss = process.peak_rss_bytes() if has_peak_rss else None
     peaks = [-1 if peak_rss is None else peak_rss, -1, -1, -1]
@@ -169,19 +180,15 @@ def memory_fields(own: dict[str, int | None], ranks: peers.Ranks, has_peak_rss: 
         free, total = torch.cuda.mem_get_info(ranks.device)
         peaks[3] = total - free
     by_kind = zip(*peers.gather_rows(peaks, ranks), strict=True)
-    rss, allocated, reserved, used = (None if min(values) < 0 else list(values) for values in by_kind)
-    return {
-        "parameter_bytes": None,
-        "gradient_bytes": None,
-        **own,
-        "peak_rss_bytes": rss,
-        "peak_allocated_bytes": allocated,
-        "peak_reserved_bytes": reserved,
-        "device_used_bytes": used,
-    }
+    return {name: None if min(values) < 0 else list(values) for name, values in zip(PEAKS, by_kind, strict=True)}
 
 
 def release_memory(ranks: peers.Ranks) -> None:
+    """Leave nothing of a cell to the next: no memory, and nothing compiled."""
+    # With what it compiled for the cells before, torch.compile would make the next shape's graph for all shapes, and
+    # after eight of them (recompile_limit) run the rest uncompiled. Before freezing, which would keep it for good.
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
     process.release_memory()
     if ranks.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -24,7 +24,9 @@ What is supported:
   overwrites: clone it to keep it. One backward pass per finish(); more of them belong under no_sync().
 * Buffers, such as batch-norm statistics, are sent from rank 0 once, and then stay each rank's own.
 
-On NCCL, copies into buckets and the wait are on the current stream, the all-reduce on NCCL's own. Not yet run on a GPU.
+On NCCL, copies into buckets and the wait are on the current stream. The all-reduces of overlap and bucketed are on NCCL's
+own stream; those of naive and flat, which nothing could run beside, since torch 2.8 on the current one, before that on
+NCCL's too (async_op=False: pytorch/pytorch#150398). Not yet run on a GPU.
 """
 
 import contextlib

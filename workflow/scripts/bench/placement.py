@@ -6,6 +6,7 @@ wrong number. The proof goes through the store alone, so it needs no backend tha
 
 import json
 import os
+import re
 import socket
 import time
 from collections import Counter
@@ -16,11 +17,13 @@ import torch.distributed as dist
 
 import environment
 import failures
+import host_memory
 import peers
 import process
 from place import Place
 
 POLL_SECONDS = 0.02
+WHOLE_NUMBER = re.compile("[1-9][0-9]*")
 
 # How long rank 0 stays for peers that still have to read from its store, at the very end.
 FAREWELL_SECONDS = 30.0
@@ -85,7 +88,7 @@ def take_place(rank: int, local_rank: int, device_type: str) -> tuple[Place, tor
         problem=problem,
         cores=process.usable_cores(),
         cpu_model=environment.cpu_model(),
-        memory_bytes=environment.memory_bytes(),
+        memory_bytes=host_memory.total_bytes(),
         gpu=gpu,
     )
     return place, device
@@ -164,6 +167,10 @@ def announce(problems: list[str], places: list[Place], world_size: int, store: d
     for place in places:
         cores_by_host.setdefault(place.host, []).append(place.cores)
     fixed = os.environ.get("REGATTA_THREADS_PER_RANK")
+    if fixed and not WHOLE_NUMBER.fullmatch(fixed):
+        # Said to all ranks: were it raised here, the others would wait for a verdict until the store's time is over.
+        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: one whole number above 0 is needed"]
+        fixed = None
     for place in places:
         neighbours = cores_by_host[place.host]
         threads = int(fixed) if fixed else process.threads_per_rank(place.cores, neighbours)

@@ -75,13 +75,18 @@ def peak_rss_bytes() -> int | None:
 
 
 def release_memory() -> None:
-    """Give freed heap pages back to the system (glibc only), so that one cell's memory is not the next one's.
+    """Give back what is free, so that one cell's memory is not the next one's, and freeze the rest.
 
     What is alive now is modules, for the most part: frozen, it is not searched again. That takes a collection from about
     0.17 s to a few milliseconds, and keeps the automatic ones out of the samples.
     """
-    gc.collect()
+    give_back_what_is_free()
     gc.freeze()
+
+
+def give_back_what_is_free() -> None:
+    """Collect garbage, and give freed heap pages back to the system (glibc only)."""
+    gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):

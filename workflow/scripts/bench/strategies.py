@@ -4,7 +4,6 @@ none: one rank, no wrapper. ddp: torch's DistributedDataParallel. fsdp: torch's 
 model sharded over all ranks. naive, flat, overlap, bucketed: own_strategies.py.
 """
 
-import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,17 +25,18 @@ class Strategy:
     """A model as its strategy trains it.
 
     forward: what is called with a batch. finish: completes the exchange after backward. no_sync: a context in which a step
-    exchanges no gradients. reduce_alone: the exchange of one step by itself, None where it cannot be had apart.
-    host_wait_ns: how long the host waited in the last step, None where nobody can tell. algorithm_bytes: buffers of an own
-    strategy. streams: traces the exchange on the GPU's streams; None where it does not run on any, as with gloo.
+    exchanges no gradients and does all else, None where there is no such step. reduce_alone: the exchange of one step by
+    itself, None where it cannot be had apart. host_wait_ns: how long the host waited in the last step, None where nobody can
+    tell. algorithm_bytes: buffers that a strategy keeps for the exchange, read after the steps; None where it does not tell.
+    streams: traces the exchange on the GPU's streams; None where it does not run on any, as with gloo.
     """
 
     forward: nn.Module
     finish: Callable[[], None] = lambda: None
-    no_sync: Callable[[], AbstractContextManager] = contextlib.nullcontext
+    no_sync: Callable[[], AbstractContextManager] | None = None
     reduce_alone: Callable[[], None] | None = None
     host_wait_ns: Callable[[], int] | None = None
-    algorithm_bytes: int | None = None
+    algorithm_bytes: Callable[[], int | None] = lambda: None
     num_calls: int | None = None
     streams: OwnStreams | DdpStreams | None = None
 
@@ -58,7 +58,7 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         no_sync=sync.no_sync,
         reduce_alone=sync.reduce_alone,
         host_wait_ns=lambda: sync.host_wait_ns,
-        algorithm_bytes=sync.extra_bytes,
+        algorithm_bytes=lambda: sync.extra_bytes,
         num_calls=sync.num_calls,
         streams=OwnStreams(sync) if dist.get_backend() == "nccl" else None,
     )
@@ -81,15 +81,25 @@ def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
     reduce_alone = DdpBuckets(ddp, ranks, torch.bfloat16 if wanted.compression == "bf16" else torch.float32).reduce
     # A static graph and a step without exchange exclude each other (torch/nn/parallel/distributed.py, no_sync).
-    no_sync = contextlib.nullcontext if wanted.static_graph else ddp.no_sync
-    streams = DdpStreams(ddp) if dist.get_backend() == "nccl" else None
-    return Strategy(ddp, no_sync=no_sync, reduce_alone=reduce_alone, streams=streams)
+    return Strategy(
+        ddp,
+        no_sync=None if wanted.static_graph else ddp.no_sync,
+        reduce_alone=reduce_alone,
+        algorithm_bytes=lambda: 0 if wanted.gradient_as_bucket_view else sum(bucket_bytes(ddp)),
+        streams=DdpStreams(ddp) if dist.get_backend() == "nccl" else None,
+    )
+
+
+def bucket_bytes(ddp: nn.parallel.DistributedDataParallel) -> list[int]:
+    """Return the sizes of DDP's buckets as it says itself, from the second step on as it has rebuilt them."""
+    said = ddp._get_ddp_logging_data()
+    return [int(size) for size in str(said.get("rebuilt_bucket_sizes") or said["bucket_sizes"]).split(",")]
 
 
 class DdpBuckets:
     """The all-reduces of a step of torch's DDP, of buffers as large as its buckets and of nothing else.
 
-    The sizes are those that DDP says it uses (get_ddp_logging_data), after it has rebuilt its buckets in the second step.
+    The buffers are made by the first call and stay: from then on a rank holds one copy of its gradients more.
     """
 
     def __init__(self, ddp: nn.parallel.DistributedDataParallel, ranks: Ranks, dtype: torch.dtype) -> None:
@@ -98,17 +108,19 @@ class DdpBuckets:
 
     def reduce(self) -> None:
         if not self.buffers:
-            said = self.ddp._get_ddp_logging_data()
-            sizes = str(said.get("rebuilt_bucket_sizes") or said["bucket_sizes"]).split(",")
-            numbers = [int(size) // torch.float32.itemsize for size in sizes]
+            numbers = [size // torch.float32.itemsize for size in bucket_bytes(self.ddp)]
             self.buffers = [torch.zeros(number, dtype=self.dtype, device=self.ranks.device) for number in numbers]
         for work in [dist.all_reduce(buffer, async_op=True) for buffer in self.buffers]:
             work.wait()
 
 
 def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
-    """Shard each block, and what is left of the model. In a step without exchange of gradients parameters are still
-    gathered; so no_sync leaves out the reduce-scatter alone, and the exchange by itself is not measured."""
+    """Shard each block, and what is left of the model.
+
+    It has no step without exchange: in one without reduce-scatter (set_requires_gradient_sync) parameters are gathered all
+    the same, their shards get no gradient, so that the optimizer does nothing, and what was not reduced is added to the
+    next step's gradients. Nor can the exchange be had by itself.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -116,13 +128,4 @@ def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
     for block in getattr(model, "blocks", []):
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-
-    @contextlib.contextmanager
-    def no_sync():
-        model.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            model.set_requires_gradient_sync(True)
-
-    return Strategy(model, no_sync=no_sync)
+    return Strategy(model)

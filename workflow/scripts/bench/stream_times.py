@@ -6,10 +6,14 @@ Two figures of a step, in nanoseconds on one rank:
 * exposed_stream: what of that lies after the last gradient was computed, so what the step waited for on the device.
 
 Own strategies record three events on the stream that is current (the calls are queued behind it, and it waits for them).
-torch's DistributedDataParallel records the same moments itself and tells them as logging data: asked for in every
-iteration only while a step is traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are
-in torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change what is measured. Steps
-are traced beside the timed ones, never in them. Not yet run on a GPU.
+torch's DistributedDataParallel records events itself and tells them as logging data: asked for in every iteration only
+while a step is traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are in
+torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change what is measured. Steps are
+traced beside the timed ones, never in them. Not yet run on a GPU.
+
+The two are not quite alike. The copy of gradients into the first bucket lies before the first event of both. DDP's last
+one comes after it has copied the buckets back to the gradients (not with gradient_as_bucket_view); own strategies copy
+nothing back, since their gradients are the buckets. So DDP's figures hold a copy of all gradients within the device.
 """
 
 from collections.abc import Callable

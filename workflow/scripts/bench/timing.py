@@ -72,10 +72,14 @@ class Blocks:
 
 
 def time_block(
-    workload: Workload, num_iterations: int, ranks: peers.Ranks, clock: Callable[[], int] = time.perf_counter_ns
+    iterate: Callable[[], None],
+    prepare: Callable[[], None] | None,
+    num_iterations: int,
+    ranks: peers.Ranks,
+    clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Return the duration of each of `num_iterations` iterations on this rank, in nanoseconds."""
-    prepare, iterate, synchronize = workload.before_iteration, workload.iterate, ranks.synchronize
+    """Return the duration of each of `num_iterations` iterations on this rank, in nanoseconds. prepare: before each, untimed."""
+    synchronize = ranks.synchronize
     durations = []
     for _ in range(num_iterations):
         if prepare is not None:
@@ -105,7 +109,7 @@ def run_blocks(
         size = peers.number_from_rank_0(size, ranks)
         if size == 0:
             return blocks
-        durations = time_block(workload, size, ranks, clock)
+        durations = time_block(workload.iterate, workload.before_iteration, size, ranks, clock)
         slowest = peers.largest_over_ranks(durations, ranks)
         blocks.own.extend(durations)
         blocks.slowest.extend(slowest)
@@ -152,8 +156,7 @@ def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> d
     for _ in range(1 + num_rounds):
         for name in order:
             peers.barrier(ranks)
-            one = Workload(iterate=runs[name].run, check=dict, before_iteration=runs[name].prepare)
-            durations[name] += time_block(one, 1, ranks)
+            durations[name] += time_block(runs[name].run, runs[name].prepare, 1, ranks)
             if runs[name].after is not None:
                 runs[name].after()
         order = [*order[1:], order[0]]

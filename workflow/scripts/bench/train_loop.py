@@ -17,8 +17,10 @@ from torch import nn
 import cifar_batches
 import own_strategies
 import peers
+import weights
 from cifar import Images
 from peers import Ranks
+from strategies import bucket_bytes
 
 # Of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
 LEARNING_RATE = 0.01
@@ -33,7 +35,7 @@ class Trainer:
     """A model and how it is trained. stepped: the model as the strategy calls it.
 
     no_sync: makes a context in which backward leaves gradients on their rank. finish: after the last backward of a
-    step, makes gradients the mean over ranks.
+    step, makes gradients the mean over ranks. extra_bytes: of buckets, read after the steps.
     """
 
     model: nn.Module
@@ -42,7 +44,7 @@ class Trainer:
     accumulation_steps: int
     no_sync: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
     finish: Callable[[], None] = lambda: None
-    extra_bytes: int | None = None
+    extra_bytes: Callable[[], int | None] = lambda: None
 
 
 @dataclass
@@ -95,9 +97,10 @@ def make_trainer(model: nn.Module, strategy: str, accumulation_steps: int, ranks
             bucket_cap_mb=BUCKET_CAP_MB,
         )
         trainer.no_sync = trainer.stepped.no_sync
+        trainer.extra_bytes = lambda: sum(bucket_bytes(trainer.stepped))
     elif strategy == "own":
         sync = own_strategies.make("flat", model, None)
-        trainer.no_sync, trainer.finish, trainer.extra_bytes = sync.no_sync, sync.finish, sync.extra_bytes
+        trainer.no_sync, trainer.finish, trainer.extra_bytes = sync.no_sync, sync.finish, lambda: sync.extra_bytes
     return trainer
 
 
@@ -173,43 +176,17 @@ def gather_sums(own: torch.Tensor, ranks: Ranks) -> list[list[float]]:
 def write_down(sums_by_rank: list[list[float]], history: History) -> None:
     """Add an epoch's losses and accuracies. Each rank's sums: train loss, images; test loss, right, images."""
     train_loss, num_train, test_loss, num_right, num_test = map(math.fsum, zip(*sums_by_rank, strict=True))
-    history.train_loss.append(finite(train_loss / num_train))
-    history.test_loss.append(finite(test_loss / num_test))
+    history.train_loss.append(weights.finite(train_loss / num_train))
+    history.test_loss.append(weights.finite(test_loss / num_test))
     history.accuracy.append(num_right / num_test)
     history.accuracy_by_rank.append([right / images if images else None for *_, right, images in sums_by_rank])
-
-
-def finite(value: float) -> float | None:
-    """Return None for what JSON cannot hold (inf, nan)."""
-    return value if math.isfinite(value) else None
 
 
 def agreement(model: nn.Module, is_norm_synchronised: bool, ranks: Ranks) -> dict[str, bool]:
     """Say whether all ranks hold the same weights and, where batch norm is synchronised, the same statistics."""
     if ranks.world_size == 1:
         return {}
-    checks = {"weights_agree": are_the_same(list(model.parameters()), ranks)}
+    checks = {"weights_agree": weights.are_the_same(list(model.parameters()), ranks)}
     if is_norm_synchronised:
-        checks["statistics_agree"] = are_the_same(list(model.buffers()), ranks)
+        checks["statistics_agree"] = weights.are_the_same(list(model.buffers()), ranks)
     return checks
-
-
-def are_the_same(tensors: list[torch.Tensor], ranks: Ranks) -> bool:
-    """Say whether all ranks hold the same tensors, by sums of their bit patterns, which wrap around, not round."""
-    patterns = [tensor.detach().reshape(-1).view(torch.int32) for tensor in tensors]
-    own = torch.stack([pattern.sum(dtype=torch.int64) for pattern in patterns]).to(peers.exchange_device(ranks))
-    rows = own.new_empty(ranks.world_size, len(own))
-    dist.all_gather_into_tensor(rows.view(-1), own)
-    return bool((rows == rows[0]).all())
-
-
-def trainer_bytes(trainer: Trainer) -> dict[str, int | None]:
-    """Return bytes of parameters, of their gradients (which each step frees), and of the optimizer's state."""
-    trained = [weights for weights in trainer.model.parameters() if weights.requires_grad]
-    states = [value for state in trainer.optimizer.state.values() for value in state.values()]
-    return {
-        "parameter_bytes": sum(weights.nbytes for weights in trainer.model.parameters()),
-        "gradient_bytes": sum(weights.nbytes for weights in trained),
-        "optimizer_bytes": sum(value.nbytes for value in states if isinstance(value, torch.Tensor)),
-        "algorithm_bytes": trainer.extra_bytes,
-    }

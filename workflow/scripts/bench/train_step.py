@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import weights
 from flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
 from models import build_task, is_language_model
 from peers import Ranks
@@ -31,7 +32,7 @@ from stream_times import traced_step
 from timing import Ablation, Workload
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
-VERSION = 1
+VERSION = 2
 
 # As in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
 LEARNING_RATE = 1e-3
@@ -103,26 +104,27 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
         values=lambda: (
             {"flops_per_sample": flops_per_sample}
             | task.values
-            | {"first_loss": finite(losses.get("first")), "last_loss": finite(losses.get("last"))}
+            | {f"{name}_loss": weights.finite(losses.get(name)) for name in ("first", "last")}
             | {"num_calls": strategy.num_calls}
         ),
         memory=lambda: (
-            model_bytes(task.model, optimizer)
-            | {"saved_bytes": saved_bytes, "algorithm_bytes": strategy.algorithm_bytes}
+            weights.model_bytes(task.model, optimizer)
+            | {"saved_bytes": saved_bytes, "algorithm_bytes": strategy.algorithm_bytes()}
         ),
         has_windows=True,
         parts=lambda: {"host_wait": waits} if waits else {},
-        ablations=ablations(strategy, step, wanted) if ranks.world_size > 1 else {},
+        ablations=ablations(strategy, step) if ranks.world_size > 1 else {},
     )
 
 
-def ablations(strategy: Strategy, step: Callable[[], None], wanted: Parameters) -> dict[str, Ablation]:
+def ablations(strategy: Strategy, step: Callable[[], None]) -> dict[str, Ablation]:
     """Return what is timed beside the step on several ranks: it without exchange, the exchange alone, it with events.
+    What a strategy does not have is left out.
 
     Before the exchange alone it is done once untimed, so that all ranks begin together and its buffers are there.
     """
     found = {}
-    if wanted.strategy != "none" and not wanted.static_graph:
+    if strategy.no_sync is not None:
 
         def without_exchange() -> None:
             with strategy.no_sync():
@@ -142,7 +144,8 @@ def step_checks(model: nn.Module, wanted: Parameters, losses: dict, ranks: Ranks
     def check() -> dict[str, bool]:
         checks = {"loss_is_finite": all(math.isfinite(loss.item()) for loss in losses.values())}
         if wanted.strategy not in ("none", "fsdp"):
-            checks["weights_agree"] = weights_agree(model, ranks)
+            # They do if the all-reduce worked: it gives every rank the same gradients, and the optimizer does the same.
+            checks["weights_agree"] = weights.are_the_same(list(model.parameters()), ranks)
         return checks
 
     return check
@@ -151,6 +154,8 @@ def step_checks(model: nn.Module, wanted: Parameters, losses: dict, ranks: Ranks
 def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     """Raise ValueError, in words, for what cannot be measured or would have no effect."""
     choices = {"dtype": DTYPES, "strategy": STRATEGIES, "optimizer": OPTIMIZERS}
+    if wanted.strategy == "ddp":
+        choices["compression"] = COMPRESSIONS
     for name, allowed in choices.items():
         if getattr(wanted, name) not in allowed:
             raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
@@ -168,6 +173,16 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
         if getattr(wanted, name) is not None:
             what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
             raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Leave it out.")
+    if wanted.compression == "bf16" and not has_bf16_hook():
+        raise ValueError(
+            f"compression = 'bf16' needs a torch that is built with CUDA and NCCL, also on CPUs; this is {torch.__version__}."
+            " Leave compression at none, or take such a build."
+        )
+
+
+def has_bf16_hook() -> bool:
+    """Say whether DDP takes its hook for bf16 (torch/nn/parallel/distributed.py, _check_comm_hook; XPUs left aside)."""
+    return bool(torch.version.cuda or torch.version.hip) and dist.is_nccl_available()
 
 
 MODEL_SIZES = ("image_size", "context_length", "channels_last")
@@ -195,16 +210,20 @@ def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     Weights that are saved too are counted: autograd holds them, though not a second time. It is counted, not timed, so it
     is the same on every device. (A compiled model is counted as it is without compiling.)
     """
-    storages: dict[int, int] = {}
+    # By the storage and not by its address: FSDP frees gathered weights, and the next ones may lie at the same address.
+    # Held here, no storage is another one's successor.
+    storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        storages[storage._cdata] = storage, storage.nbytes()
+        # Kept as it is, a saved result would hold the graph that holds it, and all of this pass would stay for good
+        # (docs.pytorch.org, saved_tensors_hooks: no reference to the input).
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), precision():
         forward()
-    return sum(storages.values())
+    return sum(num_bytes for _, num_bytes in storages.values())
 
 
 def precision_context(dtype: str, device: torch.device):
@@ -212,42 +231,6 @@ def precision_context(dtype: str, device: torch.device):
     if dtype == "bf16":
         return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext
-
-
-def weights_agree(model: nn.Module, ranks: Ranks) -> bool:
-    """Say whether all ranks hold the same weights, bit for bit.
-
-    They do if the all-reduce worked: it gives every rank the same gradients, and the optimizer does the same with them.
-    Compared are per-parameter sums of the weights' bit patterns, which wrap around instead of rounding.
-    """
-    sums = [weights.detach().contiguous().view(torch.int32).sum(dtype=torch.int64) for weights in model.parameters()]
-    own = torch.stack(sums)
-    highest, lowest = own.clone(), own.clone()
-    dist.all_reduce(highest, op=dist.ReduceOp.MAX)
-    dist.all_reduce(lowest, op=dist.ReduceOp.MIN)
-    return torch.equal(highest, lowest)
-
-
-def model_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Return bytes on this rank of all parameters, of the gradients of those that are trained, of the optimizer's state."""
-    gradients = [weights.grad for weights in model.parameters() if weights.grad is not None]
-    state = [value for entry in optimizer.state.values() for value in entry.values() if torch.is_tensor(value)]
-    return {
-        "parameter_bytes": sum(local(weights).nbytes for weights in model.parameters()),
-        "gradient_bytes": sum(local(gradient).nbytes for gradient in gradients),
-        "optimizer_bytes": sum(local(value).nbytes for value in state),
-    }
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor that may be sharded."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def finite(loss: torch.Tensor | None) -> float | None:
-    """Return the loss as a number, None for none and for what JSON cannot hold (inf, nan)."""
-    value = math.nan if loss is None else loss.item()
-    return value if math.isfinite(value) else None
 
 
 def number(text: str) -> float:

@@ -1,5 +1,6 @@
 """Load a campaign file and the cluster file that it names, and refuse both with a clear message before anything runs."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ OF_SLURM = (
     "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint", "reservation",
     "exclusive", "sbatch", "srun", "max_walltime_minutes",
 )  # fmt: skip
+# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch_lines.stack_variables).
+OF_THREADS = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 
 
@@ -46,9 +49,12 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         cluster = load_cluster(file, sound["cluster"], clusters) if "cluster" in sound else None
     except UserError as error:
         mistakes.append(Mistake(("cluster",), str(error)))
+    stacks = _filled_stacks(file, sound, schema)
+    for name, stack in stacks.items():
+        mistakes += _thread_mistakes(file, ("stacks", name, "env"), stack["env"])
     if cluster:
         mistakes += _shape_mistakes(file, sound, cluster, clusters)
-        mistakes += stack_mistakes(file, _filled_stacks(file, sound, schema), cluster)
+        mistakes += stack_mistakes(file, stacks, cluster)
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
     mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
@@ -101,6 +107,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
 def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
     found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
     found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
+    found += _thread_mistakes(file, ("env",), cluster["env"])
     if cluster["scheduler"] == "none":
         found += [
             Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: none. Take it out.")
@@ -118,6 +125,19 @@ def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
         text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."
         found.append(Mistake(where, text))
     return found
+
+
+def _thread_mistakes(file: YamlFile, where: tuple, env: dict[str, str]) -> list[Mistake]:
+    """Numbers of threads that the ranks cannot take. A list, one number for each nested level, is legal OpenMP."""
+    return [
+        Mistake(
+            (*where, key),
+            f"{file.at((*where, key))}: {place((*where, key))} = {show(env[key])} is not one whole number above 0."
+            " Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores.",
+        )
+        for key in OF_THREADS
+        if key in env and not re.fullmatch("[1-9][0-9]*", env[key])
+    ]
 
 
 def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:

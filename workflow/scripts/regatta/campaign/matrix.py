@@ -15,7 +15,8 @@ from regatta.campaign.versus import versus_notes
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their message has one part for each rank
-# What gloo does with tensors on a GPU: docs.pytorch.org, distributed.html, table of backends. A barrier has no tensor.
+# What gloo does with tensors on a GPU in every torch. A barrier has no tensor. Since torch 2.8 the table of backends
+# (docs.pytorch.org, distributed.html; pytorch/pytorch#149869) lists all but send and recv: not yet tried on a GPU.
 GLOO_ON_GPU = ("all_reduce", "broadcast", "barrier")
 
 
