@@ -42,7 +42,7 @@ def main(num_launches: int) -> None:
             rows = [launch[case][way] for launch in launches]
             ratios = [row["ratio"] for row in rows]
             step_ms = statistics.median(row["step_s"] for row in rows) * 1e3
-            span = f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
+            span = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
             calls = rows[0]["num_calls"] or ""
             print(
                 f"{case.rpartition(' ')[0]:<17} {case.rpartition(' ')[2]:>3}  {way:<10} {calls:>5} {step_ms:>8.2f}  {span}"

@@ -94,7 +94,7 @@ def print_ratios(records: list[dict]) -> None:
     for size in SIZES:
         own = sorted(math.exp(value) for (bytes_, _), value in logs.items() if bytes_ == size)
         print(
-            f"  {size:>8} B: b/a median {statistics.median(own):.3f} [{own[0]:.3f}, {own[-1]:.3f}] of {len(own)} pairs"
+            f"  {size:>8} B: b/a median {statistics.median(own):.3f} ({own[0]:.3f} to {own[-1]:.3f}) of {len(own)} pairs"
         )
     pairs = [statistics.mean(v for (_, r), v in logs.items() if r == repeat) for repeat in range(REPEATS)]
     choose = random.Random(1)

@@ -13,6 +13,7 @@ from common import ROOT
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
+from regatta.analysis.gate import compare_all
 from regatta.statistics import over_launches, paired_ratio_over_launches, ratio_over_launches
 from regatta.verdicts import compare_launches, judge_all
 
@@ -23,6 +24,7 @@ UNEQUAL = 4  # how many times as much the other side scatters, in the column of 
 NUM_LAUNCHES = (3, 5, 6, 7, 8, 10, 20)
 NUM_CELLS, NUM_CAMPAIGNS = 50, 100
 MARGIN = 0.05
+GATE_SCATTERS, GATE_SLOWER = (0.02, 0.10, 0.20), (10, 15)  # of the launches' levels; percent
 NUM_SIMULATED = 10_000  # of each interval: the standard error of a coverage of 95 % is 0.2 points
 
 
@@ -33,6 +35,8 @@ def main() -> int:
     has_missed |= print_same_campaigns(random)
     print()
     print_words(random)
+    print()
+    print_gate(np.random.default_rng(SEED))
     print("a goal is missed" if has_missed else "all goals are met")
     return int(has_missed)
 
@@ -107,6 +111,30 @@ def print_words(random: np.random.Generator) -> None:
             shares = [100 * said.count(word) / len(said) for word in ("slower", "faster", "equivalent", "inconclusive")]
             told = f"{shares[0]:>7.1f} {shares[1]:>7.1f} {shares[2]:>11.1f} {shares[3]:>13.1f}"
             print(f"{num:>8} {percent:>8g} % {told}")
+
+
+def print_gate(random: np.random.Generator) -> None:
+    """Print how often a gate of cells that did not change fails, and which share of those that did it finds."""
+    print(f"The gate, {NUM_CELLS} cells, margin {100 * MARGIN:g} %; below 6 launches cells are screened")
+    print(f"{'':>8} {'% that fail, nothing being slower':>34} {'% of cells found, 10 being slower by':>38}")
+    columns = [f"scatter {100 * scatter:g} %" for scatter in GATE_SCATTERS] + [f"{p} %" for p in GATE_SLOWER]
+    print(f"{'launches':>8} " + " ".join(f"{column:>12}" for column in columns))
+    for num in (1, 2, 3, 5, 6, 10):
+        wrong, found = [], []
+        for scatter in GATE_SCATTERS:
+            gates = simulated(random, (NUM_CAMPAIGNS, NUM_CELLS, 2, num), scatter)
+            wrong.append(100 * np.mean([bool(slower_cells(gate)) for gate in gates]))
+        for percent in GATE_SLOWER:
+            gates = simulated(random, (40, NUM_CELLS, 2, num), SCATTERS["2 %"])
+            gates[:, :10, 1] *= 1 + percent / 100
+            found.append(100 * np.mean([len([i for i in slower_cells(gate) if i < 10]) / 10 for gate in gates]))
+        print(f"{num:>8} " + " ".join(f"{share:>12.1f}" for share in (*wrong, *found)))
+
+
+def slower_cells(gate: np.ndarray) -> list[int]:
+    """Return the places of the cells that the gate calls slower; launches of shape (cells, 2, launches), first those before."""
+    comparisons = compare_all([(now, before) for before, now in gate.tolist()], MARGIN)
+    return [i for i, comparison in enumerate(comparisons) if comparison.verdict == "slower"]
 
 
 def words(campaign: np.ndarray, is_paired: bool) -> list[str]:

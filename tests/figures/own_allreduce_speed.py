@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} [{min(values):.3f}, {max(values):.3f}]"
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def launch() -> dict:

@@ -57,7 +57,7 @@ def launch_medians(results: Path) -> dict[str, list[float]]:
 
 
 def spread(values: list[float]) -> str:
-    return f"{statistics.median(values) * 1e3:.3f} [{min(values) * 1e3:.3f}, {max(values) * 1e3:.3f}]"
+    return f"{statistics.median(values) * 1e3:.3f} ({min(values) * 1e3:.3f} to {max(values) * 1e3:.3f})"
 
 
 if __name__ == "__main__":

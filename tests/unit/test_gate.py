@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
-from regatta.analysis.gate import chance_alone, compare, judge
+from regatta.analysis.gate import chance_alone, compare_all, judge
 from regatta.analysis.gate_text import gate_text, headline, junit
+from regatta.verdicts import compare_launches, judge_all
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
 def verdict_of(now, before, margin=0.05):
-    return compare(now, before, margin, 1).verdict
+    [comparison] = compare_all([(now, before)], margin)
+    return comparison.verdict
 
 
 def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared():
@@ -45,6 +51,25 @@ def test_a_planned_cell_or_repeat_without_any_row_is_not_ok():
     other = collective_cell(16, 1, 2)
     gate = judge(campaign | {"cells": [CELL, other]}, measurements)
     assert [cell.id for cell in gate.not_ok] == [other["id"]]
+
+
+def test_an_imported_cell_is_planned_in_as_many_repeats_as_it_has():
+    other = collective_cell(16384, 1, 2)
+    campaign, measurements = results_of([(CELL, TIMES), (other, TIMES[:1])])
+    assert not judge(campaign, measurements).is_passed
+    campaign["cells"] = [campaign["cells"][0], other | {"repeats": 1}]
+    assert judge(campaign, measurements).is_passed
+
+
+@pytest.mark.parametrize(
+    "script", ["gate.py --campaign c --measurements m --out-text t --out-junit j", "compare.py a b"]
+)
+@pytest.mark.parametrize("margin", ["nan", "-0.5", "-1", "inf", "much"])
+def test_a_margin_that_is_no_ratio_is_refused_before_anything_is_read(script, margin):
+    words = [sys.executable, *f"{SCRIPTS / script}".split(), f"--margin={margin}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"{margin} is no ratio from 0 to 100; give one such as 0.05" in done.stderr
 
 
 def test_a_skipped_cell_does_not_count_but_a_campaign_without_a_planned_cell_fails():
@@ -82,34 +107,58 @@ def test_one_launch_on_either_side_is_slower_or_faster_by_its_ratio_and_never_eq
     assert verdict_of([0.95], [1.0]) == "faster"
     assert verdict_of([1.0], [1.0]) == "inconclusive"
     assert verdict_of([1.06, 1.07], [1.0]) == "slower"
-    assert verdict_of([1.0, 1.01], [1.0]) == "equivalent"
+    assert verdict_of([1.04, 1.07], [1.0]) == "inconclusive"
+    assert verdict_of([1.0, 1.01, 1.02], [1.0]) == verdict_of([1.0, 1.0], [1.0, 1.0]) == "inconclusive"
+    [comparison] = compare_all([([1.06, 1.07], [1.0])], 0.05)
+    assert (comparison.ratio.kind, comparison.ratio.low) == ("single", None)  # a range would be that of one side
 
 
 def test_from_six_launches_the_lower_end_of_the_interval_decides_and_one_outlier_hides_nothing():
     now = [0.9, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2]  # the range overlaps: 0.9 / 1.02 < 1
     before = [1.0, 1.0, 1.0, 1.01, 1.01, 1.01, 1.02, 1.02, 1.02]
-    comparison = compare(now, before, 0.05, 1)
-    assert comparison.ratio.kind == "bootstrap"
+    [comparison] = compare_all([(now, before)], 0.05)
+    assert comparison.ratio.kind == "interval"
     assert comparison.ratio.median == pytest.approx(1.2 / 1.01)
     assert comparison.ratio.low == pytest.approx(1.2 / 1.02)
+    # 8 of 9 above all: U = 72, of mean 40.5 and variance 81/12 (19 - (504 + 3 x 24) / 306); z = 31 / 10.75.
+    assert comparison.p_adjusted == pytest.approx(0.0039, abs=0.0001)
     assert comparison.verdict == "slower"
     assert verdict_of(now[:5], before[:5]) == "inconclusive"
 
 
-def test_the_interval_is_wider_the_more_cells_are_compared_and_stays_within_the_range():
-    now, before = [1.1, 1.12, 1.14, 1.16, 1.18, 1.2], [1.0, 1.02, 1.04, 1.06, 1.08, 1.1]
-    lows = [compare(now, before, 0.05, num).ratio.low for num in (1, 10, 100, 10_000)]
-    assert lows == sorted(lows, reverse=True)
-    assert lows[0] > lows[2]
-    assert lows[-1] >= 1.1 / 1.1
+def test_cells_with_six_launches_are_judged_as_one_table_by_the_rules_of_every_comparison():
+    random = np.random.default_rng(3)
+    six = np.exp(random.normal(0, 0.02, (20, 2, 6)))
+    six[:5, 0] *= 1.1
+    pairs = [(now, before) for now, before in six.tolist()]
+    found = compare_all(pairs, 0.05)
+    verdicts = judge_all([compare_launches(before, now, False) for now, before in pairs], 0.05)
+    assert [comparison.verdict for comparison in found] == [verdict.word for verdict in verdicts]
+    assert [comparison.p_adjusted for comparison in found] == pytest.approx(
+        [verdict.p_adjusted for verdict in verdicts]
+    )
+    few = [([2.0, 2.1], [1.0] * 9), ([1.0] * 7, [1.0] * 5)] * 30  # not in that table, and in no correction of it
+    mixed = compare_all(few + pairs, 0.05)
+    assert mixed[60:] == found
+    assert [comparison.is_screened for comparison in mixed] == [True] * 60 + [False] * 20
+
+
+def test_of_cells_that_take_a_tenth_longer_a_gate_of_fifty_finds_most_with_six_launches():
+    """Launches that scatter by 2 %. The gate's earlier bootstrap, at a level of 0.05 / 50 for each cell, found half."""
+    random = np.random.default_rng(7)
+    draws = np.exp(random.normal(0, 0.02, (20, 50, 2, 6)))
+    draws[:, :10, 0] *= 1.1
+    gates = [compare_all([(now, before) for now, before in gate], 0.05) for gate in draws.tolist()]
+    found = [comparison.verdict == "slower" for gate in gates for comparison in gate[:10]]
+    assert np.mean(found) > 0.8
 
 
 def test_cells_that_did_not_change_rarely_fail_a_gate_of_forty():
     """Launches that scatter by 10 %, twice the margin; 10 gates. With an interval for each cell alone it is one in ten."""
     random = np.random.default_rng(7)
     draws = np.exp(random.normal(0, 0.1, (10, 40, 2, 6)))
-    slower = [compare(now, before, 0.05, 40).verdict == "slower" for gate in draws for now, before in gate.tolist()]
-    assert sum(slower) == 0
+    gates = [compare_all([(now, before) for now, before in gate], 0.05) for gate in draws.tolist()]
+    assert not [comparison for gate in gates for comparison in gate if comparison.verdict == "slower"]
 
 
 def test_the_number_that_chance_alone_can_call_slower_is_told_where_there_are_few_launches():
@@ -117,9 +166,13 @@ def test_the_number_that_chance_alone_can_call_slower_is_told_where_there_are_fe
     gate = gate_of([(CELL, [2.0, 2.1, 2.2]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
     assert chance_alone(gate) == (2, pytest.approx(1 / 20 + 1 / 6))  # C(6, 3) = 20 orders, C(4, 2) = 6
     assert (
-        "note: 2 cells compared without an interval, for want of 6 launches on either side; chance alone can call"
-        " up to 0.217 of them slower"
+        "note: 2 of 2 compared cells only screened, for want of 6 launches on both sides: slower is every launch slower"
+        " than every launch before, by more than the margin; chance alone: at most 0.217 of 2 cells"
     ) in text_of(gate)
+    assert (
+        f"slower: {CELL['id']}: takes 2.079 times as long, range (1.961 to 2.200), 3 launches (3 before), screened"
+        in text_of(gate)
+    )
     six = gate_of([2.0] * 6, [1.0] * 6)
     assert chance_alone(six) == (0, 0)
     assert "chance" not in text_of(six)

@@ -29,7 +29,7 @@ def test_the_text_names_the_worst_first_and_says_how_many_more():
     lines = text_of(gate_of(now, before)).splitlines()
     assert lines[0] == "gate: failed: 12 cells ok, 6 regressions of 12 compared with 'old' (margin 5.0 %)"
     assert lines[1] == (
-        f"  slower: {many[5]['id']}: takes 2.50 times as long, interval [2.50, 2.50], 6 launches (6 before)"
+        f"  slower: {many[5]['id']}: takes 2.500 times as long, interval [2.500, 2.500], p < 0.001, 6 launches (6 before)"
     )
     assert lines[5] == "  ... and 2 more slower"
     assert lines[6].startswith(f"  faster: {many[6]['id']}: takes 0.500 times as long")
@@ -92,10 +92,10 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     assert list(cases) == [cell["id"] for cell in (slow, failed, skipped, CELL)]  # 16, 64, 256, 4096
     assert {case.get("classname") for case in cases.values()} == {"laptop.collective"}
     assert cases[CELL["id"]].get("time") == "7.500"  # three launches of 2.5 s
-    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: takes 1.00 times as long, range [0.980,")
+    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: takes 1.000 times as long, range (0.980 to")
     regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
     assert regression.get("type") == "regression"
-    assert "takes 2.08 times as long" in regression.get("message")  # 2.1 / 1.01
+    assert "takes 2.079 times as long" in regression.get("message")  # 2.1 / 1.01
     assert (failure.get("type"), failure.get("message")) == ("not ok", "1 timeout of 3: it broke")
     assert failure.text == "repeat 1: timeout: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"

@@ -172,3 +172,10 @@ def test_the_spread_of_an_efficiency_is_an_interval_only_where_both_cells_have_s
     six, three = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2]
     assert ratio_over_launches(six, six).kind == "interval"
     assert ratio_over_launches(three, six).kind == ratio_over_launches(six, three).kind == "range"
+
+
+def test_an_efficiency_over_a_single_launch_of_the_baseline_has_neither_spread_nor_grade():
+    own = cell_of("resnet50", (1, 4))
+    row = analyse([(cell_of("resnet50", "none"), [100.0]), (own, [95.0, 96.0])], 2).loc[own["id"]]
+    assert (row["num_launches"], row["efficiency_interval"]) == (2, "single")
+    assert row[["efficiency_low_ratio", "efficiency_high_ratio", "grade"]].isna().all()

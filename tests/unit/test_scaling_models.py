@@ -1,6 +1,7 @@
 """Amdahl's law and USL: known parameters come back, what neither explains is refused, nothing goes beyond twice the largest size."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -114,10 +115,7 @@ def test_noisy_launches_give_an_interval_that_holds_the_truth():
     assert 0 < row["rms_log_residual"] <= row["max_residual_ratio"] < 0.03
 
 
-def test_intervals_of_many_curves_hold_the_truth_nearly_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(
-        "regatta.statistics.NUM_RESAMPLES", 99
-    )  # of the intervals of single cells, which do not matter here
+def test_intervals_of_many_curves_hold_the_truth_nearly_as_often_as_they_say():
     rng = np.random.default_rng(13)
     rows = [
         model({n: [usl(n, 0.05, 0) * rng.lognormal(0, 0.01) for _ in range(10)] for n in (1, 2, 4, 8)})
@@ -171,6 +169,48 @@ def test_what_neither_model_explains_is_refused_with_the_sizes_they_miss():
     assert is_refused(row)
     assert row["refusal"].startswith("Amdahl misses 8 ranks by 5")
     assert row["refusal"].endswith("%, more than the noise; USL finds no kappa and is Amdahl then")
+
+
+def scattered(truth, sizes, num, scatter=0.005, seed=1):
+    """Return samples per second of launches around a step of truth(n) times that of one rank."""
+    rng = np.random.default_rng(seed)
+    return {n: [1000 * n / truth(n) * rng.lognormal(0, scatter) for _ in range(num)] for n in sizes}
+
+
+def test_amdahl_is_refused_where_its_residuals_form_an_arc_beyond_the_scatter_of_the_launches():
+    def step(n):
+        return 1 + 0.02 * (n - 1) + 0.004 * n * (n - 1)
+
+    exact = model({n: 1000 * n / step(n) for n in (1, 2, 4, 8)})
+    assert exact["scaling_model"] == "amdahl"  # within 5 %, and one launch each does not tell noise from misfit
+    assert 0.01 < exact["max_residual_ratio"] < 0.05
+    assert exact["amdahl_lack_of_fit_p"] is None
+    row = model(scattered(step, (1, 2, 4, 8), 5))
+    assert (row["scaling_model"], row["refusal"]) == ("usl", None)
+    assert row["amdahl_lack_of_fit_p"] < 0.01 < row["usl_lack_of_fit_p"]
+    assert row["kappa_low_ratio"] <= 0.004 <= row["kappa_high_ratio"]
+    wide = model(scattered(step, (1, 2, 4, 8), 5, scatter=0.2))
+    assert wide["scaling_model"] == "amdahl"  # launches that scatter by more than the arc is high
+
+
+def test_residuals_that_are_no_noise_refuse_a_model_with_their_signs():
+    def step(n):
+        return 1 + 0.03 * np.log2(n)
+
+    row = model(scattered(step, (1, 2, 4, 8, 16, 32), 5))
+    assert is_refused(row)
+    assert re.fullmatch(
+        r"the residuals of Amdahl are no noise: [+-]( [+-]){5} at 1, 2, 4, 8, 16, 32 ranks, up to [34]\.\d %, where launches"
+        r" scatter by 0\.\d % \(lack of fit, p < 0\.01\); USL finds no kappa and is Amdahl then",
+        row["refusal"],
+    )
+
+
+def test_launches_that_lie_on_the_law_are_fitted_however_little_they_scatter():
+    for scatter in (0.0, 1e-5, 0.02):
+        row = model(scattered(lambda n: 1 + 0.05 * (n - 1), (1, 2, 4, 8, 16), 3, scatter))
+        assert (row["scaling_model"], row["refusal"]) == ("amdahl", None)
+        assert row["amdahl_lack_of_fit_p"] > 0.01
 
 
 def test_throughput_that_falls_from_the_first_further_rank_on_is_refused():

@@ -95,6 +95,15 @@ def test_the_range_of_a_ratio_holds_every_pair_of_launches():
     assert ratio_over_launches([1.0] * 6, [2.0] * 6).kind == "interval"
 
 
+@pytest.mark.parametrize("num", [1, 2, 5, 6, 9])
+def test_a_ratio_with_a_single_launch_on_either_side_has_no_spread(num):
+    several = [2.0 + i for i in range(num)]
+    for above, below, median in ((several, [1.0], np.median(several)), ([1.0], several, 1 / np.median(several))):
+        ratio = ratio_over_launches(above, below)
+        assert (ratio.kind, ratio.num, ratio.low, ratio.high) == ("single", 1, None, None)
+        assert ratio.median == pytest.approx(median)
+
+
 def test_the_interval_of_a_ratio_joins_those_of_both_medians():
     # 93.5 % of 6 launches: share 0.03375 / 0.1875 = 0.18, weight 5 x 0.18 / (1 + 4 x 0.18) = 0.9 / 1.72.
     above, below = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0], [5.0, 5.0, 5.0, 5.0, 5.0, 5.0]

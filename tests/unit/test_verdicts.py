@@ -67,6 +67,13 @@ def test_launches_that_tie_have_a_p_value_too():
     assert compare_launches([1.0] * 7 + [1.1], [1.0] * 4 + [1.1] * 4, True).p_value > 0.05
 
 
+@given(SECONDS, st.lists(SECONDS, min_size=1, max_size=9), st.floats(0, 10))
+def test_of_a_single_launch_on_either_side_nothing_is_said(one, several, margin):
+    pairs = [compare_launches([one], several, False), compare_launches(several, [one], False)]
+    verdicts = judge_all([*pairs, compare_launches([1.0] * 6, [2.0] * 6, False)], margin)
+    assert [(verdict.word, verdict.p_value) for verdict in verdicts[:2]] == [("inconclusive", None)] * 2
+
+
 def test_paired_lists_of_unequal_length_are_a_mistake():
     with pytest.raises(ValueError, match="argument 2"):
         compare_launches([1.0, 2.0], [1.0], True)

@@ -16,6 +16,7 @@ from regatta.analysis.gate_text import gate_text, junit
 from regatta.analysis.tables import MEASUREMENTS, read_csv
 from regatta.errors import run_script
 from regatta.store.launch_files import read_frozen, write_text
+from regatta.verdicts import margin_option
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
         "--baseline", type=Path, help="results folder of the baseline campaign; without it: only ok or not"
     )
     parser.add_argument(
-        "--margin", type=float, default=0.05, help="ratio by which a median may be longer (default 0.05)"
+        "--margin", type=margin_option, default=0.05, help="ratio by which a median may be longer (default 0.05)"
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")

@@ -28,15 +28,17 @@ DRIFT_RATIO = 0.02  # over the whole launch; less matters to no reader
 DRIFT_P = 0.01
 OUTER_FENCE = 3
 
-# What bootstraps go by: the gate's, and those of the fitted models.
+# What the bootstraps of the fitted models go by.
 MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
-NUM_RESAMPLES = 9999
 BOOTSTRAP_SEED = 1
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and spread over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more)."""
+    """Median and spread over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
+
+    Of a ratio the side with fewer launches counts, and is `num`.
+    """
 
     num: int
     median: float | None = None
@@ -107,7 +109,8 @@ def over_launches(values: list[float]) -> Spread:
 def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     """Return the ratio of two medians over launches with its spread. All values are above 0.
 
-    With fewer than six launches on either side the spread is the range over all pairs of launches. From six on it is
+    A single launch on either side shows no scatter, so the ratio has no spread: its range would be that of the other side
+    alone. With fewer than six launches on a side the spread is the range over all pairs of launches. From six on it is
     the 95 % interval that the intervals of both medians give, by the method of variance estimates recovery on
     logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693, doi:10.1002/sim.3095.
     """
@@ -115,7 +118,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     if num == 0:
         return Spread(0)
     ratio = float(np.median(above) / np.median(below))
-    if max(len(above), len(below)) == 1:
+    if num == 1:
         return Spread(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
         return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")
@@ -217,17 +220,33 @@ def drift(samples: np.ndarray) -> Drift | None:
 
 
 def outliers(samples: np.ndarray) -> Outliers | None:
-    """Return how many samples lie far from the rest; None below the 11 samples that carry a quartile. All are kept.
+    """Return how many samples lie beyond the outer fences; None below the samples that carry them. All are kept."""
+    fences = outer_fences(samples)
+    if fences is None:
+        return None
+    num_above, num_below = int(np.sum(samples > fences[1])), int(np.sum(samples < fences[0]))
+    return Outliers(num_above, num_below, float(np.max(samples) / np.median(samples)))
 
-    Far is three interquartile ranges beyond a quartile, Tukey's outer fence: of a normal distribution it would be 2 of a
-    million. Source: Tukey, Exploratory Data Analysis (1977).
+
+def outer_fences(samples: np.ndarray) -> tuple[float, float] | None:
+    """Return Tukey's outer fences, three interquartile ranges beyond the quartiles; None below the 11 samples that carry
+    a quartile. Of a normal distribution 2 of a million lie outside. Source: Tukey, Exploratory Data Analysis (1977).
+
+    Quartiles by linear interpolation, sorted here: numpy.quantile takes seven times as long for the same two numbers.
     """
     if len(samples) < min_samples(PERCENTILES["p75_s"]):
         return None
-    low, high = np.quantile(samples, [0.25, 0.75])
+    ordered = np.sort(samples)
+    low, high = (_interpolated(ordered, probability) for probability in (0.25, 0.75))
     reach = OUTER_FENCE * (high - low)
-    num_above, num_below = int(np.sum(samples > high + reach)), int(np.sum(samples < low - reach))
-    return Outliers(num_above, num_below, float(np.max(samples) / np.median(samples)))
+    return low - reach, high + reach
+
+
+def _interpolated(ordered: np.ndarray, probability: float) -> float:
+    place = probability * (len(ordered) - 1)
+    index = int(place)
+    low, high = float(ordered[index]), float(ordered[min(index + 1, len(ordered) - 1)])
+    return low + (place - index) * (high - low)
 
 
 def _trend_p(samples: np.ndarray, slope: float) -> float:

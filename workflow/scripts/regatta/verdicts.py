@@ -5,6 +5,7 @@ Rules: docs/metrics.md. Why these, and how often they err: docs/decisions/0007-i
 """
 
 import math
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +20,23 @@ MIN_LAUNCHES_TEST = 3  # two launches have one difference, which says next to no
 POWER = 0.8  # with which the launches still needed settle a comparison
 MOST_LAUNCHES = 100  # on each side; the scatter of the few that there are foretells no more
 MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # on both sides, pairs: all on one side in 1 of 20 and 1 of 32 cells
+MAX_MARGIN = 100
 MIN_NOISE_PAIRS = 5  # of cells that measure the same, of MIN_LAUNCHES_TEST launches each
 
 RANK_TEST = {False: "Mann-Whitney U", True: "Wilcoxon signed rank"}
 T_TEST = {False: "Welch's t of logarithms", True: "paired t of logarithms"}
 NO_TEST = "none"
+
+
+def margin_option(text: str) -> float:
+    """Read a margin from a command line. Raises ArgumentTypeError for what is no ratio from 0 to MAX_MARGIN."""
+    try:
+        margin = float(text)
+    except ValueError:
+        margin = math.nan
+    if not 0 <= margin <= MAX_MARGIN:
+        raise ArgumentTypeError(f"{text} is no ratio from 0 to {MAX_MARGIN}; give one such as 0.05")
+    return margin
 
 
 @dataclass(frozen=True)

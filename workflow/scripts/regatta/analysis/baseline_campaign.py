@@ -1,16 +1,23 @@
-"""The results of the campaign that a gate compares with: what must be there, and how it is read."""
+"""The results of the campaign that another is compared with: what must be there, how it is read, which cells are the same."""
 
 from pathlib import Path
 
 import pandas as pd
 
 from regatta.analysis.tables import MEASUREMENTS, read_csv
+from regatta.campaign.matrix import canonical_json
 from regatta.errors import UserError, nearest
 from regatta.store.launch_files import read_frozen
 
 NEEDED = {
     name: MEASUREMENTS[name] for name in ("cell", "status", "p50_s")
 }  # as little as possible: it may be an old one
+MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and the stack's name
+
+
+def match_key(spec: dict) -> str:
+    """Return what a cell measures, as one text. Not its id: after an upgrade the image is another, and the id with it."""
+    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
@@ -29,10 +36,4 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
 def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
     """Return the frozen campaign and what the gate needs of measurements.csv. Raises UserError where either is damaged."""
     frozen, measurements = check_baseline_campaign(results)
-    try:
-        return read_frozen(frozen), read_csv(measurements, NEEDED)
-    except ValueError as error:
-        raise UserError(
-            f"{measurements}: cannot be read ({error}). Build it again from the store:"
-            f" python workflow/scripts/rebuild_report.py {results}"
-        ) from None
+    return read_frozen(frozen), read_csv(measurements, NEEDED)

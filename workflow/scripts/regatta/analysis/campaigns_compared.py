@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.analysis.baseline_campaign import check_baseline_campaign
+from regatta.analysis.baseline_campaign import check_baseline_campaign, match_key
 from regatta.analysis.collect import cell_row
 from regatta.analysis.comparison import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 from regatta.analysis.environment_differences import Difference, Side, by_stack, read_headers
-from regatta.analysis.gate import MATCHED_BY
 from regatta.analysis.tables import CELL, MEASUREMENTS, TEXT, make_table, read_csv
-from regatta.campaign.matrix import canonical_json
 from regatta.errors import UserError
 from regatta.preflight.looks import latest_preflight
 from regatta.store.launch_files import read_frozen
@@ -69,13 +67,7 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if it is none, or if what is needed of it is damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    try:
-        campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in READ})
-    except ValueError as error:
-        raise UserError(
-            f"{measurements}: cannot be read ({error}). Build it again from the store:"
-            f" python workflow/scripts/rebuild_report.py {folder}"
-        ) from None
+    campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in READ})
     wrong = table[
         (table["status"] == "ok") & ~table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
     ]
@@ -125,11 +117,6 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         _table(cell for key, cell in others.items() if key not in cells),
         by_stack(dict(stack_sides(base, test))),
     )
-
-
-def match_key(spec: dict) -> str:
-    """Return what a cell measures, as one text. Not its id: after an upgrade the image is another, and the id with it."""
-    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
 
 
 def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:

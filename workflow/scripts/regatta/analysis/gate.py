@@ -10,33 +10,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
-from regatta.campaign.matrix import canonical_json
+from regatta.analysis.baseline_campaign import match_key
 from regatta.cell_words import natural
 from regatta.numbers import plural
-from regatta.statistics import (
-    BOOTSTRAP_SEED,
-    CONFIDENCE,
-    MIN_LAUNCHES_BOOTSTRAP,
-    NUM_RESAMPLES,
-    Spread,
-    ratio_over_launches,
-)
+from regatta.statistics import MIN_LAUNCHES_INTERVAL, Spread, ratio_over_launches
+from regatta.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
 
-MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and the stack's name
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against the same cell of the baseline campaign. `ratio`: of the median times; above 1 is slower now."""
+    """One cell against the same cell of the baseline campaign. `ratio`: of the median times; above 1 is slower now.
+
+    verdict: faster, slower, equivalent or inconclusive. p_adjusted: what it goes by beside the ratio's interval, over all
+    tested cells of the gate. None where the cell is screened: too few launches on one side for a test.
+    """
 
     ratio: Spread
     num_launches: int
     num_before: int
-    verdict: str  # faster, slower, equivalent or inconclusive
+    verdict: str
+    p_adjusted: float | None = None
+
+    @property
+    def is_screened(self) -> bool:
+        return self.p_adjusted is None
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ def judge(
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
     rows = {cell: group.to_dict("records") for cell, group in measurements.astype(object).groupby("cell")}
     repeats = campaign["repeats"]
-    cells = [_judged(cell, rows.get(cell["id"], []), repeats, comparisons) for cell in campaign["cells"]]
+    cells = [
+        _judged(cell, rows.get(cell["id"], []), cell.get("repeats", repeats), comparisons) for cell in campaign["cells"]
+    ]
     cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
@@ -107,59 +110,60 @@ def judge(
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
 
 
-def compare(now: list[float], before: list[float], margin: float, num_compared: int) -> Comparison:
-    """Return how a cell's launches compare with those of before, one of `num_compared` cells.
+def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> list[Comparison]:
+    """Return how the launches of each cell, (now, before), compare with those of before.
 
-    slower: the whole spread of the ratio lies above 1 + margin. The spread is a bootstrap interval from six launches on
-    either side, at a level that is meant to let the intervals of all compared cells hold together with 95 %. Few launches
-    do not carry that for many cells: no such interval is wider than the range over pairs, which 1 lies outside of in
-    2/C(n + m, n) of unchanged cells (2/924 of 6 and 6, which is too many for 24 cells and more). Below six it is that
-    range, so that slower means every launch slower than every one before, by more than the margin.
+    The cells with six launches or more on both sides are one table, judged as every other comparison (regatta.verdicts).
+    Of fewer launches such a table finds next to nothing, and a gate must be able to fail: those cells are screened. Why,
+    and how often both err: docs/decisions/0007-intervals-and-verdicts.md.
     """
-    now, before = sorted(now), sorted(before)  # resampling must not depend on the order of rows
-    has_interval = min(len(now), len(before)) >= MIN_LAUNCHES_BOOTSTRAP
-    ratio = _simultaneous(now, before, num_compared) if has_interval else ratio_over_launches(now, before)
-    low, high = (ratio.median, ratio.median) if ratio.low is None else (ratio.low, ratio.high)
-    return Comparison(ratio, len(now), len(before), _verdict(low, high, ratio.kind, margin))
+    pairs = [(sorted(now), sorted(before)) for now, before in pairs]  # the order of rows must not matter
+    tested = {
+        i: compare_launches(before, now, False)
+        for i, (now, before) in enumerate(pairs)
+        if min(len(now), len(before)) >= MIN_LAUNCHES_INTERVAL
+    }
+    verdicts = dict(zip(tested, judge_all(list(tested.values()), margin), strict=True))
+    comparisons = []
+    for i, (now, before) in enumerate(pairs):
+        sides = len(now), len(before)
+        if i in tested:
+            comparisons.append(Comparison(tested[i].ratio, *sides, verdicts[i].word, verdicts[i].p_adjusted))
+        else:
+            comparisons.append(Comparison(ratio_over_launches(now, before), *sides, _screened(now, before, margin)))
+    return comparisons
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
-    """Return how many cells have too few launches for an interval, and how many of them chance can at most call slower.
+    """Return how many cells are screened, and how many of them chance can at most call slower.
 
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. That is
     the worst case, of a spread between launches beside which the margin is nothing.
     """
-    few = [cell.comparison for cell in gate.compared if cell.comparison.ratio.kind != "bootstrap"]
+    few = [cell.comparison for cell in gate.compared if cell.comparison.is_screened]
     return len(few), sum(1 / math.comb(c.num_launches + c.num_before, c.num_launches) for c in few)
 
 
-def _verdict(low: float, high: float, kind: str, margin: float) -> str:
-    if low > 1 + margin:
+def _screened(now: list[float], before: list[float], margin: float) -> str:
+    """Return the word of a cell with few launches, by all its pairs of launches: slower where every launch is slower than
+    every one before by more than the margin."""
+    low, high, limit = min(now) / max(before), max(now) / min(before), 1 + margin
+    if low > limit:
         return "slower"
-    if high < 1 / (1 + margin):
+    if high < 1 / limit:
         return "faster"
-    is_within = 1 / (1 + margin) <= low and high <= 1 + margin
-    return "equivalent" if is_within and kind != "single" else "inconclusive"
-
-
-def _simultaneous(now: list[float], before: list[float], num_compared: int) -> Spread:
-    """Percentile bootstrap of the ratio of medians, at a confidence that allows for the number of cells (Bonferroni)."""
-    random = np.random.default_rng(BOOTSTRAP_SEED)
-    medians = [np.median(random.choice(v, (NUM_RESAMPLES, len(v))), axis=1) for v in (now, before)]
-    tail = (1 - CONFIDENCE) / 2 / num_compared
-    low, high = np.quantile(medians[0] / medians[1], [tail, 1 - tail])
-    ratio = float(np.median(now) / np.median(before))
-    return Spread(min(len(now), len(before)), ratio, float(low), float(high), "bootstrap")
+    is_enough = min(len(now), len(before)) >= MIN_LAUNCHES_EQUIVALENT[False]
+    return "equivalent" if is_enough and 1 / limit <= low and high <= limit else "inconclusive"
 
 
 def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float) -> tuple[dict, list[str]]:
     """Return the comparison of each cell that has launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
-    old_cells = {_match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
+    old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
     times, old_times = _launch_times(measurements), _launch_times(old_measurements)
     why_not, pairs = Counter(), {}
     for cell in campaign["cells"]:
-        old = old_cells.get(_match_key(cell["spec"]))
+        old = old_cells.get(match_key(cell["spec"]))
         if old is None:
             why_not["new"] += 1
         elif old["spec"]["version"] != cell["spec"]["version"]:
@@ -168,16 +172,16 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
             why_not["not ok before"] += 1
         elif cell["id"] in times:
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
-    compared = {cell: compare(*pair, margin, len(pairs)) for cell, pair in pairs.items()}
+    compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {why}" for why, num in why_not.items())] if why_not else []
     gone = [cell["spec"] for key, cell in old_cells.items() if cell["id"] in old_times]
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
 def _notes(campaign: dict, old_campaign: dict, measured_before: list[dict]) -> Iterator[str]:
-    planned = {_match_key(cell["spec"]) for cell in campaign["cells"]}
-    gone = [_match_key(spec) for spec in measured_before if _match_key(spec) not in planned]
-    skipped = {_match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
+    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
+    gone = [match_key(spec) for spec in measured_before if match_key(spec) not in planned]
+    skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:
         more = f"; {len(reasons)} skipped, such as: {reasons[0]}" if reasons else ""
@@ -207,10 +211,6 @@ def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
     """Return for each cell the median time of each ok launch."""
     ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
     return {cell: group["p50_s"].astype(float).tolist() for cell, group in ok.groupby("cell")}
-
-
-def _match_key(spec: dict) -> str:
-    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
 
 
 def _known(value: object) -> object:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from regatta.analysis.failures_table import log_path
 from regatta.analysis.gate import Comparison, Gate, JudgedCell, chance_alone
-from regatta.numbers import bracket, percent, plural, three
+from regatta.numbers import bracket, percent, plural, ratio_text, three
+from regatta.statistics import MIN_LAUNCHES_INTERVAL
 
 SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
 SHOWN_FASTER = 2
 CAUSE_LENGTH = 160
+LEAST_P = 0.001  # told as it is; less is told as less
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
@@ -68,11 +70,13 @@ def junit(gate: Gate) -> str:
 
 
 def comparison_words(comparison: Comparison) -> str:
-    """Return a comparison in words: `takes 1.23 times as long, interval [1.19, 1.27], 6 launches (6 before)`."""
+    """Return a comparison in words: `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`,
+    or `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
     ratio, num = comparison.ratio, comparison.num_launches
-    kind = {"bootstrap": "interval"}.get(ratio.kind, ratio.kind)
-    spread = "" if ratio.low is None else f", {kind} {bracket(ratio.low, ratio.high)}"
-    return f"takes {three(ratio.median)} times as long{spread}, {plural(num, 'launch', 'launches')} ({comparison.num_before} before)"
+    spread = "" if ratio.low is None else f", {ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}"
+    p_value = "" if comparison.is_screened else f", {_p_words(comparison.p_adjusted)}"
+    told = f"takes {ratio_text(ratio.median)} times as long{spread}{p_value}, {plural(num, 'launch', 'launches')}"
+    return f"{told} ({comparison.num_before} before)" + (", screened" if comparison.is_screened else "")
 
 
 def _testcase(gate: Gate, cell: JudgedCell) -> ET.Element:
@@ -124,11 +128,16 @@ def _cannot_tell(cells: list[JudgedCell]) -> Iterator[str]:
 
 def _chance(gate: Gate) -> Iterator[str]:
     num, most = chance_alone(gate)
-    if any(cell.comparison.ratio.kind != "bootstrap" for cell in gate.with_verdict("slower")):
+    if num:
         yield (
-            f"{plural(num, 'cell')} compared without an interval, for want of 6 launches on either side;"
-            f" chance alone can call up to {three(most)} of them slower"
+            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened, for want of {MIN_LAUNCHES_INTERVAL} launches"
+            " on both sides: slower is every launch slower than every launch before, by more than the margin; chance alone: at"
+            f" most {three(most)} of {plural(num, 'cell')}"
         )
+
+
+def _p_words(p_value: float) -> str:
+    return f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}"
 
 
 def _xml(text: str) -> str:

@@ -39,6 +39,15 @@ class LogFit:
         return float(np.exp(np.abs(self.log_residuals).max()) - 1)
 
 
+@dataclass(frozen=True)
+class LackOfFit:
+    """Whether a fit misses its points by more than launches scatter. p_value: of the F test. scatter: standard deviation of
+    the logarithms of launches of one point, over all points, or RESOLUTION where they agree more closely."""
+
+    p_value: float
+    scatter: float
+
+
 def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
     """Fit by least squares of log residuals with loss soft_l1 (scipy.optimize.least_squares). Values are above 0."""
     import scipy.optimize  # a quarter of a second, which campaigns without anything to fit do not need
@@ -93,6 +102,30 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     scaled = gradients / scales
     deviations = np.sqrt(variance * np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
     return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
+
+
+def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
+    """Return the F test of lack of fit against pure error, in logarithms: points around the fit against launches around
+    their point. None where no point has two launches, or as many parameters are above 0 as there are points.
+
+    launches: of each point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals.
+    Source: Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
+    """
+    import scipy.stats
+
+    nums = np.array([len(values) for values in launches])
+    spare = int(nums.sum()) - len(nums)
+    if spare < 1:
+        return None
+    means = np.array([np.log(values).mean() for values in launches])
+    fit = fit_sum(np.repeat(terms, nums, axis=0), np.concatenate(launches))
+    free = len(nums) - int((fit.parameters > 0).sum())
+    if free < 1:
+        return None
+    between = (nums * (means - np.log(terms @ fit.parameters)) ** 2).sum() / free
+    within = sum(((np.log(values) - mean) ** 2).sum() for values, mean in zip(launches, means, strict=True)) / spare
+    within = max(float(within), RESOLUTION**2)
+    return LackOfFit(float(scipy.stats.f.sf(between / within, free, spare)), within**0.5)
 
 
 def _aicc(deviance: float, num_points: int, num_terms: int) -> float:

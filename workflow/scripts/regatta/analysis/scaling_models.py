@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.analysis.log_fit import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit
+from regatta.analysis.log_fit import NUM_RESAMPLES, LackOfFit, LogFit, fit_sum, half_widths, lack_of_fit, refit
 from regatta.analysis.rows import grouped, plain_rows
 from regatta.analysis.scaling import steps_by_cell
 from regatta.analysis.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
@@ -21,6 +21,8 @@ NUM_TERMS = {"amdahl": 2, "usl": 3}
 MIN_SIZES = {"amdahl": 3, "usl": 4}
 NAMES = {"amdahl": "Amdahl", "usl": "USL"}
 NOISE = 0.05  # a model that comes as near as this to a median fits, whatever the spread between launches
+LACK_P = 0.01
+LEAST_MISFIT = 0.01  # allocations that are equal on paper differ by as much, and launches that share one do not show it
 MAX_EXTRAPOLATION = 2
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
@@ -48,6 +50,8 @@ SCALING_MODELS = {
     "rms_log_residual": REAL,
     "amdahl_aicc": REAL,
     "usl_aicc": REAL,
+    "amdahl_lack_of_fit_p": REAL,
+    "usl_lack_of_fit_p": REAL,
     "extrapolated_world_size": WHOLE,
     "extrapolated_samples_per_s": REAL,
     "extrapolated_low_samples_per_s": REAL,
@@ -131,12 +135,14 @@ def _model(points: Points) -> dict:
         return row | {"refusal": refusal}
     models = [model for model in NUM_TERMS if num >= MIN_SIZES[model]]
     fits = {model: fit_sum(points.terms(model), points.seconds) for model in models}
-    problems = {model: _problem(model, points, fits[model]) for model in models}
+    lacks = {model: lack_of_fit(points.terms(model), points.launches) for model in models}
+    problems = {m: _problem(m, points, fits[m]) or _misfit(m, points, fits[m], lacks[m]) for m in models}
     fitting = [model for model in models if problems[model] is None]
     if not fitting:
         return row | {"refusal": "; ".join(problems.values())}
     model = min(fitting, key=lambda name: (fits[name].aicc, NUM_TERMS[name]))
     row |= {f"{name}_aicc": fit.aicc if math.isfinite(fit.aicc) else None for name, fit in fits.items()}
+    row |= {f"{name}_lack_of_fit_p": lack.p_value for name, lack in lacks.items() if lack}
     row |= {"scaling_model": model, "interval": _kind(points.launches)}
     row |= {"max_residual_ratio": fits[model].max_ratio, "rms_log_residual": fits[model].rms}
     return row | _parameters(model, points, fits[model])
@@ -171,6 +177,18 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
     at = int(np.where(is_inside, 0, away).argmax())
     where = plural(int(points.sizes[at]), "rank")
     return f"{name} misses {where} by {percent(float(away[at]))} %, more than the noise"
+
+
+def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
+    """Return why the residuals of a model are no noise, or None: also where no size has two launches to tell it by."""
+    if lack is None or lack.p_value >= LACK_P or fit.max_ratio <= LEAST_MISFIT:
+        return None
+    signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
+    sizes = ", ".join(str(int(n)) for n in points.sizes)
+    return (
+        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %, where"
+        f" launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
+    )
 
 
 def _parameters(model: str, points: Points, fit: LogFit) -> dict:
