@@ -6,15 +6,18 @@ Poisson binomial.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from regatta.analysis.rows import grouped, plain_rows
-from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WAITS, WHOLE, make_table
+from regatta.analysis.tables import CELL, FLAG, REAL, SPIKES, TEXT, WAITS, WHOLE, make_table
 from regatta.verdicts import FALSE_DISCOVERIES
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records than this is the launch's suspect
+MOST_OF_BLAMED = 0.5  # so is one that has more than this of the spikes of one rank or host the one to look at
+_OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
 
 _JUDGED = {
     "num_launches": WHOLE,
@@ -32,8 +35,27 @@ _JUDGED = {
     "line": WHOLE,
 }
 _PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
-STRAGGLERS = {**{name: CELL[name] for name in _PLACE}, "quantity": TEXT, "rank": WHOLE, "hosts": TEXT, **_JUDGED}
-STRAGGLER_HOSTS = {"host": TEXT, "quantity": TEXT, **_JUDGED, "num_expected_launches": REAL, "ranks": TEXT}
+STRAGGLERS = {
+    **{name: CELL[name] for name in _PLACE},
+    "quantity": TEXT,
+    "rank": WHOLE,
+    "hosts": TEXT,
+    **_JUDGED,
+    **SPIKES,
+    "num_spikes_of_rank": WHOLE,
+    "has_most_spikes": FLAG,
+}
+STRAGGLER_HOSTS = {
+    "host": TEXT,
+    "quantity": TEXT,
+    **_JUDGED,
+    "num_expected_launches": REAL,
+    "ranks": TEXT,
+    "num_fenced": WHOLE,
+    "num_spikes_of_any_host": WHOLE,
+    "num_spikes_of_host": WHOLE,
+    "has_most_spikes": FLAG,
+}
 
 
 def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
@@ -44,7 +66,12 @@ def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
         hosts = sorted({row["host"] for row in own if row["host"] is not None})
         judged = _judged(own, [1 / world_size] * len(own))
         place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
-        rows.append(place | {"hosts": " ".join(hosts) or None} | judged)
+        spikes = {name: _sum(row[name] for row in own) for name in (*SPIKES, "num_spikes_of_rank")}
+        rows.append(place | {"hosts": " ".join(hosts) or None} | judged | spikes)
+    num_tests = len(rows)
+    for row in rows:
+        shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
+        row["has_most_spikes"] = _has_most(row["num_spikes_of_rank"], shares, num_tests)
     return make_table(_corrected(rows), STRAGGLERS)
 
 
@@ -53,7 +80,7 @@ def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
 
     ranks: those that were suspect there, with the number of records.
     """
-    rows = []
+    rows, chances = [], []
     launches = grouped(_launch_rows(waits), ("launch", "quantity"))
     several = [row for own in launches.values() if len({row["host"] for row in own} - {None}) > 1 for row in own]
     for (host, quantity), own in grouped([r for r in several if r["host"] is not None], ("host", "quantity")).items():
@@ -65,7 +92,11 @@ def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
             suspects[row["rank"]] += row["num_suspect"]
         told = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items()) if num) or None
         expected = {"num_expected_launches": sum(shares), "ranks": told}
-        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected)
+        spikes = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
+        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | spikes)
+        chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[1]] or 0)])
+    for row, own_shares in zip(rows, chances, strict=True):
+        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], own_shares, len(rows))
     rows.sort(key=lambda row: (row["host"], row["quantity"]))
     return make_table(_corrected(rows), STRAGGLER_HOSTS)
 
@@ -81,6 +112,8 @@ def _joined(ranks: list[dict]) -> dict:
     first = ranks[0]
     row = first | {"num_last": sum(rank["num_last"] for rank in ranks), "num_suspect": first["num_host_suspect"]}
     row |= {name: first[f"host_{name}"] for name in ("lag_s", "lag_ratio")}
+    row["num_spikes_of_any_host"] = _sum(first[f"num_spikes_one_{kind}"] for kind in ("host", "rank"))
+    row["num_spikes_of_host"] = _sum([first["num_spikes_of_host"], *(rank["num_spikes_of_rank"] for rank in ranks)])
     return row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * first["num_records"]}
 
 
@@ -97,6 +130,22 @@ def _judged(launches: list[dict], shares: list[float]) -> dict:
     row |= {n: float(np.median([own[n] for own in suspect])) if suspect else None for n in ("lag_s", "lag_ratio")}
     worst = max(suspect, key=lambda own: own["lag_ratio"], default={})
     return row | {name: worst.get(name) for name in ("launch", "line")}
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
+    """Say whether a rank or host has more than half of the spikes that one of them alone is to blame for, beyond chance.
+
+    shares: of each of these spikes, how likely it would be this one's if all were alike.
+    """
+    if num is None:
+        return None
+    return num > MOST_OF_BLAMED * len(shares) and num_tests * chance_of_so_many(num, shares) < FALSE_DISCOVERIES
 
 
 def chance_of_so_many(num: int, shares: list[float]) -> float:

@@ -8,6 +8,8 @@ from collections import Counter
 
 import numpy as np
 
+from regatta.analysis.tables import SPIKES
+from regatta.store.spikes import ALL_RANKS, ONE_HOST, ONE_RANK
 from regatta.store.waits import Suspect, Waits
 
 OF_LAUNCH = ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
@@ -26,16 +28,39 @@ def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     first, waits = records[0]
     common = {name: first[name] for name in OF_LAUNCH} | {"quantity": waits.quantity, "num_records": len(records)}
     common["num_iterations"] = sum(own.num_iterations for _, own in records)
+    common |= _spikes([own for _, own in records])
+    blamed = Counter(s.who for _, own in records for s in own.spikes or ())  # ranks are numbers, hosts are names
+    is_told = common["num_spikes"] is not None
     shown, quantiles_s = _shown(records)
     return [
         common
         | {"rank": rank, "host": host, "num_last": sum(own.num_last[rank] for _, own in records)}
+        | {"num_spikes_of_rank": blamed[rank] if is_told else None}
+        | {"num_spikes_of_host": blamed[host] if is_told and host is not None else None}
         | _judged([own.suspect for _, own in records], rank, "")
         | _judged([own.suspect_host for _, own in records], host, "host_")
         | {name: shown.get(name) for name in ("cell", "line")}
         | dict(zip(("p5_s", "p50_s", "p95_s"), quantiles_s[rank] if quantiles_s else (None,) * 3, strict=True))
         for rank, host in enumerate(waits.hosts)
     ]
+
+
+def _spikes(records: list[Waits]) -> dict:
+    """Return how many spikes there were by class, and what they cost in median iterations; None where none could be seen.
+
+    num_fenced: iterations of the records that were long enough.
+    """
+    looked = [own for own in records if own.spikes is not None]
+    if not looked:
+        return dict.fromkeys(SPIKES)
+    spikes = [spike for own in looked for spike in own.spikes]
+    num = Counter(spike.kind for spike in spikes)
+    return {
+        "num_fenced": sum(own.num_iterations for own in looked),
+        "num_spikes": len(spikes),
+        **{f"num_spikes_{kind}": num[kind] for kind in (ALL_RANKS, ONE_HOST, ONE_RANK)},
+        "spike_cost_iterations": float(sum(spike.excess_ratio for spike in spikes)),
+    }
 
 
 def _judged(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:

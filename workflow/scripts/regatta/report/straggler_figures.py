@@ -1,5 +1,7 @@
 """The worst straggler drawn: times of all ranks of one record in bands of hosts, and rank by rank over its iterations."""
 
+from dataclasses import replace
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -11,8 +13,10 @@ from regatta.numbers import UNKNOWN, duration, is_unknown, shape, three
 from regatta.report.figures import COLOURS, GREY, INK, STYLE, WIDTH_IN
 from regatta.report.images import image_of
 from regatta.report.panels import Figure, Table
+from regatta.report.spikes import told_spikes
 from regatta.report.straggler_tables import told_host, told_rank
-from regatta.store.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE
+from regatta.report.traces import Trace, file_of, row_number
+from regatta.store.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, spikes_of
 
 WHAT = {
     IN_COLLECTIVE: ("time in the collective", "the last rank to come waits least, so it has the shortest time"),
@@ -36,6 +40,11 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
+def trace_of(row) -> Trace:
+    """Return where a row of `stragglers` or `straggler_hosts` stands."""
+    return Trace(file_of("stragglers" if hasattr(row, "rank") else "straggler_hosts"), (row_number(row.Index),))
+
+
 def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None) -> list[Figure]:
     """Return the strip of one record, and its map where its times could be read. worst: see `worst_of`."""
     if worst is None:
@@ -47,9 +56,11 @@ def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None) -
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
     record = f"{first['cell']}, {first['launch']} line {first['line']}"
-    found = [_strip(ranks, late, told, place, record)]
+    found = [replace(_strip(ranks, late, told, place, record), source="waits", traces=(trace_of(worst),))]
     if times_ns is not None:
-        found.append(_map(times_ns, ranks, late, place, record))
+        file, line = f"launches/{first['launch']}.jsonl", f"line {first['line']}"
+        drawn = _map(times_ns, ranks, late, place, record)
+        found.append(replace(drawn, source=file, traces=(Trace(file, (line,)),)))
     return found
 
 
@@ -149,6 +160,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
         f"Time of each rank minus the median over ranks of the same iteration, in {unit}; diamonds as beside. A column is"
         f" {'one iteration' if per_column == 1 else f'the median of {per_column} iterations'}. What all ranks have in common is not in it."
     )
+    spikes, told = _spikes(ranks, times_ns)
+    caption += told
     csv = (
         pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts])
         .rename_axis("rank")
@@ -158,13 +171,25 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
         f"Time minus the median rank's, {place}", ("rank", f"first half ({unit})", f"second half ({unit})"), body
     )
     size = (round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * MAP_IN))
-    image = _draw_map(factor * columns, late, unit, times_ns.shape[1])
+    image = _draw_map(factor * columns, late, unit, times_ns.shape[1], spikes)
     return Figure(
         "straggler-map", f"Stragglers over iterations: {place}", image, alt, caption, table, to_csv(csv), size=size
     )
 
 
-def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int) -> bytes:
+def _spikes(ranks: pd.DataFrame, times_ns: np.ndarray) -> tuple[list[int], str]:
+    """Return the iterations of the drawn record that are spikes, and its words on them. Of waits, which are parts of
+    iterations, there are none here."""
+    quantity, hosts = ranks["quantity"].iloc[0], [None if is_unknown(host) else host for host in ranks["host"]]
+    spikes = None if quantity == HOST_WAIT else spikes_of(quantity, times_ns, None, hosts)
+    if spikes is None:
+        return [], ""
+    marked = " Triangles: spikes." if spikes else ""
+    told = f"{marked} This record has {told_spikes(spikes, times_ns.shape[1], hosts)}."
+    return [spike.iteration for spike in spikes], told
+
+
+def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, spikes: list[int]) -> bytes:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
         canvas = Canvas(figsize=(WIDTH_IN, MAP_IN), dpi=72)
@@ -185,6 +210,16 @@ def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: i
             color=INK,
             clip_on=False,
             transform=axes.get_yaxis_transform(),
+        )
+        axes.plot(
+            [iteration + 0.5 for iteration in spikes],
+            [1.03] * len(spikes),
+            linestyle="none",
+            marker="v",
+            markersize=4,
+            color=INK,
+            clip_on=False,
+            transform=axes.get_xaxis_transform(),
         )
         bar = canvas.colorbar(image, cax=canvas.add_axes((0.84, 0.18, 0.035, 0.7)))
         bar.outline.set_edgecolor(GREY)

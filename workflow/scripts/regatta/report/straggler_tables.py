@@ -76,7 +76,8 @@ def rank_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> tuple[Table, .
         caption = f"{noun.capitalize()}s that were last in most measurements of a launch"
         caption += f" (the first {MOST_ROWS} of {len(suspect)})" if rest > 0 else ""
         columns = (noun, "what", "launches", "of iterations (%)", "lag (ms)", "lag (%)", "corrected p", "last")
-        found.append(Table(caption, columns, tuple(_row(row, name) for row in suspect.head(MOST_ROWS).itertuples())))
+        body = tuple(_row(row, name) for row in suspect.head(MOST_ROWS).itertuples())
+        found.append(Table(caption, columns, body, sources=("straggler_hosts" if noun == "host" else "stragglers",)))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from regatta.store.records import one_line
 from regatta.store.samples import slowest_rank, whole_times
+from regatta.store.spikes import Spike, Times, find_spikes
 
 # No rank can leave one of these before every rank has come.
 ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -41,7 +42,8 @@ class Waits:
     """num_last: of each rank, the iterations in which it was last by itself; where two were last, neither counts.
 
     hosts: of each rank, None where unknown. suspect, suspect_host: None where there is none, and of hosts where there
-    are not several. quantiles_s: for each rank those of QUANTILES; None where nobody is suspect.
+    are not several. quantiles_s: for each rank those of QUANTILES; None where nobody is suspect. spikes: None of a record
+    that is too short for them, or that lacks the whole iterations.
     """
 
     quantity: str
@@ -51,6 +53,7 @@ class Waits:
     suspect: Suspect | None = None
     suspect_host: Suspect | None = None
     quantiles_s: tuple[tuple[float, ...], ...] | None = None
+    spikes: tuple[Spike, ...] | None = None
 
 
 def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
@@ -76,7 +79,28 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         host = _suspect(names, last, np.array([len(own) / num_ranks for own in places]), iteration_ns)
     if rank or host:
         quantiles = tuple(map(tuple, (np.quantile(times, QUANTILES, axis=1).T * 1e-9).tolist()))
-    return Waits(quantity, times.shape[1], tuple(_num_last(lateness).tolist()), tuple(hosts), rank, host, quantiles)
+    spikes = spikes_of(quantity, times, record.get("samples_ns"), hosts)
+    num_last = tuple(_num_last(lateness).tolist())
+    return Waits(quantity, times.shape[1], num_last, tuple(hosts), rank, host, quantiles, spikes)
+
+
+def spikes_of(
+    quantity: str, times: np.ndarray, samples_ns: object, hosts: Sequence[str | None]
+) -> tuple[Spike, ...] | None:
+    """Return the spikes among the iterations of `times`; None where they are too few, or not known as a whole.
+
+    times: as `times_that_tell` returns them. samples_ns: of the record, needed where these are a part of its iterations.
+    Raises ValueError if they break the contract.
+    """
+    whole, own = times, None
+    if quantity == HOST_WAIT:
+        if samples_ns is None:
+            return None
+        whole = whole_times(samples_ns, "samples_ns", len(times))[:, -times.shape[1] :]
+        if whole.shape != times.shape:
+            return None
+        own = whole - times
+    return find_spikes(Times(times, tuple(hosts), IS_LAST_LONGEST[quantity], own), whole.max(axis=0))
 
 
 def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
