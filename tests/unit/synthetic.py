@@ -390,13 +390,13 @@ def write_laptop(folder: Path) -> Path:
     return folder
 
 
-def make_report(folder: Path) -> Path:
-    """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
+def analyse(folder: Path):
+    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
     from regatta.analysis.all_tables import make_tables, write_tables
     from regatta.analysis.collect import collect
     from regatta.analysis.collected import read_collected, write_collected
-    from regatta.report.page import read_results, render
-    from regatta.store.launch_files import read_frozen, write_json, write_text
+    from regatta.report.page import read_results
+    from regatta.store.launch_files import read_frozen, write_json
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
@@ -407,8 +407,15 @@ def make_report(folder: Path) -> Path:
     write_tables(make_tables(campaign, collected), folder / "tables")
     preflight = next(folder.glob("preflight/*.json"), None)
     tables, launches = folder / "tables", folder / "launches"
-    results = read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
-    write_text(folder / "report.html", render(results, folder))
+    return read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
+
+
+def make_report(folder: Path) -> Path:
+    """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
+    from regatta.report.page import render
+    from regatta.store.launch_files import write_text
+
+    write_text(folder / "report.html", render(analyse(folder), folder))
     return folder / "report.html"
 
 

@@ -64,15 +64,15 @@ def test_two_implementations_are_compared_on_the_same_input(tmp_path):
     cells = [(OWN, [370, 380, 390]), (TORCH, [500, 520, 530]), (other[0], [400] * 3), (other[1], [480] * 3)]
     [figure] = figures_of(tmp_path, cells)
     assert figure.alt == (
-        "Synchronised batch norm on 1×2: own takes 0.731 to 0.833 times as long as torch; most apart 380 [370, 390] µs with"
-        " batch 32 and 128 features (n = 3) against 520 [500, 530] µs."
+        "Synchronised batch norm on 1×2: own takes 0.731 to 0.833 times as long as torch; most apart 380 (370 to 390) µs with"
+        " batch 32 and 128 features (n = 3) against 520 (500 to 530) µs."
     )
     assert figure.table.columns == (
-        "layer", "features", "n", "both (µs)", "spread (µs)", "forward (µs)", "backward (µs)", "allocator's peak",
+        "layer", "features", "n", "both (µs)", "range (µs)", "forward (µs)", "backward (µs)", "allocator's peak",
         "saved for backward", "gradients", "weights", "error of output", "error of input gradient",
     )  # fmt: skip
     assert figure.table.rows[0] == (
-        "own batch 32", "128", "3/3", "380", "[370, 390]", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
+        "own batch 32", "128", "3/3", "380", "(370 to 390)", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
         "8.0e-07", "4.0e-07",
     )  # fmt: skip
 
@@ -84,8 +84,8 @@ def test_one_implementation_tells_its_least_and_its_most_and_each_shape_has_a_pa
     figures = figures_of(tmp_path, cells)
     assert [figure.title for figure in figures] == ["Batch norm: 1×1", "Batch norm: 1×2"]
     assert figures[1].alt == (
-        "Synchronised batch norm on 1×2: own takes 256 [256, 256] µs with batch 32 and 128 features (n = 2), up to 2.05"
-        " [2.05, 2.05] ms with batch 32 and 1024 features (n = 2)."
+        "Synchronised batch norm on 1×2: own takes 256 (256 to 256) µs with batch 32 and 128 features (n = 2), up to 2.05"
+        " (2.05 to 2.05) ms with batch 32 and 1024 features (n = 2)."
     )
 
 

@@ -83,7 +83,7 @@ def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_pa
     assert figure.alt.startswith("all_reduce, 16 KiB, 1×2 takes 1.200 times as long in ")
     assert figure.caption.endswith("*: the environment changed before campaign 3.")
     assert [row[0] for row in figure.table.rows] == ["all_reduce, 16 KiB, 1×2"] * 3 + ["all_reduce, 4 KiB, 1×2"] * 2
-    assert history_table(history).rows[2][3:] == ("1.32 s", "[1.20 s, 1.44 s]", "3", "1.200")
+    assert history_table(history).rows[2][3:] == ("1.32 s", "(1.20 s to 1.44 s)", "3", "1.200")
     assert figure.image == history_figures(history)[0].image
 
 

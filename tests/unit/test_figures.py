@@ -110,7 +110,9 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     scaling, steps, _, _ = results(tmp_path, cells)
     figures = scaling_figures(scaling, steps, "cuda")
     assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
-    assert re.search(r"keeps \d\d\.\d % \[.*\] of the throughput per GPU of the baseline none, 1×1 \(", figures[1].alt)
+    assert re.search(
+        r"keeps \d\d\.\d % \(.* to .*\) of the throughput per GPU of the baseline none, 1×1 \(", figures[1].alt
+    )
     assert "wrapper 0." in figures[1].alt
     assert len(figures[0].table.rows) == 4
     assert figures[0].csv.startswith("cell,model,")
@@ -173,7 +175,7 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
     (figure,) = collective_figures(collectives, medians)
     assert figure.id == "latency-1"
-    assert figure.table.columns[-3:] == ("time (µs)", "spread (µs)", "pipelined (µs)")
+    assert figure.table.columns[-3:] == ("time (µs)", "range (µs)", "pipelined (µs)")
 
 
 def test_each_operation_has_bandwidth_and_latency(tmp_path):
@@ -374,6 +376,60 @@ def test_what_varies_is_in_the_names_of_the_cells():
     assert [row[0] for row in throughput.table.rows] == ["none, batch 16, 1×1", "ddp, batch 16, 1×2"]
     assert "resnet18, batch 16: ddp, 1×2 keeps" in efficiency.alt
     assert "the baseline none, batch 16, 1×1 (" in efficiency.alt
+
+
+def test_a_headline_says_of_how_many_its_cell_is_the_fastest():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 2)]
+    cells += [(train_cell("resnet18", 1, 2, "ddp", bucket), [step] * 2) for bucket, step in ((1, 0.12), (25, 0.11))]
+    throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")
+    assert "ddp 25 MiB, 1×2, the fastest of 2 bucket sizes, reaches 145 samples/s (n = 2);" in throughput.alt
+    assert "ddp 25 MiB, 1×2, the fastest of 2 bucket sizes, keeps 90.9 %" in efficiency.alt
+    cells += [(train_cell("resnet18", 2, 1, "ddp", 25), [0.2] * 2)]
+    assert "the fastest of 3 cells," in scaling_figures(*scaling_of(cells), "cpu")[0].alt
+    assert "the fastest" not in scaling_figures(*scaling_of(cells[:2]), "cpu")[0].alt
+
+
+def test_a_headline_takes_a_cell_with_all_launches_before_a_faster_one_that_lacks_some():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 3)]
+    cells += [
+        (train_cell("resnet18", 1, 2, "ddp", 1), [0.12] * 3),
+        (train_cell("resnet18", 1, 2, "ddp", 25), [0.1] * 2),
+    ]
+    for figure in scaling_figures(*scaling_of(cells), "cpu"):
+        assert "ddp 1 MiB, 1×2 " in figure.alt
+    cells += [(train_cell("resnet18", 1, 2, "ddp", 5), [0.11] * 3)]
+    assert (
+        "ddp 5 MiB, 1×2, the fastest of 2 bucket sizes with all launches, "
+        in scaling_figures(*scaling_of(cells), "cpu")[0].alt
+    )
+    efficiency = scaling_figures(*scaling_of([cells[0], cells[2]]), "cpu")[1]
+    assert efficiency.alt.endswith("n = 2 of 3 against 3.")
+
+
+def test_a_range_and_an_interval_are_told_apart_in_sentence_heading_and_row():
+    steps = {3: [0.1, 0.101, 0.102], 6: [0.1, 0.101, 0.102, 0.1, 0.101, 0.102]}
+    told = {}
+    for num, own in steps.items():
+        cells = [(train_cell("resnet18", 1, 1, "none"), own), (train_cell("resnet18", 1, 2), own)]
+        told[num] = scaling_figures(*scaling_of(cells), "cpu")[1]
+    assert "keeps 100.0 % (98.0 to 102.0) of" in told[3].alt
+    assert re.search(r"keeps 100\.0 % \[9\d\.\d, 10\d\.\d\] of", told[6].alt)
+    assert [told[num].table.columns[3] for num in steps] == ["range (%)", "95 % interval (%)"]
+    assert "in the table (a to b) is the range over launches." in told[3].caption
+    assert "in the table [a, b] is the 95 % interval over launches." in told[6].caption
+
+
+def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1]), (train_cell("resnet18", 1, 1), [0.0998])]
+    efficiency = scaling_figures(*scaling_of([*cells, (train_cell("resnet18", 1, 2), [0.0999])]), "cpu")[1]
+    assert "wrapper 1.002 × intra-node 0.999" in efficiency.alt
+    assert efficiency.table.rows[2][4:6] == ("1.002", "0.999")
+
+
+def test_the_points_of_an_efficiency_are_said_to_be_over_the_median_of_the_baseline():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), [0.11, 0.12])]
+    caption = scaling_figures(*scaling_of(cells), "cpu")[1].caption
+    assert "A point is one launch over the median of the baseline" in caption
 
 
 def test_processes_of_one_host_are_said_to_use_no_network_link():

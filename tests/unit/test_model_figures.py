@@ -1,45 +1,122 @@
 """The fitted models in the report: which are drawn, how far, and what is said of those that were refused."""
 
+import re
+
 import pytest
-from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, make_report, write_results
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    cluster_campaign,
+    laptop_campaign,
+    make_campaign,
+    make_report,
+    train_cell,
+    write_results,
+)
 
 from regatta.analysis.all_tables import read_tables
-from regatta.analysis.collected import read_collected
-from regatta.analysis.scaling import steps_by_cell
+from regatta.analysis.collect import cell_row
+from regatta.analysis.scaling import scaling_table, steps_by_cell
+from regatta.analysis.scaling_models import scaling_models_table
+from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.report.figures import Axis
 from regatta.report.model_figures import (
     best_bucket_table,
     communication_model_figures,
     refusal_table,
     scaling_model_figures,
 )
+from regatta.report.residual_figures import Fitted, Words, residual_figure
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "cluster"
     make_report(write_results(folder, cluster_campaign(repeats=3), CLUSTER))
-    return read_tables(folder / "tables"), steps_by_cell(read_collected(folder / "measurements.csv")["measurements"])
+    return read_tables(folder / "tables")
 
 
-def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further(cluster):
-    tables, steps = cluster
-    figures = scaling_model_figures(tables["scaling_models"], tables["scaling"], steps, "cuda")
-    assert [figure.id for figure in figures] == ["scaling-model-1", "scaling-model-2"]
-    assert all("at 64 GPUs, which were not measured" in figure.alt for figure in figures)
-    assert all(figure.table.rows[0][0] == "1 to 32" for figure in figures)
-    assert "64," in figures[0].csv
+def amdahl_figures():
+    """Return the figures of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
+    shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
+    cells, rows = [], []
+    for model, bucket, one in (
+        ("resnet18", 1, 0.2),
+        ("resnet18", 25, 0.1),
+        ("resnet50", 1, 0.2),
+        ("resnet50", 25, 0.4),
+    ):
+        for nodes, gpus in shapes:
+            cell = train_cell(model, nodes, gpus, "ddp", bucket)
+            cells.append(cell)
+            for repeat, noise in enumerate((0.995, 1.0, 1.005)):
+                step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
+                rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
+    measurements = make_table(rows, MEASUREMENTS)
+    scaling = scaling_table(make_campaign(cells), measurements)
+    models = scaling_models_table(scaling, measurements)
+    return scaling_model_figures(models, scaling, steps_by_cell(measurements), "cuda")
+
+
+def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
+    figures = amdahl_figures()
+    assert [figure.id for figure in figures] == [
+        "scaling-model-1", "residuals-scaling-model-1", "scaling-model-2", "residuals-scaling-model-2",
+    ]  # fmt: skip
+    figures = figures[::2]
+    assert all("at 32 GPUs, which were not measured" in figure.alt for figure in figures)
+    assert [figure.alt.partition(": ")[0] for figure in figures] == [
+        "resnet18, ddp 25 MiB, host, the fastest of 2 fitted curves",
+        "resnet50, ddp 1 MiB, host, the fastest of 2 fitted curves",
+    ]
+    assert all(figure.table.rows[0][0] == "1 to 16" for figure in figures)
+    assert "32," in figures[0].csv
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
-    tables, _ = cluster
+    tables = cluster
     figures = {f.title: f for f in communication_model_figures(tables["communication_models"], tables["collectives"])}
     # The machine of these results: 9 us for each of 32 ranks, then 31/32 of the message at 95 GB/s; bound is
     # 2.1 % slower, and noise only ever adds.
     figure = figures["Communication model: all_gather, fp32, 8×4, bound"]
-    _, latency, bandwidth, _ = figure.table.rows[0]
+    num_cells, num, latency, latency_ends, bandwidth, bandwidth_ends, half = figure.table.rows[0]
     assert latency.endswith("µs")
     assert float(latency.split()[0]) == pytest.approx(32 * 9, rel=0.08)
     assert float(bandwidth) == pytest.approx(95 * 32 / 31, rel=0.08)
+    assert figure.alt.endswith(
+        f"a call costs {latency} {latency_ends} before the first byte and sends at {bandwidth} {bandwidth_ends} GB/s of algorithm"
+        f" bandwidth (algbw); half of that is reached at {half}; fitted to {num_cells} cells, n = {num}."
+    )
+    assert re.fullmatch(r"\([\d.]+ to [\d.]+\)", bandwidth_ends)  # 3 launches: a range
+
+
+def test_residuals_are_measured_over_model_less_one_and_an_arc_changes_sides_twice():
+    fitted = [Fitted(float(n), str(n), (), measured, 100.0) for n, measured in ((1, 98), (2, 101), (4, 103), (8, 99))]
+    figure = residual_figure("r", Words("resnet18", "GPUs", "throughput", "samples/s"), Axis("GPUs", True), fitted)
+    assert figure.alt == (
+        "resnet18: measured throughput is -2.0 to 3.0 % off the model, and changes sides 2 times over 4 sizes."
+    )
+    assert figure.table.columns == (
+        "GPUs",
+        "measured (samples/s)",
+        "model (samples/s)",
+        "measured over model, less 1 (%)",
+    )
+    assert figure.table.rows[2] == ("4", "103", "100", "3.0")
+    assert figure.csv.splitlines()[1] == "1,98,100,-0.02"
+
+
+def test_every_fitted_model_has_its_residuals_beside_it(cluster):
+    tables = cluster
+    scaling = amdahl_figures()
+    communication = communication_model_figures(tables["communication_models"], tables["collectives"])
+    assert len(communication) > 2
+    for model, residuals in zip([*scaling, *communication][::2], [*scaling, *communication][1::2], strict=True):
+        assert residuals.id == f"residuals-{model.id}"
+        largest = float(re.search(r"Largest residual ([\d.]+) %", model.caption)[1])
+        # One is the factor by which they are apart, the other the share above or below the model.
+        shown = max(abs(float(row[-1])) for row in residuals.table.rows)
+        assert shown == pytest.approx(largest, abs=0.1 + largest**2 / 100)
 
 
 def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
@@ -52,10 +129,11 @@ def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
 
 
 def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
-    tables, _ = cluster
+    tables = cluster
     table = best_bucket_table(tables["buckets"])
     row = next(row for row in table.rows if row[0] == "resnet101, ddp, 8×4, contained")
     assert row[1] in ("25", "100")
     assert float(row[3]) > 0
     assert "all_reduce" in row[5]
+    assert "its spread is of its inputs w and o alone" in table.caption
     assert best_bucket_table(tables["buckets"][:0]) is None

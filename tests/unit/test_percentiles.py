@@ -77,11 +77,16 @@ def published():
 def test_the_report_has_the_published_table_with_its_rows_in_its_order():
     (table,) = percentile_tables(published(), "cuda")
     assert table.caption == "Percentiles of the step of resnet50, samples/s of one GPU"
-    assert table.columns[:5] == ("cell", "n", "steps", "p50 (s)", "samples/s")
-    assert [head for head in table.columns if head != "samples/s"][3:] == ["p50 (s)", "p75 (s)", "p90 (s)", "p95 (s)"]
-    assert table.rows[0] == ("1 GPU, 1×1, none", "1/1", "60", *("0.0970", "330") * 4)
+    assert table.columns[:5] == ("cell", "n", "steps", "p50 (ms)", "samples/s")
+    assert [head for head in table.columns if head != "samples/s"][3:] == [
+        "p50 (ms)",
+        "p75 (ms)",
+        "p90 (ms)",
+        "p95 (ms)",
+    ]
+    assert table.rows[0] == ("1 GPU, 1×1, none", "1/1", "60", *("97.00", "329.9") * 4)
     assert [row[0] for row in table.rows] == ["1 GPU, 1×1, none", "1 GPU, 1×1, ddp", "16 GPUs, 2×8, ddp"]
-    assert table.rows[2][3:5] == ("0.104", "308")  # published: 306, of a time that is rounded to 0.104
+    assert table.rows[2][3:5] == ("104.0", "307.7")  # published: 306, of a time that is rounded to 0.104
 
 
 def test_on_cpus_a_rank_is_a_process():
@@ -101,10 +106,10 @@ def test_bucket_sizes_are_held_against_that_of_ddp_with_the_sign_that_the_headin
     (table,) = bucket_tables(buckets({1: (0.1, 0.108, 0.11, 0.122), 25: (0.1, 0.104, 0.104, 0.1048)}), "cuda")
     assert table.caption == "Buckets of 1 MiB against 25 MiB: resnet50, samples/s of one GPU with 1 MiB"
     assert table.columns == (
-        "cell", "n", "p75, 25 MiB (s)", "p75, 1 MiB (s)", "samples/s", "slower by (%)",
-        "p95, 25 MiB (s)", "p95, 1 MiB (s)", "samples/s", "slower by (%)",
+        "cell", "n", "p75, 25 MiB (ms)", "p75, 1 MiB (ms)", "samples/s", "slower by (%)",
+        "p95, 25 MiB (ms)", "p95, 1 MiB (ms)", "samples/s", "slower by (%)",
     )  # fmt: skip
-    row = ("16 GPUs, 2×8, ddp", "1 and 1", "0.104", "0.108", "296", "3.8", "0.105", "0.122", "262", "16.4")
+    row = ("16 GPUs, 2×8, ddp", "1 and 1", "104.0", "108.0", "296.3", "3.8", "104.8", "122.0", "262.3", "16.4")
     assert table.rows == (row,)
 
 
@@ -112,6 +117,14 @@ def test_a_faster_bucket_size_has_a_minus_and_an_unknown_percentile_no_differenc
     (table,) = bucket_tables(buckets({25: (0.1, 0.2, None, None), 100: (0.1, 0.1, None, None)}), "cuda")
     assert table.rows[0][5] == "-50.0"
     assert table.rows[0][6:] == ("n/a", "n/a", "n/a", "n/a")
+
+
+def test_a_difference_can_be_worked_out_from_the_times_beside_it_and_none_has_no_minus():
+    (table,) = bucket_tables(buckets({25: (0.1, 0.02345, 0.1, 0.1), 100: (0.1, 0.02361, 0.1, 0.09999)}), "cuda")
+    before, after, _, slower = table.rows[0][2:6]
+    assert (before, after, slower) == ("23.45", "23.61", "0.7")
+    assert f"{100 * (float(after) / float(before) - 1):.1f}" == slower
+    assert table.rows[0][9] == "0.0"
 
 
 def test_without_the_usual_size_the_largest_is_the_one_that_others_are_held_against():

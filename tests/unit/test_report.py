@@ -210,7 +210,7 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
 def test_warnings_tell_what_was_found_and_what_to_do(laptop):
     text = re.sub(r"\s+", " ", visible(laptop))
     assert "The store has 1 torn or corrupt line." in text
-    assert "2 of 17 cells have fewer valid launches than the 3 asked for." in text
+    assert "2 of 17 cells have fewer valid launches than planned." in text
     assert "3 launches per cell: the report shows points and their range, not confidence intervals." in text
     assert text.count("What to do:") >= 4
 
@@ -334,6 +334,14 @@ def test_constants_of_the_methods_are_those_of_the_code(laptop, monkeypatch, tmp
     assert "p75 11, p90 29, p95 59, p99 299 samples" in laptop
     monkeypatch.setattr("regatta.report.methods.EXCELLENT", 0.7)
     assert "Above 0.7 excellent" in report_of(tmp_path, make_campaign([]))
+
+
+def test_legend_and_methods_say_which_brackets_are_a_range_and_which_an_interval(laptop):
+    findings = laptop.partition('<section id="failures"')[0]
+    assert "(a to b): the range, smallest and largest, of fewer than 6 launches (n)." in findings
+    assert "[a, b]: the 95 % interval, from 6 launches on." in findings
+    assert "a range and not an interval: (a to b). From 6 the 95 % interval" in laptop
+    assert not re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", findings), "3 launches have no interval"
 
 
 def test_every_number_is_defined_in_the_documentation():

@@ -87,8 +87,52 @@ def test_a_figure_tells_the_least_and_the_most_exposed():
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
     assert figure.alt == (
-        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms of a step of 100 ms (12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms of a step"
-        " of 100 ms (50.0 %, n = 3)."
+        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms (10.0 to 20.0) of a step of 100 ms (12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms"
+        " (50.0 to 50.0) of a step of 100 ms (50.0 %, n = 3); the two differ by more than the spread."
     )
-    assert figure.table.rows[0][7:11] == ("12.0", "[10.0, 20.0]", "12.0", "70.0")
+    assert figure.table.rows[0][7:11] == ("12.0", "(10.0 to 20.0)", "12.0", "70.0")
+    assert figure.table.columns[8] == "range (ms)"
     assert strategy_figures(strategies[:0], measurements) == []
+
+
+def figure_of(first, second):
+    cells = ((train_cell("resnet18", 1, 2, bucket=1), first), (train_cell("resnet18", 1, 2, bucket=25), second))
+    strategies, _, measurements = tables(*cells)
+    [figure] = strategy_figures(strategies, measurements)
+    return figure
+
+
+@pytest.mark.parametrize(
+    ("no_sync_s", "words"),
+    [
+        ((0.085, 0.084, 0.079), "the two do not differ by more than the spread."),  # exposed 15 to 21 ms: 20 is inside
+        ((0.079, 0.078, 0.077), "the two differ by more than the spread."),  # 21 to 23 ms
+        ((0.05,), "too few launches for a spread."),
+    ],
+)
+def test_exposed_times_are_said_to_differ_only_where_their_spreads_do(no_sync_s, words):
+    second = [LAUNCHES[0] | {"no_sync_s": seconds} for seconds in no_sync_s]
+    assert figure_of(LAUNCHES, second).alt.endswith(f"; {words}")
+
+
+def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
+    without = {"whole_step_s": 0.1, "communication_s": 0.04}
+    figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
+    assert "(20.0 %, n = 2)" in figure.alt
+    assert [row[1] for row in figure.table.rows] == ["3/3", "2/3"]
+    assert "n counts launches that have both steps" in figure.caption
+    assert "(n = 2 to 3 per cell)" in figure.caption
+
+
+def test_a_strategy_without_a_step_to_compare_with_is_in_the_table_alone():
+    cells = ((train_cell("resnet18", 1, 2), LAUNCHES), (train_cell("resnet18", 1, 2, strategy="fsdp"), [{}, {}]))
+    strategies, _, measurements = tables(*cells)
+    [figure] = strategy_figures(strategies, measurements)
+    first, second = figure.table.rows
+    assert (first[0], second[0]) == ("ddp", "fsdp")
+    assert second[1:3] == ("2/3", "100")
+    assert set(second[3:]) == {"n/a"}
+    assert figure.caption.endswith("fsdp: no step without exchange was measured, so what is exposed is not known.")
+    assert "fsdp" in figure.csv
+    only_fsdp, _, measurements = tables(cells[1])
+    assert strategy_figures(only_fsdp, measurements) == []

@@ -19,12 +19,12 @@ def test_figures_tell_where_trainings_ended(tmp_path):
     figures, tables = figures_of(tmp_path, [OWN, ALONE])
     accuracy, loss, time = figures
     assert accuracy.alt == (
-        "cifar_cnn on synthetic images: accuracy after 2 epochs: 10.0 % [10.0, 10.0] with none, 1×1 (n = 2), 10.0 %"
-        " [10.0, 10.0] with own, 1×2 (n = 2); the spreads of lowest and highest overlap; more ranks"
+        "cifar_cnn on synthetic images: accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with none, 1×1 (n = 2), 10.0 %"
+        " (10.0 to 10.0) with own, 1×2 (n = 2); the spreads of lowest and highest overlap; more ranks"
         " take fewer, larger steps in an epoch."
     )
-    assert "loss on the test images after 2 epochs: 4.20 [4.20, 4.20] with none, 1×1 (n = 2)" in loss.alt
-    assert "time of 2 epochs on the slowest rank: 3.00 s [3.00, 3.00] with none, 1×1 (n = 2), 3.02 s" in time.alt
+    assert "loss on the test images after 2 epochs: 4.20 (4.20 to 4.20) with none, 1×1 (n = 2)" in loss.alt
+    assert "time of 2 epochs on the slowest rank: 3.00 s (3.00 to 3.00) with none, 1×1 (n = 2), 3.02 s" in time.alt
     assert "says nothing about CIFAR-100" in accuracy.caption
     assert accuracy.table.columns == ("training", "n", "epoch 1", "epoch 2")
     assert accuracy.table.rows == (("none, 1×1", "2/2", "5.0", "10.0"), ("own, 1×2", "2/2", "5.0", "10.0"))
@@ -37,9 +37,12 @@ def test_figures_tell_where_trainings_ended(tmp_path):
     ]
     assert time.table.rows[3][7:] == ("11.0", "162 MiB", "763 MiB")
     outcome, memory = training_tables(tables["training_runs"])
+    assert outcome.columns[3:10] == (
+        "range (s)", "images/s", "train loss", "test loss", "range", "accuracy (%)", "range (%)",
+    )  # fmt: skip
     assert outcome.rows[1] == (
-        "own, 1×2", "2/2", "3.02", "[3.02, 3.02]", "1,600", "4.0000", "4.2000",
-        "[4.2000, 4.2000]", "10.0", "[10.0, 10.0]",
+        "own, 1×2", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
+        "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
     assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator's peak", "process (RSS)")
 
@@ -62,7 +65,7 @@ def test_many_trainings_are_told_by_their_ends_and_divided_by_shape(tmp_path):
         "Accuracy: cifar_cnn on synthetic images, 1×1",
         "Accuracy: cifar_cnn on synthetic images, 1×2",
     ]
-    assert "accuracy after 2 epochs: from 10.0 % [10.0, 10.0] with " in figures[0].alt
+    assert "accuracy after 2 epochs: from 10.0 % (10.0 to 10.0) with " in figures[0].alt
     assert " to 10.0 %" in figures[0].alt
 
 
@@ -86,5 +89,5 @@ def test_the_report_has_the_section_and_its_files(tmp_path):
     assert '<section id="training-runs"' in page
     for name in ("epochs.csv", "ranks.csv", "training_runs.csv", "training_ranks.csv"):
         assert f'download="{name}"' in page
-    assert "accuracy after 2 epochs: 10.0 % [10.0, 10.0] with ddp (n = 3)" in page
+    assert "accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with ddp (n = 3)" in page
     assert "different losses" not in page

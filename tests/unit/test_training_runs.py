@@ -13,6 +13,7 @@ from regatta.analysis.all_tables import make_tables
 from regatta.analysis.batch_norms import BATCH_NORMS
 from regatta.analysis.collect import collect
 from regatta.analysis.collected import read_collected, write_collected
+from regatta.analysis.launch_ranges import launch_ranges_table
 from regatta.analysis.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.analysis.training_runs import TRAINING_RANKS, TRAINING_RUNS
 from regatta.report.advice import warnings
@@ -133,7 +134,8 @@ def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, 
     nothing = make_campaign([], repeats=6)
     empty = {"corrupt": [], "invalid": []}
     measurements = make_table([], MEASUREMENTS)
-    found = [w.found for w in warnings(nothing, measurements, [], empty, runs)]
+    tables = {"training_runs": runs, "launch_ranges": launch_ranges_table(measurements)}
+    found = [w.found for w in warnings(nothing, measurements, [], empty, tables)]
     assert len(found) == num
     if num:
         assert found[0] == (

@@ -1,6 +1,7 @@
 """Numbers as the report shows them: three significant figures, the unit beside or above them, n/a where unknown."""
 
 import math
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
@@ -10,22 +11,49 @@ BYTES_PER_MB = 10**6
 
 def three(value: float | None) -> str:
     """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
+    return _significant(value, 3)
+
+
+def four(value: float | None) -> str:
+    """Return four significant figures: of times whose differences, a percent or less, stand beside them."""
+    return _significant(value, 4)
+
+
+def _significant(value: float | None, figures: int) -> str:
     if is_unknown(value):
         return UNKNOWN
     if value == 0:
         return "0"
-    digits = 2 - int(f"{value:.2e}".partition("e")[2])
+    digits = figures - 1 - int(f"{value:.{figures - 1}e}".partition("e")[2])
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 def percent(ratio: float | None) -> str:
-    """Return a ratio in percent with one decimal, without the sign."""
-    return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:.1f}"
+    """Return a ratio in percent with one decimal, without the sign; never -0.0."""
+    return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
 
 
-def bracket(low: float | None, high: float | None, show=three) -> str:
-    """Return an interval or range as [low, high], or n/a."""
-    return UNKNOWN if is_unknown(low) or is_unknown(high) else f"[{show(low)}, {show(high)}]"
+def ratio_text(ratio: float | None) -> str:
+    """Return a ratio with three decimals, or three figures where it is far from 1: 0.998 and 1.002 are as far from it."""
+    return three(ratio) if is_unknown(ratio) or not 0.1 <= ratio < 10 else f"{ratio:.3f}"
+
+
+def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
+    """Return a range over launches as (low to high), an interval as [low, high], or n/a.
+
+    kind: what a table's column `interval` says. All but a range are intervals: of launches, or of a fit's residuals.
+    """
+    if is_unknown(low) or is_unknown(high):
+        return UNKNOWN
+    is_range = not is_unknown(kind) and kind == "range"
+    return f"({show(low)} to {show(high)})" if is_range else f"[{show(low)}, {show(high)}]"
+
+
+def spread_head(kinds: Iterable[str | None]) -> str:
+    """Return the heading of a column of spreads: which of range and interval its rows have. kinds: column `interval`."""
+    known = {"range": "range", "interval": "95 % interval"}
+    found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
+    return " or ".join(found) or "spread"
 
 
 def is_unknown(value: object) -> bool:

@@ -11,6 +11,7 @@ from regatta.analysis.communication_model import COMMUNICATION_MODELS, communica
 from regatta.analysis.comparison import COMPARISONS, comparisons_table
 from regatta.analysis.efficiencies import EFFICIENCIES, efficiencies_table
 from regatta.analysis.failures_table import failures_table
+from regatta.analysis.launch_ranges import LAUNCH_RANGES, launch_ranges_table
 from regatta.analysis.percentiles import PERCENTILES, percentiles_table
 from regatta.analysis.scaling import scaling_table
 from regatta.analysis.scaling_models import SCALING_MODELS, scaling_models_table
@@ -36,6 +37,7 @@ COLUMNS = {
     "stragglers": STRAGGLERS,
     "straggler_hosts": STRAGGLER_HOSTS,
     "comparisons": COMPARISONS,
+    "launch_ranges": LAUNCH_RANGES,
     "failures": FAILURES,
 }
 
@@ -62,6 +64,7 @@ def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str,
         "stragglers": stragglers_table(collected["waits"]),
         "straggler_hosts": straggler_hosts_table(collected["waits"]),
         "comparisons": comparisons_table(campaign, measurements),
+        "launch_ranges": launch_ranges_table(measurements),
         "failures": failures_table(measurements),
     }
     own = {cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell}  # of an imported campaign

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.analysis.comparison import ALIKE
-from regatta.numbers import UNKNOWN, is_unknown, percent, plural, three
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, plural, ratio_text
 from regatta.verdicts import MOST_LAUNCHES, holds_limit
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
@@ -11,20 +11,14 @@ SOURCES = {"campaign": "of the campaign", "default": "the default", "option": "a
 COMPARED = (
     "Compared are medians of synchronised steps and of blocking calls (p50_s), not the pipelined windows of Scaling."
 )
-BRACKETS = {"interval": "[{}, {}]", "range": "({} to {})"}
 HOW_TO_READ = "Ratio: time of the one over time of the other, above 1 is slower. [ ] is a 95 % interval, ( ) the range over launches where they are fewer than 6."  # fmt: skip
-
-
-def ratio_text(ratio: float | None) -> str:
-    """Return a ratio with three decimals, or three figures where it is far from 1."""
-    return three(ratio) if is_unknown(ratio) or not 0.1 <= ratio < 10 else f"{ratio:.3f}"
 
 
 def spread_text(row) -> str:
     """Return a ratio with its spread: `1.021 [1.018, 1.024]`, or `1.021 (1.010 to 1.030)` of a range."""
     if is_unknown(row.time_low_ratio):
         return ratio_text(row.time_ratio)
-    spread = BRACKETS[row.interval].format(ratio_text(row.time_low_ratio), ratio_text(row.time_high_ratio))
+    spread = bracket(row.time_low_ratio, row.time_high_ratio, row.interval, ratio_text)
     return f"{ratio_text(row.time_ratio)} {spread}"
 
 

@@ -19,6 +19,7 @@ MEDIANS = {
     **{name: name for name in ("communication_stream_s", "exposed_stream_s")},
 }
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
+OWN_PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +36,8 @@ def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for cell in _trained(campaign):
         largest = {name: _largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
-        rows.append(cell_row(cell) | {"num_launches": launches.num_launches(cell["id"])} | largest)
+        own = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(largest)}
+        rows.append(cell_row(cell) | own | largest)
     return make_table(rows, MEMORY)
 
 
@@ -60,6 +62,11 @@ def _exchange(cell: str, launches: LaunchValues) -> dict:
         "hidden_ratio": over_launches(known(1 - exposed / alone).tolist()).median,
         **{name: _largest(launches.of(cell, name)) for name in LARGEST},
     }
+
+
+def _sum_of_parts(largest: dict) -> int | None:
+    """Return the sum of the parts that are known, or None where what autograd saves is not among them."""
+    return None if largest["saved_bytes"] is None else sum(largest[name] or 0 for name in OWN_PARTS)
 
 
 def _largest(values: list[float]) -> int | None:

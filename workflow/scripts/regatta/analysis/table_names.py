@@ -21,5 +21,6 @@ TABLES = (
     "stragglers",
     "straggler_hosts",
     "comparisons",
+    "launch_ranges",
     "failures",
 )

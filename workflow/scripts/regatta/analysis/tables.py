@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.errors import UserError
 from regatta.statistics import PERCENTILES
 from regatta.store.launch_files import write_text
-from regatta.store.records import ERRORS, MEMORY_BYTES, MODEL_COUNTS, PARTS
+from regatta.store.records import ERRORS, MEMORY_BYTES, MODEL_COUNTS, PARTS, one_line
 from regatta.store.training import RANK_BYTES
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
@@ -108,6 +109,15 @@ EPOCHS = {
     "accuracy_ratio": REAL,
 }
 RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
+# Far longer iterations, of how many looked at, by class. Those of no class are the rest: nobody can tell.
+SPIKES = {
+    "num_fenced": WHOLE,
+    "num_spikes": WHOLE,
+    "num_spikes_all_ranks": WHOLE,
+    "num_spikes_one_host": WHOLE,
+    "num_spikes_one_rank": WHOLE,
+    "spike_cost_iterations": REAL,
+}
 # Of each launch of several ranks: who waited for whom, a row for each quantity and rank. cell and line: whose quantiles.
 WAITS = {
     **{
@@ -120,6 +130,9 @@ WAITS = {
     "num_records": WHOLE,
     "num_iterations": WHOLE,
     "num_last": WHOLE,
+    **SPIKES,
+    "num_spikes_of_rank": WHOLE,
+    "num_spikes_of_host": WHOLE,
     "num_suspect": WHOLE,
     "lag_s": REAL,
     "lag_ratio": REAL,
@@ -199,6 +212,7 @@ MEMORY = {
     **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
     "num_launches": WHOLE,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
+    "part_bytes": WHOLE,
 }
 COLLECTIVES = {
     "cell": TEXT,
@@ -250,6 +264,19 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
-    """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word."""
-    text = path.read_text(encoding="utf-8")
-    return pd.read_csv(io.StringIO(text), dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
+    """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
+
+    Raises UserError where it is missing, damaged, or of another version: it is no source, and can be made again.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return pd.read_csv(
+            io.StringIO(text), dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns)
+        )
+    except (OSError, ValueError) as error:
+        folder = path.parent.parent if path.parent.name == "tables" else path.parent
+        why = one_line(getattr(error, "strerror", None) or error)
+        raise UserError(
+            f"{path}: cannot be read ({why}). Build it again from the store:"
+            f" python workflow/scripts/rebuild_report.py {folder}"
+        ) from None

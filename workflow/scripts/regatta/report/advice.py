@@ -4,7 +4,8 @@ import pandas as pd
 
 from regatta.cell_words import varying_words, with_words
 from regatta.numbers import percent, plural, shape, three
-from regatta.report.sample_advice import Advice, drifting, few_independent, outlying
+from regatta.report.sample_advice import Advice, drifting, few_independent, of_measurements, outlying
+from regatta.report.traces import HEADERS, Trace, of_cells, of_rows
 from regatta.statistics import MIN_LAUNCHES_INTERVAL
 
 SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
@@ -14,9 +15,10 @@ VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver",
 
 
 def warnings(
-    campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict, training_runs: pd.DataFrame
+    campaign: dict, measurements: pd.DataFrame, headers: list[dict], problems: dict, tables: dict[str, pd.DataFrame]
 ) -> list[Advice]:
-    """Return those warnings of the list that apply, in a fixed order. headers: of the launches behind the measurements."""
+    """Return those warnings of the list that apply, in a fixed order. headers: of the launches behind the measurements;
+    tables: of launch ranges and training runs."""
     words = varying_words(campaign)
     ok = measurements[measurements["status"] == "ok"]
     candidates = [
@@ -27,8 +29,8 @@ def warnings(
         _dirty(headers),
         _corrupt(problems),
         _fewer_launches(campaign, measurements),
-        _other_losses(training_runs, words),
-        disagreement(ok, words),
+        _other_losses(tables["training_runs"], words),
+        disagreement(tables["launch_ranges"], words),
         _imprecise(ok),
         drifting(ok, words),
         few_independent(ok, words),
@@ -67,6 +69,7 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
     return Advice(
         f"More threads than cores: on {host} {plural(num, 'rank')} of {plural(threads, 'thread')} shared {plural(cores, 'core')}.",
         "Ranks then wait for a core, not for each other. Lower gpus_per_node, or measure on a machine with more cores.",
+        traces=(HEADERS,),
     )
 
 
@@ -82,6 +85,7 @@ def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
         f"Ranks had different numbers of threads: {told}.",
         "The ranks of a host share its cores, so efficiency includes the loss of cores, not only the cost of communication. Read"
         " the shapes as ways to use these hosts, not as growth.",
+        traces=(HEADERS,),
     )
 
 
@@ -103,6 +107,7 @@ def _mixed_versions(headers: list[dict]) -> Advice | None:
     return Advice(
         f"Launches of one stack ran with different versions ({'; '.join(mixed)}).",
         "Differences between their cells may be differences between versions. Measure again with one of them, under a new name.",
+        traces=(HEADERS,),
     )
 
 
@@ -141,6 +146,7 @@ def _mixed_machines(headers: list[dict]) -> Advice | None:
         f"Launches that are pooled ran on different machines or settings ({'; '.join(mixed)}).",
         "Their spread is then between machines too. Give each machine a cluster file and a campaign of its own, and set in the"
         " stack's env what the ranks depend on.",
+        traces=(HEADERS,),
     )
 
 
@@ -151,6 +157,7 @@ def _dirty(headers: list[dict]) -> Advice | None:
     return Advice(
         f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
         "The commit does not tell what was run. Commit first if the numbers are to be shown to others.",
+        traces=(HEADERS,),
     )
 
 
@@ -163,6 +170,7 @@ def _corrupt(problems: dict) -> Advice | None:
     return Advice(
         f"The store has {told}.",
         "They are listed under Methods. A torn last line is what a kill or a full disk leaves; look at the disk if there are more.",
+        traces=(Trace("problems.json", what="corrupt, invalid"),),
     )
 
 
@@ -173,8 +181,9 @@ def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None
     if num_short == 0:
         return None
     return Advice(
-        f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than the {campaign['repeats']} asked for.",
+        f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
         "Run the same command again for what was not measured; add --forcerun measure to try again what failed.",
+        traces=(of_rows("failures", planned[planned["status"] != "ok"]),),
     )
 
 
@@ -189,21 +198,21 @@ def _other_losses(training_runs: pd.DataFrame, words: dict[str, str]) -> Advice 
         f" as {with_words(other['cell'].iloc[0], words)}.",
         "The same seed on the same ranks gives the same losses to the last digit, with the same torch, kind of processor and number"
         " of threads. If these are the same here (Provenance), a strategy or an operator does not compute the same each time.",
+        traces=(of_cells("training_runs", other["cell"]),),
     )
 
 
-def disagreement(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def disagreement(launch_ranges: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     """How far launches of one cell lie apart: it decides which differences between cells can be believed."""
-    value = ok["window_step_s"].fillna(ok["p50_s"])
-    by_cell = value.groupby(ok["cell"])
-    ratio = ((by_cell.max() - by_cell.min()) / by_cell.median())[by_cell.count() > 1].dropna()
-    large = ratio[ratio > DISAGREEMENT_RATIO]
+    ratio = launch_ranges.set_index("cell")["range_ratio"].dropna()
+    large = ratio[ratio > DISAGREEMENT_RATIO].sort_values(ascending=False, kind="stable")
     if large.empty:
         return None
     return Advice(
         f"The launches of {plural(len(large), 'cell')} of {len(ratio)} differ by more than {100 * DISAGREEMENT_RATIO:g} % of their median;"
-        f" most, by {percent(float(large.max()))} %, those of {with_words(large.idxmax(), words)}.",
+        f" most, by {percent(float(large.iloc[0]))} %, those of {with_words(large.index[0], words)}.",
         "Look for other work on the machine, clocks and placement; more launches (repeats) narrow the median, longer sampling does not.",
+        traces=(of_cells("launch_ranges", large.index),),
     )
 
 
@@ -212,12 +221,14 @@ def _imprecise(ok: pd.DataFrame) -> Advice | None:
     if missed.empty:
         return None
     limits = [f"{limit} in {num}" for limit, num in sorted(missed["stop"].value_counts().items())]
+    missed = missed.sort_values("half_width_ratio", ascending=False, kind="stable")
     widest = missed["half_width_ratio"].max()
     reached = "" if pd.isna(widest) else f"; the widest interval is ±{percent(float(widest))} %"
     return Advice(
         f"{plural(len(missed), 'measurement')} of {len(ok)} in {plural(missed['cell'].nunique(), 'cell')} ended before the precision"
         f" that was asked for (by {', '.join(limits)}){reached}.",
         "Raise that limit under sampling, or accept the precision: spread between launches usually is the larger part.",
+        traces=(of_rows("measurements", missed),),
     )
 
 
@@ -230,6 +241,7 @@ def _slow_first(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
         f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')} of {len(ratio)}"
         f" (at most {three(float(slow.max()))} times, {with_words(ok.loc[slow.idxmax(), 'cell'], words)}).",
         "It is warm-up and in none of the numbers. A job that restarts often pays it each time.",
+        traces=(of_measurements(ok.loc[slow.index], slow.idxmax()),),
     )
 
 
@@ -239,4 +251,5 @@ def _few_launches(campaign: dict) -> Advice | None:
     return Advice(
         f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows points and their range, not confidence intervals.",
         f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more for 95 % intervals; only the missing launches are run.",
+        traces=(Trace(campaign["source"], what="repeats"),),
     )

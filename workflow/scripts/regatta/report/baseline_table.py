@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.numbers import UNKNOWN, bracket, is_unknown, percent
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, spread_head
 from regatta.report.panels import Table, name_training
 
 MOST_ROWS = 40  # the CSV has all
@@ -21,13 +21,14 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
         rows = rows.sort_values("world_size", ascending=False, kind="stable")[:MOST_ROWS]
         if len(rows):
             body = tuple(_row(row, named.loc[row.cell]) for row in rows.itertuples())
-            heads = ("cell", "against", "n", "efficiency (%)", "spread")
-            found.append(Table(f"Efficiency by baseline, {kind} scaling; the largest shapes first", heads, body))
+            heads = ("cell", "against", "n", "efficiency (%)", f"{spread_head(rows['interval'])} (%)")
+            title = f"Efficiency by baseline, {kind} scaling; the largest shapes first"
+            found.append(Table(title, heads, body, sources=("efficiencies",)))
     return tuple(found)
 
 
 def _row(row, cell: pd.Series) -> tuple[str, ...]:
-    spread = bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, percent)
+    spread = bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, row.interval, percent)
     num = f"{row.num_launches} against {row.num_baseline_launches}"
     ratio = UNKNOWN if is_unknown(row.efficiency_ratio) else percent(row.efficiency_ratio)
     return f"{cell['workload']}: {cell['name']}", row.against, num, ratio, spread

@@ -5,10 +5,22 @@ import pandas as pd
 
 from regatta.analysis.batch_norms import BATCH_NORMS
 from regatta.analysis.tables import to_csv
-from regatta.numbers import UNKNOWN, bracket, duration_tick, is_unknown, shape, size, three, times
+from regatta.numbers import (
+    UNKNOWN,
+    bracket,
+    duration_tick,
+    is_unknown,
+    ratio_text,
+    shape,
+    size,
+    spread_head,
+    three,
+    times,
+)
 from regatta.report.facets import facets
 from regatta.report.figures import Axis, Panel, draw, size_ticks
 from regatta.report.panels import Figure, Table, how_to_read, launches, make_series
+from regatta.report.traces import of_cells
 
 MICROSECONDS, MILLISECONDS = 1e6, 1e3
 WORDS = ["implementation", "batch", "stack", "backend"]
@@ -53,18 +65,21 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         f" medians need not add up. {how_to_read(rows, 'time_s')}"
     )
     measured = rows[rows["time_s"].notna()]
-    alt = f"Synchronised batch norm on {title}: {_told(measured)}."
+    text, told = _told(measured)
+    alt = f"Synchronised batch norm on {title}: {text}."
     weight = float((measured["time_s"]).max())
     csv = to_csv(rows[list(BATCH_NORMS)])
-    return Figure(figure_id, f"Batch norm: {title}", draw(Panel(x, y, series)), alt, caption, _table(title, rows), csv, weight)  # fmt: skip
+    traces = (of_cells("batch_norms", told),)
+    return Figure(figure_id, f"Batch norm: {title}", draw(Panel(x, y, series)), alt, caption, _table(title, rows), csv, weight, source="batch_norms", traces=traces)  # fmt: skip
 
 
-def _told(rows: pd.DataFrame) -> str:
-    """Return how implementations compare on the same input, or the least and the most of a single one."""
+def _told(rows: pd.DataFrame) -> tuple[str, list[str]]:
+    """Return how implementations compare on the same input, or the least and the most of a single one; and of which cells."""
     if rows["implementation"].nunique() == 1:
         least, most = rows.loc[rows["time_s"].idxmin()], rows.loc[rows["time_s"].idxmax()]
         text = f"{least['implementation']} takes {_where(least)}"
-        return text if least["cell"] == most["cell"] else f"{text}, up to {_where(most)}"
+        text += "" if least["cell"] == most["cell"] else f", up to {_where(most)}"
+        return text, [least["cell"], most["cell"]]
     pairs = rows.pivot_table(
         index=["batch_size", "hidden", "dtype", "stack", "backend"],
         columns="implementation",
@@ -73,11 +88,15 @@ def _told(rows: pd.DataFrame) -> str:
     )
     ratio = (pairs["own"] / pairs["torch"]).dropna()
     if ratio.empty:
-        return "no input was measured with both implementations"
-    told = rows.set_index(list(pairs.index.names)).loc[[np.log(ratio).abs().idxmax()]].reset_index()
+        return "no input was measured with both implementations", []
+    by_input = rows.set_index(list(pairs.index.names)).sort_index()
+    told = by_input.loc[[np.log(ratio).abs().idxmax()]].reset_index()
     own, torch = (told[told["implementation"] == name].iloc[0] for name in ("own", "torch"))
-    span = three(ratio.min()) if len(ratio) == 1 else f"{three(ratio.min())} to {three(ratio.max())}"
-    return f"own takes {span} times as long as torch; most apart {_where(own)} against {_time(torch)}"
+    span = " to ".join(
+        ratio_text(float(end)) for end in ([ratio.min()] if len(ratio) == 1 else [ratio.min(), ratio.max()])
+    )
+    cells = [own["cell"], torch["cell"], *by_input.loc[[ratio.idxmin(), ratio.idxmax()], "cell"]]
+    return f"own takes {span} times as long as torch; most apart {_where(own)} against {_time(torch)}", cells
 
 
 def _where(row: pd.Series) -> str:
@@ -85,15 +104,16 @@ def _where(row: pd.Series) -> str:
 
 
 def _time(row: pd.Series) -> str:
-    """Return a time and its spread in one unit: 469 [436, 503] µs."""
+    """Return a time and its spread in one unit: 469 (436 to 503) µs."""
     factor, unit = (MICROSECONDS, "\N{MICRO SIGN}s") if row["time_s"] < 1e-3 else (MILLISECONDS, "ms")
-    spread = bracket(*(times(row[f"time_{end}_s"], factor) for end in ("low", "high")))
+    spread = bracket(*(times(row[f"time_{end}_s"], factor) for end in ("low", "high")), row["interval"])
     return f"{three(times(row['time_s'], factor))}{'' if spread == UNKNOWN else f' {spread}'} {unit}"
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
     known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
-    heads = ("layer", "features", "n", "both (µs)", "spread (µs)", "forward (µs)", "backward (µs)", *known)
+    spread = f"{spread_head(rows['interval'])} (µs)"
+    heads = ("layer", "features", "n", "both (µs)", spread, "forward (µs)", "backward (µs)", *known)
     return Table(
         f"Time, memory of one rank and largest error of {title}",
         (*heads, "error of output", "error of input gradient"),
@@ -103,7 +123,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
                 str(row.hidden),
                 launches(row),
                 three(times(row.time_s, MICROSECONDS)),
-                bracket(times(row.time_low_s, MICROSECONDS), times(row.time_high_s, MICROSECONDS)),
+                bracket(times(row.time_low_s, MICROSECONDS), times(row.time_high_s, MICROSECONDS), row.interval),
                 three(times(row.forward_s, MICROSECONDS)),
                 three(times(row.backward_s, MICROSECONDS)),
                 *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),

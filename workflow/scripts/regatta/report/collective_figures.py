@@ -13,6 +13,7 @@ from regatta.numbers import (
     is_unknown,
     shape,
     size,
+    spread_head,
     three,
     times,
 )
@@ -94,9 +95,10 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         f" algorithm bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
         f" {how_to_read(shown, 'latency_s')} Times stand under the latency figure. Pipelined: many calls, one wait at the end; not drawn."
     )
-    columns = ("algbw (GB/s)", "busbw (GB/s)", "spread of busbw", "pipelined busbw")
+    columns = ("algbw (GB/s)", "busbw (GB/s)", f"{spread_head(shown['interval'])} of busbw", "pipelined busbw")
     table = _table(f"Bandwidth of {title}", columns, shown, _bandwidth_cells)
-    return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), (alt, caption), table, shown)
+    words = (alt, caption)
+    return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, shown, [best.cell])
 
 
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
@@ -115,12 +117,13 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
         f"Time {call} over the message size; both axes logarithmic, lower is better."
         f" {how_to_read(rows, 'latency_s')} Pipelined: time per call of many, with one wait at the end; not drawn."
     )
-    columns, cells = ("time (µs)", "spread (µs)", "pipelined (µs)"), _time_cells
+    columns, cells = _time_heads(rows), _time_cells
     if rows["is_algorithm"].all():
         columns, cells = (*columns, "own buffers", "largest rel. error"), _algorithm_cells
         caption += " Own buffers: what the algorithm allocates beside the message; the library does not tell."
     table = _table(f"Time of {title}", columns, rows, cells)
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), (f"{alt}.", caption), table, rows)
+    words, told = (f"{alt}.", caption), (least.cell, most.cell)
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, rows, told)
 
 
 def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: Axis) -> Figure:
@@ -135,9 +138,8 @@ def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: A
         f"{title}: up to {duration(most.latency_s)}, {_where(most)}, n = {most.num_launches}{_host_words(rows, '; ')}."
     )
     caption = f"Time of one blocking call, slowest rank, over the number of ranks; lower is better. {how_to_read(rows, 'latency_s')}"
-    columns = ("time (µs)", "spread (µs)", "pipelined (µs)")
-    table = _table(f"Time of {title}", columns, rows, _time_cells)
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), (alt, caption), table, rows)
+    table, words = _table(f"Time of {title}", _time_heads(rows), rows, _time_cells), (alt, caption)
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, rows, [most.cell])
 
 
 def _at(row) -> str:
@@ -159,7 +161,7 @@ def _bandwidth_spread(row) -> str:
     if is_unknown(row.busbw_gb_per_s) or is_unknown(row.latency_low_s) or is_unknown(row.latency_high_s):
         return UNKNOWN
     rates = [row.busbw_gb_per_s * row.latency_s / t for t in (row.latency_high_s, row.latency_low_s)]
-    return bracket(*rates)
+    return bracket(*rates, row.interval)
 
 
 def _bandwidth_cells(row) -> tuple[str, ...]:
@@ -167,9 +169,13 @@ def _bandwidth_cells(row) -> tuple[str, ...]:
     return *own, three(row.pipelined_busbw_gb_per_s)
 
 
+def _time_heads(rows: pd.DataFrame) -> tuple[str, ...]:
+    return "time (µs)", f"{spread_head(rows['interval'])} (µs)", "pipelined (µs)"
+
+
 def _time_cells(row) -> tuple[str, ...]:
     low, high = (times(value, MICROSECONDS) for value in (row.latency_low_s, row.latency_high_s))
-    own = three(times(row.latency_s, MICROSECONDS)), bracket(low, high)
+    own = three(times(row.latency_s, MICROSECONDS)), bracket(low, high, row.interval)
     return *own, three(times(row.pipelined_s, MICROSECONDS))
 
 

@@ -19,6 +19,7 @@ from regatta.analysis.tables import to_csv
 from regatta.numbers import UNKNOWN, duration, is_unknown, plural, three
 from regatta.report.forest import Row, draw_forest, pages
 from regatta.report.panels import Figure, Table
+from regatta.report.traces import of_rows
 from regatta.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 
 MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
@@ -49,7 +50,9 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
 def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
     """Return what differs between the environments of two sides, or None if nothing is known to."""
     rows = tuple((difference.name, difference.reference, difference.other) for difference in found)
-    return Table(title, ("what", reference, other), rows, is_words=True) if rows else None
+    return (
+        Table(title, ("what", reference, other), rows, is_words=True, sources=("launches/*.jsonl",)) if rows else None
+    )
 
 
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
@@ -63,7 +66,8 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
         f"{_pair_words(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
         f" {MIN_LAUNCHES_TEST} launches on they give the margin of their benchmark."
     )
-    return Table(title, ALIKE_HEADS, tuple((*_times(row), row.verdict) for row in shown.itertuples()))
+    body = tuple((*_times(row), row.verdict) for row in shown.itertuples())
+    return Table(title, ALIKE_HEADS, body, sources=("comparisons",))
 
 
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
@@ -84,6 +88,12 @@ def finding(comparisons: pd.DataFrame) -> str:
         return f"{text}."
     row = next(told.assign(label=_labels(known)).head(1).itertuples())
     return f"{text}. The largest difference: {row.label} takes {spread_text(row)} times as long (n = {launches_text(row)})."
+
+
+def _told_first(known: pd.DataFrame) -> pd.DataFrame:
+    """Return all rows that a finding is made of: that of its largest difference first, if it tells of one."""
+    told = by_effect(known[known["verdict"].isin(["slower", "faster"])]).head(1)
+    return pd.concat([told, known.drop(told.index)])
 
 
 def _noise_last(rows: pd.DataFrame) -> pd.DataFrame:
@@ -134,6 +144,8 @@ def _figure(
         to_csv(rows.drop(columns="label")),
         float(everything is not None),
         size,
+        "comparisons",
+        (of_rows("comparisons", rows if everything is None else _told_first(everything)),),
     )
 
 

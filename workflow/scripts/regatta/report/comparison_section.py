@@ -8,6 +8,7 @@ from regatta.analysis.environment_differences import Side, differences
 from regatta.analysis.versus import versus_of
 from regatta.report.comparison_figures import alike_table, comparison_figures, environment_table
 from regatta.report.panels import Section, Table
+from regatta.report.traces import Trace, file_of
 
 
 def comparison_section(
@@ -30,6 +31,7 @@ def comparison_section(
         tuple(figures),
         (*environments, alike) if alike else environments,
         findings=(("comparison", 1),),
+        traces=(Trace(file_of("comparisons"), what="all rows"),),
     )
 
 
@@ -48,7 +50,7 @@ def _environments(
     specs = {cell["id"]: cell["spec"] for cell in campaign["cells"]}
     launches = measurements[measurements["status"] == "ok"].groupby("cell")["launch"].agg(set).to_dict()
     known = comparisons[comparisons["verdict"].notna()]
-    for (reference, other), rows in known.groupby(["reference_value", "value"], sort=False):
+    for (_, reference, other), rows in known.groupby(["axis", "reference_value", "value"], sort=False):
         sides = [
             _side([specs[cell] for cell in cells], set().union(*(launches[cell] for cell in cells)), headers, nccl)
             for cells in (rows["reference"], rows["cell"])

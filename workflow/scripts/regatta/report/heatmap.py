@@ -16,6 +16,7 @@ from regatta.numbers import NOT_PLANNED, is_unknown, percent, plural, shape
 from regatta.report.figures import INK, STYLE, WIDTH_IN
 from regatta.report.images import image_of
 from regatta.report.panels import Figure, Table, in_order, name_training
+from regatta.report.traces import of_cells
 
 MOST_PANELS, MOST_ROWS, MOST_COLUMNS = 4, 10, 8
 LETTERS = {
@@ -65,7 +66,7 @@ def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.sort_values("efficiency_ratio", ascending=False, na_position="last", kind="stable")
     same = [name for name in CELL if name in rows and name != "bucket_cap_mb"]
     named = name_training(rows.drop_duplicates(same).assign(bucket_cap_mb=pd.NA))
-    return in_order(named.assign(series=named["series"] + ", best bucket"))
+    return in_order(named.assign(series=named["series"] + ", best bucket")).assign(bucket_cap_mb=rows["bucket_cap_mb"])
 
 
 def _even(num: int, most: int) -> int:
@@ -85,12 +86,13 @@ def _letters(measurements: pd.DataFrame) -> dict[str, str]:
 def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], shapes: list[str]) -> Figure:
     values = {(row.row_name, row.shape): row for row in rows.itertuples()}
     title = "Efficiency of all cells" + (f" ({number} of {num_parts})" if num_parts > 1 else "")
-    known = rows[rows["efficiency_ratio"].notna()]
+    known, told = rows[rows["efficiency_ratio"].notna()], list(rows["cell"])
     if known.empty:
         alt = f"{title}: none of {plural(len(rows), 'cell')} has a value."
     else:
         low, high = (known.loc[known["efficiency_ratio"].agg(pick)] for pick in ("idxmin", "idxmax"))
         alt = f"{title}: from {_told(low)} to {_told(high)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
+        told = [low["cell"], high["cell"], *told]
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     said = {letter: status.replace("_", " ") for status, letter in LETTERS.items()} | WORDS
     hatched = f" Hatched: {', '.join(f'{letter} {said[letter]}' for letter in letters)}." if letters else ""
@@ -105,7 +107,8 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     )
     height = round(PIXELS_PER_INCH * _height_in(names))
     svg, size = _draw(names, shapes, values), (round(PIXELS_PER_INCH * WIDTH_IN), height)
-    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, to_csv(rows[list(SCALING)]), size=size)
+    csv, traces = to_csv(rows[list(SCALING)]), (of_cells("scaling", told),)
+    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size=size, source="scaling", traces=traces)
 
 
 def _told(row: pd.Series) -> str:

@@ -1,15 +1,13 @@
 """Cells over time: a line for each, its time as a ratio of the first, a place on the axis for each campaign."""
 
-from regatta.analysis.comparison_words import ratio_text
 from regatta.analysis.history_of_cells import History, by_change
 from regatta.analysis.history_text import CHANGED, labels_of
 from regatta.analysis.tables import to_csv
-from regatta.numbers import UNKNOWN, bracket, duration, is_unknown
+from regatta.numbers import UNKNOWN, bracket, duration, is_unknown, ratio_text, spread_head
 from regatta.report.figures import Axis, Panel, Point, Series, draw
 from regatta.report.panels import Figure, Table
 
 MOST_LINES, MOST_PANELS = 4, 3  # so that long names find room; all cells are in the table
-HEADS = ("cell", "campaign", "date", "time", "spread", "n", "ratio to the first")
 
 
 def history_figures(history: History) -> list[Figure]:
@@ -25,11 +23,13 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
     for cell in cells or by_change(history):
         for row in history.table[history.table["cell"] == cell].itertuples():
             date = UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
-            spread = bracket(row.time_low_s, row.time_high_s, duration)
+            spread = bracket(row.time_low_s, row.time_high_s, row.interval, duration)
             rows.append(
                 (labels[cell], row.folder, date, duration(row.time_s), spread, str(row.num_launches), ratio_text(row.ratio_to_first))
             )  # fmt: skip
-    return Table("Median times over campaigns", HEADS, tuple(rows))
+    spread = spread_head(history.table["interval"])
+    heads = ("cell", "campaign", "date", "time", spread, "n", "ratio to the first")
+    return Table("Median times over campaigns", heads, tuple(rows))
 
 
 def _figure(history: History, cells: list[str], index: int) -> Figure:

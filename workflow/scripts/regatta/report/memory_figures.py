@@ -8,16 +8,15 @@ from regatta.analysis.tables import MEMORY, to_csv
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.report.figures import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.panels import Figure, Table, in_order, name_training
+from regatta.report.traces import of_cells
 
 GIB = 2**30
-PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
 LINES = {"saved": "saved_bytes", "all parts": "part_bytes"}
 
 
 def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
     """Return memory on one rank over the batch size, for each workload and shape with two sizes or more."""
     rows = memory[(memory["num_launches"] > 0) & memory["saved_bytes"].notna()]
-    rows = rows.assign(part_bytes=rows[list(PARTS)].fillna(0).sum(axis=1))
     # The batch is an axis here, so it is no part of a workload's name.
     rows = name_training(rows.assign(step_s=rows["part_bytes"], batch_size=1)).assign(batch_size=rows["batch_size"])
     found = []
@@ -68,6 +67,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
         caption,
         _table(title, rows),
         to_csv(rows[list(MEMORY)]),
+        source="memory",
+        traces=(of_cells("memory", (first["cell"], last["cell"])),),
     )
 
 

@@ -21,19 +21,21 @@ COMPARISONS = (
 )
 COMMUNICATION_MODEL = (
     "T(S) = a + c √S + S/B, fitted to the latencies of a collective's sizes by robust least squares of logarithms; a parameter that the sizes cannot tell is"
-    " left out, and a model that misses too many sizes is refused. The interval is the wider of that over launches and that of the residuals."
+    " left out, and a model that misses too many sizes is refused. The spread is the wider of that over launches and that of the residuals. B is algorithm"
+    " bandwidth (algbw), S over the time per call."
 )
 SCALING_MODELS = (
     "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), with κ = 0 Amdahl's law, else the Universal Scalability Law, fitted in the same way to weak-scaling"
-    " throughput; of models that fit, the one with the lower AICc. None predicts beyond twice the largest n."
+    " throughput; of models that fit, the one with the lower AICc. A model whose residuals are more than the launches' scatter explains (F test of lack of fit,"
+    f" p below {scaling_models.LACK_P:g}) is refused, unless it comes within {100 * scaling_models.LEAST_MISFIT:g} % of every size. None predicts beyond twice the largest n."
 )
 BEST_BUCKET = (
     "The measured best has the fastest median step; it is no test. The predicted one is √(s w o), for s bytes of gradients, bandwidth w and cost o of a call"
-    " of the all-reduce: what the calls cost then equals what the last bucket, which nothing hides, takes."
+    " of the all-reduce: what the calls cost then equals what the last bucket, which nothing hides, takes. Its spread is that of w and o, not of the formula."
 )
 EXPOSED = (
     "The step minus the same step without exchange of gradients, medians of rounds in which both take turns, in each launch, then the median over launches. Hidden"
-    " is 1 − exposed / the time of the exchange alone. With strategy fsdp it is that of the reduce-scatter."
+    " is 1 − exposed / the time of the exchange alone. n: launches with both steps. Not known of fsdp and static graphs, which have no such step."
 )
 MFU = (
     "Operations of the model's products (of the model, not of the hardware: a multiply and an add are two) per second and GPU, over the GPU's peak in the"

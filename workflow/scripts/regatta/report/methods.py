@@ -10,10 +10,12 @@ from regatta.statistics import (
     CONFIDENCE,
     MIN_LAUNCHES_INTERVAL,
     MIN_SAMPLES_INTERVAL,
+    OUTER_FENCE,
     PERCENTILES,
     Z_95,
     min_samples,
 )
+from regatta.store.spikes import MOST_OF_SPIKE
 from regatta.store.waits import LAG_RATIO, SUSPECT_P
 from regatta.verdicts import FALSE_DISCOVERIES
 
@@ -34,18 +36,18 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         ("Efficiency", f"Throughput per rank / throughput per rank of the baseline, {_baseline(campaign)}, of the same workload, stack and backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor; no word where the spread lies on both sides of a limit or is wider than {100 * WIDE_RATIO:g} % of the efficiency, which is then told as inconclusive, and none in this report where ranks had other numbers of threads than those of the baseline."),
         ("Where it is lost", "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for k nodes of g ranks and throughput X. Their product is the efficiency against one rank without DDP. A part whose cell has no valid record is n/a."),
         ("Bandwidth", f"algbw = S / t, S the bytes of one rank's buffer (for all_gather, reduce_scatter and all_to_all it holds one part for each rank: the sum over ranks), t of one blocking call, or in pipelined columns of one call among many that are begun without waiting. busbw = algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests, doc/PERFORMANCE.md). No busbw for one rank, and none for a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ and 1 GiB = 2³⁰ bytes."),
-        ("Spread", f"Below {MIN_LAUNCHES_INTERVAL} launches the smallest and largest launch (of a ratio: of all pairs of launches), which is a range and not an interval. From {MIN_LAUNCHES_INTERVAL} the {100 * CONFIDENCE:g} % interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather, 1986); of a ratio of two medians the intervals of both, combined on logarithms (Zou and Donner, 2008). Within a launch (measurements.csv) order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples."),
+        ("Spread", f"Below {MIN_LAUNCHES_INTERVAL} launches the smallest and largest launch (of a ratio: of all pairs of launches), which is a range and not an interval: (a to b). From {MIN_LAUNCHES_INTERVAL} the {100 * CONFIDENCE:g} % interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather, 1986), written [a, b]; of a ratio of two medians the intervals of both, combined on logarithms (Zou and Donner, 2008). Within a launch (measurements.csv) order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples."),
         ("Percentiles", f"Linear interpolation, only where the sample is large enough to hold a value beyond it with {100 * CONFIDENCE:g} % confidence ({least} samples)."),
         *analysis_terms(campaign),
         *_stragglers(campaign),
         *_own_terms(campaign),
         *_imported(campaign),
-        ("Tables", "n: launches with a valid record / launches planned. n/a: not known. –: not planned or without meaning. Numbers are rounded to three significant figures; the CSV files are not."),
+        ("Tables", "n: launches with a valid record / launches planned. n/a: not known. –: not planned or without meaning. Numbers are rounded to three significant figures, percentiles of the step to four, ratios to three decimals; the CSV files are not."),
     ]  # fmt: skip
 
 
 def _stragglers(campaign: dict) -> list[tuple[str, str]]:
-    """Return what a straggler is, for a campaign with cells of several ranks."""
+    """Return what a straggler and a spike are, for a campaign with cells of several ranks."""
     if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
         return []
     text = (
@@ -56,7 +58,14 @@ def _stragglers(campaign: dict) -> list[tuple[str, str]]:
         " suspect of more launches than chance gives, the launch being the unit (binomial, of hosts Poisson binomial, corrected by"
         f" Benjamini and Hochberg over the table, below {100 * FALSE_DISCOVERIES:g} %)."
     )
-    return [("Stragglers", text)]
+    spikes = (
+        f"Iterations whose slowest rank lies beyond the upper outer fence of their record ({OUTER_FENCE} interquartile ranges above the upper"
+        f" quartile). Of all ranks: more than {100 * MOST_OF_SPIKE:g} % of what it is longer than the median is common to all, as where the network is"
+        " slow. Of one rank, or of one host's ranks: without them it is not. In a collective the culprit is who did not wait while all others did."
+        " Unknown: all else. Whole steps on GPUs are as long on all ranks and are not classed. Extra time: that of the spikes beyond the median"
+        " iteration, over all iterations."
+    )
+    return [("Stragglers", text), ("Spikes", spikes)]
 
 
 # What is to be known of a benchmark's numbers beside the terms of all. Only of those that a campaign has.

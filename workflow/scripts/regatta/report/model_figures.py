@@ -1,5 +1,7 @@
 """The models that were fitted, drawn over what they were fitted to; and those that were refused, with the reason."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_curve
@@ -12,6 +14,7 @@ from regatta.numbers import (
     duration_tick,
     is_unknown,
     percent,
+    plural,
     shape,
     size,
     thousands,
@@ -19,14 +22,25 @@ from regatta.numbers import (
 )
 from regatta.report.figures import Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.panels import Figure, Table
+from regatta.report.residual_figures import Fitted, Words, residual_figure
+from regatta.report.traces import Trace, of_cells, of_rows
 
 MOST = 4  # figures of each kind: those of the largest shapes; the table has all
 STEPS = 24  # points of a drawn curve
 WORDS = {"usl": "USL", "amdahl": "Amdahl"}
+BEST_BUCKET = (
+    "Best bucket size, measured, and predicted as sqrt(s w o); its spread is of its inputs w and o alone,"
+    " and says nothing of how well the formula holds"
+)
+SPREAD_OF_FITS = (
+    "Spreads are the wider of that over launches and the 95 % interval of the residuals; (a to b) where launches are too few for an"
+    " interval of theirs."
+)
 
 
 def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: dict, device: str) -> list[Figure]:
-    """Return the accepted scaling models of the fastest curves, each over its launches and up to twice as many ranks."""
+    """Return the accepted scaling models of the fastest curves, each over its launches and up to twice as many ranks, and
+    beside each its residuals."""
     fitted = models[models["refusal"].isna()]
     fastest = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
     drawn = fastest.drop_duplicates("model")[:MOST]
@@ -35,17 +49,23 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
         own = _cells_of(row, scaling[scaling["step_s"].notna()], SCALING_MODELS).sort_values(
             "world_size", kind="stable"
         )
-        found.append(_scaling_model(f"scaling-model-{number}", row, own, steps, device))
+        figure_id, curves = f"scaling-model-{number}", fitted[fitted["model"] == row["model"]]
+        told = drawn.iloc[[number - 1]]
+        pair = (
+            _scaling_model(figure_id, row, own, steps, device, len(curves)),
+            _scaling_residuals(f"residuals-{figure_id}", row, own, steps, device),
+        )
+        curves = pd.concat([told, curves.drop(told.index)])
+        found += _from(
+            pair, "scaling_models", told, (of_rows("scaling_models", curves), of_cells("scaling", own["cell"]))
+        )
     return found
 
 
-def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
+def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str, num_curves: int) -> Figure:
+    """num_curves: of the workload that could be fitted, of which this one is told."""
     points = tuple(
-        Point(
-            float(cell.world_size),
-            tuple(cell.world_size * cell.batch_size / step for step in steps.get(cell.cell, [])),
-            float(cell.throughput_samples_per_s),
-        )
+        Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
         for cell in cells.itertuples()
     )
     last, beyond = int(row["max_world_size"]), int(row["extrapolated_world_size"])
@@ -64,30 +84,71 @@ def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, 
         guides,
         dotted=("not measured",),
     )
-    at_most = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"])
+    at_most = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
+    chosen = f", the fastest of {num_curves} fitted curves" if num_curves > 1 else ""
     alt = (
-        f"{name}: {model}, fitted with residuals up to {percent(row['max_residual_ratio'])} %, has a contention σ of"
+        f"{name}{chosen}: {model}, fitted with residuals up to {percent(row['max_residual_ratio'])} %, has a contention σ of"
         f" {percent(row['sigma_ratio'])} % {_percents(row, 'sigma')}"
         + ("" if is_unknown(row["kappa_ratio"]) else f" and a coherence κ of {three(100 * row['kappa_ratio'])} %")
         + f"; at {beyond} {ranks}, which were not measured, it gives {three(row['extrapolated_samples_per_s'])} samples/s {at_most} (n = {row['num_launches']})."
     )
     caption = (
         f"Points: launches; a bar the value of the table. Dashed: {model}, fitted to the medians; dotted: its extrapolation to twice the"
-        f" largest measured size, no further. Largest residual {percent(row['max_residual_ratio'])} %."
+        f" largest measured size, no further. Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS}"
     )
     table = Table(f"Scaling model of {name}", ("sizes", "contention σ (%)", "coherence κ (%)", f"samples/s at {beyond}"),
                   ((f"{row['min_world_size']} to {last}", percent(row["sigma_ratio"]), UNKNOWN if is_unknown(row["kappa_ratio"]) else three(100 * row["kappa_ratio"]), three(row["extrapolated_samples_per_s"])),))  # fmt: skip
-    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, to_csv(pd.DataFrame([row])))
+    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "")
+
+
+def _from(pair: tuple[Figure, Figure], table: str, told: pd.DataFrame, traces: tuple[Trace, ...]) -> list[Figure]:
+    """Return the figures of a model and its residuals with what they are made of; the first's data are the model's row."""
+    figure, residuals = pair
+    columns = list(SCALING_MODELS if table == "scaling_models" else COMMUNICATION_MODELS)
+    return [
+        replace(figure, csv=to_csv(told[columns]), source=table, traces=traces),
+        replace(residuals, source=table, traces=traces),
+    ]
+
+
+def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
+    """Of several shapes with as many ranks the model was fitted to the one on the fewest nodes."""
+    ranks = "processes" if device == "cpu" else "GPUs"
+    sizes = sorted({int(n) for n in cells["world_size"]})
+    curve = scaling_curve(row, sizes)
+    of_model = dict(zip(sizes, curve["throughput_samples_per_s"], strict=True))
+    fitted, seen = [], set()
+    for cell in cells.sort_values(["world_size", "nodes"], kind="stable").itertuples():
+        n, rates = int(cell.world_size), _rates(cell, steps)
+        text = f"{n} ({shape(cell.nodes, cell.gpus_per_node)})"
+        fitted.append(
+            Fitted(float(n), text, rates, float(cell.throughput_samples_per_s), float(of_model[n]), n not in seen)
+        )
+        seen.add(n)
+    words = Words(f"{row['model']}, {_series(row)}", ranks, "throughput", "samples/s")
+    return residual_figure(figure_id, words, Axis(ranks, is_log=True, ticks=size_ticks(sizes, str)), fitted)
+
+
+def _rates(cell, steps: dict) -> tuple[float, ...]:
+    """Return the throughput of each launch of a cell, in samples/s."""
+    return tuple(cell.world_size * cell.batch_size / step for step in steps.get(cell.cell, []))
 
 
 def communication_model_figures(models: pd.DataFrame, collectives: pd.DataFrame) -> list[Figure]:
-    """Return the accepted communication models that have a curve, of the largest shapes."""
+    """Return the accepted communication models that have a curve, of the largest shapes, and beside each its residuals."""
     fitted = models[models["refusal"].isna() & models["latency_a_s"].notna() & models["bandwidth_b_gb_per_s"].notna()]
     largest = fitted.sort_values("world_size", ascending=False, kind="stable").drop_duplicates("operation")
     found = []
     for number, row in enumerate(largest[:MOST].to_dict("records"), start=1):
         own = _cells_of(row, collectives[collectives["latency_s"].notna()], COMMUNICATION_MODELS)
-        found.append(_communication_model(f"communication-model-{number}", row, own.sort_values("message_bytes")))
+        own, figure_id = own.sort_values("message_bytes"), f"communication-model-{number}"
+        told = largest.iloc[[number - 1]]
+        pair = (
+            _communication_model(figure_id, row, own),
+            _communication_residuals(f"residuals-{figure_id}", row, own),
+        )
+        traces = (of_rows("communication_models", told), of_cells("collectives", own["cell"]))
+        found += _from(pair, "communication_models", told, traces)
     return found
 
 
@@ -96,24 +157,48 @@ def _communication_model(figure_id: str, row: dict, cells: pd.DataFrame) -> Figu
     ratio = (high / low) ** (1 / STEPS)
     curve = communication_curve(row, sorted({round(low * ratio**i) for i in range(STEPS)} | {high}))
     points = tuple(Point(float(c.message_bytes), (float(c.latency_s),), float(c.latency_s)) for c in cells.itertuples())
-    sizes = [int(value) for value in cells["message_bytes"]]
-    x = Axis("message", True, low, high, size_ticks(sizes, lambda value: size(int(value)), most=4))
-    panel = Panel(x, Axis("time per call", True, show=duration_tick), (Series("measured", points, False),),
-                  (("model", _dots(curve, "message_bytes", "latency_s")),))  # fmt: skip
-    name = f"{row['operation']}, {row['dtype']}, {shape(row['nodes'], row['gpus_per_node'])}, {row['stack']}"
+    panel = Panel(_message_axis(row, cells), Axis("time per call", True, show=duration_tick),
+                  (Series("measured", points, False),), (("model", _dots(curve, "message_bytes", "latency_s")),))  # fmt: skip
+    name = _operation(row)
+    latency, bandwidth = duration(row["latency_a_s"]), three(row["bandwidth_b_gb_per_s"])
+    latency_ends = bracket(row["latency_a_low_s"], row["latency_a_high_s"], row["interval"], duration)
+    bandwidth_ends = bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"])
+    half = size(round(row["half_bandwidth_bytes"]))
     alt = (
-        f"{name}: a call costs {duration(row['latency_a_s'])} before the first byte and sends at"
-        f" {three(row['bandwidth_b_gb_per_s'])} GB/s; half of that is reached at {size(round(row['half_bandwidth_bytes']))}."
+        f"{name}: a call costs {latency} {latency_ends} before the first byte and sends at {bandwidth} {bandwidth_ends} GB/s of"
+        f" algorithm bandwidth (algbw); half of that is reached at {half}; fitted to {plural(len(cells), 'cell')}, n ="
+        f" {row['num_launches']}."
     )
     caption = (
         "T(S) = a + c √S + S/B, fitted in logarithms to the medians over launches (bars); the term with c only where it makes the"
-        f" fit better. Largest residual {percent(row['max_residual_ratio'])} %."
+        " fit better. B is algorithm bandwidth, bytes of the message per second, and not the bus bandwidth of Communication."
+        f" Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS}"
     )
-    table = Table(f"Communication model of {name}", ("sizes", "a", "B (GB/s)", "half of B at"),
-                  ((str(row["num_sizes"]), duration(row["latency_a_s"]), three(row["bandwidth_b_gb_per_s"]), size(round(row["half_bandwidth_bytes"]))),))  # fmt: skip
-    return Figure(
-        figure_id, f"Communication model: {name}", draw(panel), alt, caption, table, to_csv(pd.DataFrame([row]))
-    )
+    heads = ("cells", "n", "a", "spread of a", "B (algbw, GB/s)", "spread of B", "half of B at")
+    told = (str(len(cells)), str(row["num_launches"]), latency, latency_ends, bandwidth, bandwidth_ends, half)
+    table = Table(f"Communication model of {name}", heads, (told,))
+    return Figure(figure_id, f"Communication model: {name}", draw(panel), alt, caption, table, "")
+
+
+def _communication_residuals(figure_id: str, row: dict, cells: pd.DataFrame) -> Figure:
+    sizes = [int(value) for value in cells["message_bytes"]]
+    curve = communication_curve(row, sizes)
+    fitted = [
+        Fitted(float(num_bytes), size(num_bytes), (), float(seconds), float(model))
+        for num_bytes, seconds, model in zip(sizes, cells["latency_s"], curve["latency_s"], strict=True)
+    ]
+    words = Words(_operation(row), "message", "time per call", "", duration)
+    return residual_figure(figure_id, words, _message_axis(row, cells), fitted)
+
+
+def _message_axis(row: dict, cells: pd.DataFrame) -> Axis:
+    sizes = [int(value) for value in cells["message_bytes"]]
+    ticks = size_ticks(sizes, lambda value: size(int(value)), most=4)
+    return Axis("message", True, int(row["min_bytes"]), int(row["max_bytes"]), ticks)
+
+
+def _operation(row: dict) -> str:
+    return f"{row['operation']}, {row['dtype']}, {shape(row['nodes'], row['gpus_per_node'])}, {row['stack']}"
 
 
 def _cells_of(model: dict, cells: pd.DataFrame, columns: dict) -> pd.DataFrame:
@@ -129,11 +214,9 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
     for kind, models in (("scaling", scaling_models), ("communication", communication_models)):
         for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
             rows.append((kind, str(len(own)), reason))
-    return (
-        Table("Curves without a model, and why", ("kind", "curves", "reason"), tuple(rows), is_words=True)
-        if rows
-        else None
-    )
+    sources = ("scaling_models", "communication_models")
+    heads = ("kind", "curves", "reason")
+    return Table("Curves without a model, and why", heads, tuple(rows), True, sources) if rows else None
 
 
 def _dots(curve: pd.DataFrame, x: str, y: str) -> tuple[tuple[float, float], ...]:
@@ -146,27 +229,30 @@ def _series(row: dict) -> str:
 
 
 def _percents(row: dict, name: str) -> str:
-    spread = bracket(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"], percent)
+    spread = bracket(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"], row["interval"], percent)
     return "" if spread == UNKNOWN else spread
 
 
 def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
     """Return the best bucket of each workload and shape, as measured and as predicted; None without two sizes."""
     rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
-    heads = ("workload", "best (MiB)", "not told apart from (MiB)", "predicted (MiB)", "spread", "from, or why not")
+    heads = (
+        "workload",
+        "best (MiB)",
+        "not told apart from (MiB)",
+        "predicted (MiB)",
+        "by the ends of w and o (MiB)",
+        "from, or why not",
+    )
     texts = tuple(
         (
             f"{row.model}, {row.strategy}, {shape(row.nodes, row.gpus_per_node)}, {row.stack}",
             f"{row.best_bucket_cap_mb:g}",
             UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
             three(row.predicted_bucket_mib),
-            bracket(row.predicted_low_mib, row.predicted_high_mib),
+            bracket(row.predicted_low_mib, row.predicted_high_mib, "range"),
             row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
         )
         for row in rows.itertuples()
     )
-    return (
-        Table("Best bucket size, measured, and predicted as sqrt(s w o)", heads, texts, is_words=True)
-        if texts
-        else None
-    )
+    return Table(BEST_BUCKET, heads, texts, is_words=True, sources=("buckets",)) if texts else None

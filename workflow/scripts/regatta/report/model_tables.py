@@ -36,7 +36,7 @@ def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
         for row in models.itertuples()
     )
     heads = ("model", "sample", "parameters (millions)", *known, "GFLOP of a step per sample")
-    return (Table("Models", heads, body),)
+    return (Table("Models", heads, body, sources=("measurements",)),)
 
 
 def _input(row) -> str:

@@ -1,6 +1,5 @@
 """Assemble report.html: one file without scripts or foreign assets. The same results give the same bytes."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,13 +23,17 @@ from regatta.report.panels import Section
 from regatta.report.preflight_section import PreflightSection, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
 from regatta.report.sections import Numbers, sections
+from regatta.report.spikes import spike_advice
 from regatta.report.straggler_section import worst_times
-from regatta.store.launch_files import parse_line, read_frozen
+from regatta.report.traces import HEADERS, Finding, Trace, anchor_of, file_of, of_rows
+from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
+MOST_ROWS_TOLD = 2  # of a statement; more are folded
+MOST_ROWS_NAMED = 20  # in there; more are counted
 MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
 
@@ -69,7 +72,7 @@ def read_results(
     return Results(
         read_frozen(campaign),
         collected,
-        json.loads(problems.read_text(encoding="utf-8")),
+        read_frozen(problems),
         read,
         [header for path in own if (header := _header(path)) is not None],
         len(paths) - len(own),
@@ -81,12 +84,8 @@ def read_results(
 
 def _header(path: Path) -> dict | None:
     """Return the first line of a launch file if it is as the schema says, without reading the samples behind it."""
-    with path.open("rb") as file:
-        try:
-            line = parse_line(file.readline())
-        except ValueError:
-            return None
-    return line if line["kind"] == "launch" and violation(line) is None else None
+    line = read_one_line(path, 1)
+    return line if line is not None and line["kind"] == "launch" and violation(line) is None else None
 
 
 def render(results: Results, folder: Path) -> str:
@@ -94,11 +93,19 @@ def render(results: Results, folder: Path) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )  # fmt: skip
-    environment.filters |= {**filters(is_large(results.campaign)), "status": status_text}
-    return environment.get_template("report.html.j2").render(_context(results, folder))
+    environment.filters |= {
+        **filters(is_large(results.campaign)),
+        "status": status_text,
+        "file": file_of,
+        "anchor": anchor_of,
+    }
+    environment.globals |= {"headers": HEADERS, "most_rows_open": MOST_ROWS_OPEN}
+    environment.globals |= {"most_rows_told": MOST_ROWS_TOLD, "most_rows_named": MOST_ROWS_NAMED}
+    return environment.get_template("report.html.j2").render(content(results, folder))
 
 
-def _context(results: Results, folder: Path) -> dict:
+def content(results: Results, folder: Path) -> dict:
+    """Return all that the page shows, by the names that the template has for it."""
     campaign, measurements = results.campaign, results.measurements
     words = varying_words(campaign)
     numbers = Numbers(
@@ -108,7 +115,8 @@ def _context(results: Results, folder: Path) -> dict:
     with bitmaps(is_large(campaign)):
         shown = sections(numbers)
     planned = measurements[measurements["repeat"].notna()]
-    told = warnings(campaign, measurements, results.headers, results.problems, results.tables["training_runs"])
+    told = warnings(campaign, measurements, results.headers, results.problems, results.tables)
+    told += spike_advice(results.tables["stragglers"], results.tables["straggler_hosts"])
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
@@ -122,7 +130,7 @@ def _context(results: Results, folder: Path) -> dict:
         "preflight": results.preflight,
         "findings": [
             *preflight_findings(results.preflight),
-            *findings(shown, planned, words),
+            *findings(shown, planned, results.tables, words),
         ],
         "failures": failure_groups(results.tables["failures"], folder),
         "skipped": skipped_groups(results.tables["failures"]),
@@ -135,7 +143,6 @@ def _context(results: Results, folder: Path) -> dict:
         "provenance": provenance(results.headers),
         "runs": run_table(measurements),
         "is_large": is_large(campaign),
-        "most_rows_open": MOST_ROWS_OPEN,
         "downloads": [
             (f"{name}.csv", text)
             for name, text in (
@@ -151,18 +158,22 @@ def is_large(campaign: dict) -> bool:
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
-def findings(shown: list[Section], planned: pd.DataFrame, words: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Return (sentence, anchor, name of what is there): what did not run, how far launches disagree, the worst figures."""
-    num_bad = int((planned["status"] != "ok").sum())
-    bad = f"{num_bad} of {len(planned)} planned measurements have no valid result."
-    found = [(bad, "failures", "Failures")] if num_bad else []
-    apart = disagreement(planned[planned["status"] == "ok"], words)
-    found += [(apart.found, "warnings", "Warnings")] if apart else []
+def findings(
+    shown: list[Section], planned: pd.DataFrame, tables: dict[str, pd.DataFrame], words: dict[str, str]
+) -> list[Finding]:
+    """Return what did not run, how far launches disagree, and the worst figures."""
+    bad = planned[planned["status"] != "ok"]
+    text = f"{len(bad)} of {len(planned)} planned measurements have no valid result."
+    of_bad = (of_rows("failures", bad), Trace("measurements.csv", what="all rows with a repeat"))
+    found = [Finding(text, "failures", "Failures", of_bad)] if len(bad) else []
+    apart = disagreement(tables["launch_ranges"], words)
+    found += [Finding(apart.found, "warnings", "Warnings", apart.traces)] if apart else []
     for section in shown:
         for kind, num in section.findings:
             own = [figure for figure in section.figures if figure.id.startswith(kind)]
             heaviest = sorted(own, key=lambda figure: -figure.weight)[:num]
-            found += [(figure.alt, figure.id, f"Figure {figure.title}") for figure in heaviest]
+            found += [Finding(figure.alt, figure.id, f"Figure {figure.title}", figure.traces) for figure in heaviest]
+        found += section.told
     return found
 
 

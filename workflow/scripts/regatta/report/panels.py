@@ -8,8 +8,9 @@ import pandas as pd
 
 from regatta.analysis.tables import COLLECTIVES, SCALING, to_csv
 from regatta.cell_words import parameter_word
-from regatta.numbers import is_unknown, plural, shape, three
+from regatta.numbers import is_unknown, plural, ratio_text, shape, three
 from regatta.report.figures import MAX_SERIES, Panel, Point, Series, draw
+from regatta.report.traces import Finding, Trace, of_cells
 
 WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
 COMMON = ["image_size", "context_length", "dtype", "batch_size"]  # said also where they are the same everywhere
@@ -21,13 +22,15 @@ WHERE = ["stack", "backend"]
 class Table:
     """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row.
 
-    is_words: texts to the left and in several lines, instead of numbers to the right.
+    is_words: texts to the left and in several lines, instead of numbers to the right. sources: the tables that it is made
+    of (regatta.report.traces.file_of); of a figure's table none where they are the figure's.
     """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     is_words: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Figure:
 
     image: SVG or PNG.
     weight: of figures of one kind the heavier ones are told among the findings. size: width and height in pixels.
+    source: the table whose rows `csv` has. traces: the rows that `alt` is made of.
     """
 
     id: str
@@ -47,13 +51,21 @@ class Figure:
     csv: str
     weight: float = 0.0
     size: tuple[int, int] = (390, 310)
+    source: str = ""
+    traces: tuple[Trace, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return self.csv.count("\n") - 1  # none of its tables has a line break in a field
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report with numbers. empty: the sentence where there is nothing to show. lead: what all of it shares.
+    """A part of the report with numbers. empty: the sentence where there is nothing to show. lead: what all of it shares,
+    made of `traces`.
 
-    findings: the beginnings of the ids of its figures that are worth telling on top, and how many of each.
+    findings: the beginnings of the ids of its figures that are worth telling on top, and how many of each. told: sentences
+    that are worth it and have no figure.
     """
 
     id: str
@@ -63,6 +75,8 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     findings: tuple[tuple[str, int], ...] = ()
+    told: tuple[Finding, ...] = ()
+    traces: tuple[Trace, ...] = ()
 
     @property
     def has_content(self) -> bool:
@@ -223,10 +237,10 @@ def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> s
     nums = sorted(set(rows.loc[is_drawn, "num_launches"]))
     num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
     kinds = set(rows.loc[is_drawn, interval])
-    spread = {"range": "the range over launches", "interval": "the 95 % interval over launches"}
-    told = " or ".join(text for kind, text in spread.items() if kind in kinds)
+    spread = {"range": "(a to b) is the range over launches", "interval": "[a, b] is the 95 % interval over launches"}
+    told = ", ".join(text for kind, text in spread.items() if kind in kinds)
     text = f"Each point is one launch ({num} per cell), the line joins the values of the table"
-    text += f"; spread in the table is {told}." if told else "."
+    text += f"; in the table {told}." if told else "."
     num_missing = int((~is_drawn).sum())
     if num_missing:
         why = (
@@ -240,34 +254,41 @@ def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> s
     return text
 
 
-def baseline_text(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
-    """Return the baseline's name and absolute value, such as `the baseline none, 1×1 (71.3 samples/s)`."""
+@dataclass(frozen=True)
+class Baseline:
+    """What is said of a baseline, its name and absolute value, such as `the baseline none, 1×1 (71.3 samples/s)`; of whom."""
+
+    text: str
+    cells: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> Baseline:
+    """Return the baseline of the rows, or all of them where they have several."""
     is_baseline = [
         table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
     ]
     found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
     names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
-    if len(names) == 1:
-        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
-    return f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
+    text = f"the baseline {names[0]} ({three(rates[0])} samples/s)"
+    if len(names) > 1:
+        text = f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
+    return Baseline(text, tuple(found["cell"]))
 
 
 def product_text(row) -> str:
     """Return `wrapper 0.950 × intra-node 0.949 × inter-node 0.982` with the parts that are known, or an empty text."""
     parts = (("wrapper", row.wrapper_ratio), ("intra-node", row.intra_node_ratio), ("inter-node", row.inter_node_ratio))
-    return " × ".join(f"{name} {three(ratio)}" for name, ratio in parts if not is_unknown(ratio))
-
-
-def best_of_largest(rows: pd.DataFrame):
-    """Return the fastest cell of the largest world size that was measured."""
-    measured = rows[rows["step_s"].notna()]
-    largest = measured[measured["world_size"] == measured["world_size"].max()]
-    return max(largest.itertuples(), key=lambda row: row.throughput_samples_per_s)
+    return " × ".join(f"{name} {ratio_text(ratio)}" for name, ratio in parts if not is_unknown(ratio))
 
 
 def make_figure(
-    figure_id, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, weight: float = 0.0
+    figure_id, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, told, weight: float = 0.0
 ) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption; rows: those of the CSV."""
-    columns = SCALING if "step_s" in rows else COLLECTIVES
-    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows[list(columns)]), float(weight))
+    """Draw a panel and put its words and numbers beside it. words: alt and caption, of which alt is made of the cells
+    `told`; rows: those of the CSV."""
+    columns, source = (SCALING, "scaling") if "step_s" in rows else (COLLECTIVES, "collectives")
+    csv, traces = to_csv(rows[list(columns)]), (of_cells(source, told),)
+    return Figure(figure_id, title, draw(panel), *words, table, csv, float(weight), source=source, traces=traces)

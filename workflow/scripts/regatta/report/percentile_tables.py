@@ -3,10 +3,11 @@
 import pandas as pd
 
 from regatta.analysis.percentiles import TIMES, WORKLOAD_AND_SHAPE, rate_column
-from regatta.numbers import NOT_PLANNED, UNKNOWN, is_unknown, percent, plural, shape, three
+from regatta.numbers import NOT_PLANNED, UNKNOWN, four, is_unknown, percent, plural, shape, times
 from regatta.report.panels import Table, launches, name_training
 from regatta.report.training_figures import rank
 
+MILLISECONDS = 1e3
 USUAL_MIB = 25  # the default of DistributedDataParallel
 COMPARED = ("p75_s", "p95_s")  # what the published comparison of bucket sizes shows
 
@@ -19,13 +20,13 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
         if own["p50_s"].isna().all():
             continue
         known = [time for time in TIMES if own[time].notna().any()]
-        heads = (text for time in known for text in (f"{time.removesuffix('_s')} (s)", "samples/s"))
+        heads = (text for time in known for text in (f"{time.removesuffix('_s')} (ms)", "samples/s"))
         body = tuple(
             (_place(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
             for row in _from_one_rank_up(own).itertuples()
         )
         caption = f"Percentiles of the step of {workload}, samples/s of one {rank(device)}"
-        found.append(Table(caption, ("cell", "n", "steps", *heads), body))
+        found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
     return tuple(found)
 
 
@@ -51,7 +52,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
     heads = ["cell", "n"]
     for time in COMPARED:
         name = time.removesuffix("_s")
-        heads += [f"{name}, {base_mib} (s)", f"{name}, {mib} (s)", "samples/s", "slower by (%)"]
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", "slower by (%)"]
     body = tuple(
         (
             _place(row, device, with_bucket=False),
@@ -61,13 +62,13 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         for base, row in pairs
     )
     caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank(device)} with {mib}"
-    return Table(caption, tuple(heads), body)
+    return Table(caption, tuple(heads), body, sources=("percentiles",))
 
 
 def _difference(base, row, time: str) -> tuple[str, str, str, str]:
     before, after = getattr(base, time), getattr(row, time)
     slower = UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1)
-    return three(before), three(after), three(getattr(row, rate_column(time))), slower
+    return _ms(before), _ms(after), four(getattr(row, rate_column(time))), slower
 
 
 def _base(rows: pd.DataFrame) -> float | None:
@@ -117,4 +118,10 @@ def _count(value: object) -> str:
 
 
 def _pairs(row, known: list[str]) -> list[str]:
-    return [three(getattr(row, column)) for time in known for column in (time, rate_column(time))]
+    columns = ((_ms(getattr(row, time)), four(getattr(row, rate_column(time)))) for time in known)
+    return [text for pair in columns for text in pair]
+
+
+def _ms(seconds: float | None) -> str:
+    """Return milliseconds with four figures: of three, a difference of one percent could not be recomputed."""
+    return four(times(seconds, MILLISECONDS))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regatta.numbers import NOT_PLANNED, UNKNOWN, plural, shape
 from regatta.preflight.loaded_libraries import libraries_named
+from regatta.report.traces import Finding, Trace
 from regatta.store.records import one_line
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
@@ -61,13 +62,14 @@ def preflight_section(preflight: dict) -> PreflightSection:
     )
 
 
-def preflight_findings(section: PreflightSection | None) -> list[tuple[str, str, str]]:
-    """Return the finding, as regatta.report.page.findings does, if a stack failed."""
+def preflight_findings(section: PreflightSection | None) -> list[Finding]:
+    """Return the finding if a stack failed."""
     failed = [stack.name for stack in section.stacks if not stack.ok] if section else []
     if not failed:
         return []
     text = f"The preflight failed {len(failed)} of {plural(len(section.stacks), 'stack')}: {', '.join(failed)}."
-    return [(text, "preflight", "Preflight")]
+    trace = Trace("preflight/*.json", tuple(f"stack {name}" for name in failed))
+    return [Finding(text, "preflight", "Preflight", (trace,))]
 
 
 def _view(stack: dict) -> StackView:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from regatta.cell_words import with_words
 from regatta.numbers import percent, plural, three
+from regatta.report.traces import Trace, of_rows
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are worth a word
 OUTLIER_RATIO = 0.05  # so are more outliers than this share; of an exponential tail it is 1 %
@@ -13,10 +14,16 @@ OUTLIER_RATIO = 0.05  # so are more outliers than this share; of an exponential 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found and what to do about it."""
+    """What was found, what to do about it, and the rows that it was found in, the one that is told first."""
 
     found: str
     advice: str
+    traces: tuple[Trace, ...]
+
+
+def of_measurements(found: pd.DataFrame, first: object) -> Trace:
+    """Return the rows of measurements.csv, that of the index `first` before the others."""
+    return of_rows("measurements", pd.concat([found.loc[[first]], found.drop(first)]))
 
 
 def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
@@ -32,6 +39,7 @@ def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
         f" repeat {most['repeat']}.",
         "Rising: look at temperatures and clocks, and for work that grows. Falling: raise max_warmup_seconds. The median is then one of"
         " a time that changes, and depends on how long was sampled.",
+        traces=(of_measurements(found, most.name),),
     )
 
 
@@ -48,6 +56,7 @@ def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
         f" {least['repeat']}: {three(float(least['effective_samples']))} of {least['num_iterations']}.",
         "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow; those over launches are not"
         " touched. More launches (repeats) help, longer sampling little.",
+        traces=(of_measurements(ok.loc[few.index], few.idxmin()),),
     )
 
 
@@ -64,4 +73,5 @@ def outlying(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
         f" {with_words(most['cell'], words)}, repeat {most['repeat']}: {most['num_outliers']} of {most['num_iterations']}. In all"
         f" measurements {total} of {num_samples} samples.",
         "They are kept in all numbers; medians hardly feel them, means and high percentiles do. Look for other work on the machine.",
+        traces=(of_measurements(counted.loc[many.index], many.idxmax()),),
     )

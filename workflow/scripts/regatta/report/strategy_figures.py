@@ -5,9 +5,10 @@ import math
 import pandas as pd
 
 from regatta.analysis.tables import STRATEGIES, to_csv
-from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, size, three, times
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, size, spread_head, three, times
 from regatta.report.figures import Axis, Panel, Point, Series, draw
-from regatta.report.panels import Figure, Table, how_to_read, in_order, launches, name_training
+from regatta.report.panels import Figure, Table, how_to_read, in_order, name_training
+from regatta.report.traces import of_cells
 
 MILLISECONDS = 1e3
 MOST = 3  # cells in a panel, so that their names find room
@@ -26,23 +27,30 @@ MEMORY_COLUMNS = {
 
 
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return exposed communication by strategy, for each workload and shape with two cells or more."""
+    """Return exposed communication by strategy, for each workload and shape.
+
+    A strategy that has no step without exchange to compare with, such as fsdp, is not drawn: it is in the last table.
+    """
     rows = name_training(strategies.assign(step_s=strategies["whole_step_s"]))
-    rows = rows[rows["exposed_s"].notna()]
+    rows = rows[rows["step_p50_s"].notna()]
     ok = measurements[measurements["status"] == "ok"]
+    num_exposed = (ok["whole_step_s"].notna() & ok["no_sync_s"].notna()).groupby(ok["cell"]).sum()
+    rows = rows.assign(num_exposed=rows["cell"].map(num_exposed))
     found = []
     for (workload, place), own in rows.groupby(["workload", "place"], sort=True):
-        own = in_order(own)
+        own, others = in_order(own[own["exposed_s"].notna()]), in_order(own[own["exposed_s"].isna()])
         for begin in range(0, len(own), MOST):
             part = own.iloc[begin : begin + MOST]
             title = ", ".join([workload, *place.split("\n")])
             if len(own) > MOST:
                 title += f" ({begin // MOST + 1} of {math.ceil(len(own) / MOST)})"
-            found.append(_exchange(f"strategy-{len(found) + 1}", title, part, ok))
+            told = pd.concat([part, others]) if begin + MOST >= len(own) else part
+            found.append(_exchange(f"strategy-{len(found) + 1}", title, part, told, ok))
     return found
 
 
-def _exchange(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) -> Figure:
+def _exchange(figure_id: str, title: str, rows: pd.DataFrame, told: pd.DataFrame, ok: pd.DataFrame) -> Figure:
+    """rows: what is drawn. told: what the table has."""
     of_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
     series = []
     for label, column in SHOWN.items():
@@ -59,24 +67,48 @@ def _exchange(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) 
     panel = Panel(x, Axis("time per step (ms)"), tuple(series))
     best, worst = rows.loc[rows["exposed_s"].idxmin()], rows.loc[rows["exposed_s"].idxmax()]
     alt = f"{title}: {_told(best)}"
-    alt += f"; {_told(worst)}." if best["cell"] != worst["cell"] else "."
+    alt += f"; {_told(worst)}; {_apart(best, worst)}." if best["cell"] != worst["cell"] else "."
     caption = (
         "Exposed: the step minus the same step without exchange of gradients, in turns. Beside it the exchange alone, and how long the"
-        f" host waited, which on a GPU is no communication time. Lower is better. {how_to_read(rows, 'exposed_s')}"
+        " host waited, which on a GPU is no communication time. Lower is better. n counts launches that have both steps; p50,"
+        " mean and std are of all."
+        f" {how_to_read(rows.assign(num_launches=rows['num_exposed']), 'exposed_s')}"
     ).replace(", the line joins the values of the table", ", a bar the value of the table")
-    return Figure(figure_id, f"Exchange of gradients: {title}", draw(panel), alt, caption, _table(title, rows), to_csv(rows[list(STRATEGIES)]), float(worst["exposed_share_ratio"]))  # fmt: skip
+    if len(told) > len(rows):
+        names = ", ".join(told["series"].iloc[len(rows) :]).replace("\n", " ")
+        caption += f" {names}: no step without exchange was measured, so what is exposed is not known."
+    traces = (of_cells("strategies", (best["cell"], worst["cell"])),)
+    csv, weight = to_csv(told[list(STRATEGIES)]), float(worst["exposed_share_ratio"])
+    return Figure(figure_id, f"Exchange of gradients: {title}", draw(panel), alt, caption, _table(title, told), csv, weight, source="strategies", traces=traces)  # fmt: skip
 
 
 def _told(row: pd.Series) -> str:
     """Return what a strategy costs, in words."""
     name = row["series"].replace("\n", ", ")
-    text = f"{name} exposes {three(row['exposed_s'] * MILLISECONDS)} ms of a step of {three(row['whole_step_s'] * MILLISECONDS)} ms"
-    return f"{text} ({percent(row['exposed_share_ratio'])} %, n = {row['num_launches']})"
+    spread = bracket(*(times(row[f"exposed_{end}_s"], MILLISECONDS) for end in ("low", "high")), row["interval"])
+    spread = "" if spread == UNKNOWN else f" {spread}"
+    text = f"{name} exposes {three(row['exposed_s'] * MILLISECONDS)} ms{spread} of a step of {three(row['whole_step_s'] * MILLISECONDS)} ms"
+    return f"{text} ({percent(row['exposed_share_ratio'])} %, n = {row['num_exposed']})"
+
+
+def _apart(best: pd.Series, worst: pd.Series) -> str:
+    """Return whether the least and the most exposed differ by more than their spreads. It is no test."""
+    if is_unknown(best["exposed_high_s"]) or is_unknown(worst["exposed_low_s"]):
+        return "too few launches for a spread"
+    differ = "do not differ" if best["exposed_high_s"] >= worst["exposed_low_s"] else "differ"
+    return f"the two {differ} by more than the spread"
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
     heads = ("strategy", "n", "step p50 (ms)", "mean (ms)", "std (ms)", "without exchange (ms)", "exchange alone (ms)")
-    heads += ("exposed (ms)", "spread (ms)", "exposed (%)", "hidden (%)", "host wait (ms)", "calls")
+    heads += (
+        "exposed (ms)",
+        f"{spread_head(rows['interval'])} (ms)",
+        "exposed (%)",
+        "hidden (%)",
+        "host wait (ms)",
+        "calls",
+    )
     columns = ("step_p50_s", "step_mean_s", "step_std_s", "no_sync_s", "communication_s", "exposed_s")
     return Table(
         f"Step and communication of {title}",
@@ -84,11 +116,13 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
         tuple(
             (
                 row.series.replace("\n", ", "),
-                launches(row),
+                f"{row.num_launches if is_unknown(row.exposed_s) else row.num_exposed}/{row.num_planned}",
                 *(three(times(getattr(row, column), MILLISECONDS)) for column in columns),
-                bracket(times(row.exposed_low_s, MILLISECONDS), times(row.exposed_high_s, MILLISECONDS)),
-                percent(row.exposed_share_ratio),
-                UNKNOWN if is_unknown(row.hidden_ratio) else percent(row.hidden_ratio),
+                bracket(times(row.exposed_low_s, MILLISECONDS), times(row.exposed_high_s, MILLISECONDS), row.interval),
+                *(
+                    UNKNOWN if is_unknown(ratio) else percent(ratio)
+                    for ratio in (row.exposed_share_ratio, row.hidden_ratio)
+                ),
                 three(times(row.host_wait_s, MILLISECONDS)),
                 UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
             )
@@ -114,4 +148,5 @@ def memory_tables(memory: pd.DataFrame) -> Table | None:
             )
             for row in rows.itertuples()
         ),
+        sources=("memory",),
     )

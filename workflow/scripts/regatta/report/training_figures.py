@@ -2,16 +2,28 @@
 
 import pandas as pd
 
-from regatta.analysis.scaling import is_inconclusive
-from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, shape, thousands, three, times
+from regatta.numbers import (
+    NOT_PLANNED,
+    bracket,
+    is_unknown,
+    percent,
+    ratio_text,
+    shape,
+    spread_head,
+    thousands,
+    three,
+    times,
+)
+from regatta.report.efficiency_words import Threads, efficiency_caption, efficiency_text, grade_word, is_wide, sharing
 from regatta.report.figures import Axis, Panel, size_ticks
+from regatta.report.largest import best_of_largest, candidates, chosen_text, launches_text
 from regatta.report.model_tables import further_rates
 from regatta.report.panels import (
+    Baseline,
     Figure,
     Table,
     baseline_first,
-    baseline_text,
-    best_of_largest,
+    baseline_of,
     how_to_read,
     in_order,
     launches,
@@ -19,12 +31,10 @@ from regatta.report.panels import (
     make_series,
     name_training,
     panels,
-    product_text,
 )
 
 PERCENT, MILLISECONDS = 100, 1e3
 EFFICIENCY_TOP = 105
-Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
 OVERLAPPING, APART = "spreads overlap", "spreads do not overlap"
 
 
@@ -39,14 +49,16 @@ def scaling_figures(
     figures = []
     shown = [(title, rows) for title, rows in panels(scaling, "series") if rows["step_s"].notna().any()]
     for number, (title, rows) in enumerate(shown, start=1):
-        base = baseline_text(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
+        base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
         figures.append(_throughput(f"throughput-{number}", title, baseline_first(rows), base, steps, device))
         if base is not None:
             figures.append(_efficiency(f"efficiency-{number}", title, baseline_first(rows), base, steps, device))
     return figures
 
 
-def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None, steps: dict, device: str) -> Figure:
+def _throughput(
+    figure_id: str, title: str, rows: pd.DataFrame, base: Baseline | None, steps: dict, device: str
+) -> Figure:
     series = make_series(
         rows,
         "series",
@@ -55,7 +67,8 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None
         lambda row: row.throughput_samples_per_s,
     )
     guides, best = (), best_of_largest(rows)
-    alt = f"{title}: {best.name} reaches {three(best.throughput_samples_per_s)} samples/s"
+    rate = f"{three(best.throughput_samples_per_s)} samples/s ({launches_text(best)})"
+    alt = f"{title}: {best.name}{chosen_text(rows)} reaches {rate}"
     if base is None:
         ideal, alt = "no baseline was measured, so no ideal line is drawn", f"{alt}."
     else:
@@ -64,30 +77,37 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str | None
         ideal = f"the dashed ideal is {base} times the number of {ranks(device)}"
         alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
     panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
+    caption = (
+        f"Throughput over the number of {ranks(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
+    )
+    table, told = (
+        _throughput_table(title, rows, device),
+        (best.cell, *(base.cells if base else ()), *candidates(rows)["cell"]),
+    )
+    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows, told)
+
+
+def _throughput_table(title: str, rows: pd.DataFrame, device: str) -> Table:
     more_heads, more = further_rates(rows, rank(device))
-    table = Table(
+    return Table(
         f"Throughput of {title}",
-        ("cell", "n", "step (ms)", "samples/s", "spread", f"per {rank(device)}", *more_heads),
+        ("cell", "n", "step (ms)", "samples/s", spread_head(rows["interval"]), f"per {rank(device)}", *more_heads),
         tuple(
             (
                 row.full_name,
                 launches(row),
                 three(times(row.step_s, MILLISECONDS)),
                 three(row.throughput_samples_per_s),
-                bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s),
+                bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s, row.interval),
                 three(row.throughput_per_gpu_samples_per_s),
                 *more(row),
             )
             for row in rows.itertuples()
         ),
     )
-    caption = (
-        f"Throughput over the number of {ranks(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
-    )
-    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows)
 
 
-def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
+def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, steps: dict, device: str) -> Figure:
     others = rows[rows["cell"] != rows["baseline"].fillna("")]
     shown = others if others["efficiency_ratio"].notna().any() else rows
 
@@ -106,9 +126,28 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     )
     sizes = measured_sizes(shown)
     panel = Panel(world_axis(shown, device), y, series, (("100 %", ((sizes[0], 100), (sizes[-1], 100))),))
-    table = Table(
+    known = shown[shown["efficiency_ratio"].notna()]
+    best = best_of_largest(known)
+    caption = efficiency_caption(shown, base, rank(device), sharing(known))
+    words = (efficiency_text(title, best, chosen_text(known), base, rank(device)), caption)
+    weight = 0.0 if is_wide(best) else 1 - best.efficiency_ratio
+    table, told = _efficiency_table(title, rows, base), (best.cell, *base.cells, *candidates(known)["cell"])
+    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, told, weight)
+
+
+def _efficiency_table(title: str, rows: pd.DataFrame, base: Baseline) -> Table:
+    return Table(
         f"Efficiency of {title} against {base}",
-        ("cell", "n", "efficiency (%)", "spread", "wrapper", "intra-node", "inter-node", "grade"),
+        (
+            "cell",
+            "n",
+            "efficiency (%)",
+            f"{spread_head(rows['efficiency_interval'])} (%)",
+            "wrapper",
+            "intra-node",
+            "inter-node",
+            "grade",
+        ),
         tuple(
             (
                 row.full_name,
@@ -116,26 +155,15 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
                 percent(row.efficiency_ratio),
                 NOT_PLANNED
                 if not is_unknown(row.baseline) and row.cell == row.baseline
-                else bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, percent),
-                NOT_PLANNED if row.strategy == "none" else three(row.wrapper_ratio),
-                three(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
-                three(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
-                _grade_word(row),
+                else bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, row.efficiency_interval, percent),
+                NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
+                ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
+                ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
+                grade_word(row),
             )
             for row in rows.itertuples()
         ),
     )
-    best = best_of_largest(shown[shown["efficiency_ratio"].notna()])
-    sharing = _sharing(shown[shown["efficiency_ratio"].notna()])
-    caption = (
-        f"Throughput per {rank(device)} as a share of {base}. Linear axis from 0; points above 100 % stay"
-        f" visible, they often mean a slow baseline. Wrapper × intra-node × inter-node is the efficiency against one {rank(device)}"
-        f" without DDP. {how_to_read(shown, 'efficiency_ratio', 'efficiency_interval')}"
-        + (f" Efficiency here is also the loss of cores {sharing}." if sharing else "")
-    )
-    words = (_efficiency_text(title, best, base, device), caption)
-    weight = 0.0 if _is_wide(best) else 1 - best.efficiency_ratio
-    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, weight)
 
 
 def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
@@ -154,49 +182,6 @@ def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
             for own, base in pairs
         ],
     )
-
-
-def _sharing(rows: pd.DataFrame) -> str:
-    """Return `(2 threads a rank in 1×1, 1 in 1×2: the ranks share the cores)` if that sets the rows and baselines apart."""
-    uneven: Threads = {place: nums for row in rows.itertuples() for place, nums in (row.uneven or {}).items()}
-    if not uneven:
-        return ""
-    told = []
-    for place, nums in sorted(uneven.items()):
-        noun = "" if told else " thread a rank" if nums == {1} else " threads a rank"
-        told.append(f"{'/'.join(map(str, sorted(nums)))}{noun} in {shape(*place)}")
-    return f"({', '.join(told)}: the ranks share the cores)"
-
-
-def _is_wide(row) -> bool:
-    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
-    return not is_unknown(low) and not is_unknown(high) and is_inconclusive(row.efficiency_ratio, low, high)
-
-
-def _grade_word(row) -> str:
-    """Return the grade. Where the ranks had fewer cores than the baseline's, a word would judge the machine's size."""
-    if not is_unknown(row.baseline) and row.cell == row.baseline:
-        return "baseline"
-    return UNKNOWN if is_unknown(row.grade) or row.uneven else row.grade
-
-
-def _efficiency_text(title: str, row, base: str, device: str) -> str:
-    """Return what an efficiency says, or that it says nothing."""
-    num = f"n = {row.num_launches}"
-    if row.baseline_launches != row.num_launches:
-        num += f" against {row.baseline_launches}"
-    sharing = _sharing(pd.DataFrame([row._asdict()]))
-    sharing = f" {sharing}" if sharing else ""
-    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
-    what = f"the throughput per {rank(device)} of {base}"
-    if _is_wide(row):
-        kind = "range" if row.efficiency_interval == "range" else "interval"
-        spread = f"{kind} {percent(low)} to {percent(high)} %"
-        return f"{title}: how much {row.name} keeps of {what}{sharing} is inconclusive: {spread}, {num}."
-    spread = bracket(low, high, percent)
-    kept = f"{percent(row.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
-    parts = product_text(row)
-    return f"{title}: {row.name} keeps {kept} of {what}{sharing}, {num}" + (f"; {parts}." if parts else ".")
 
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
@@ -226,13 +211,13 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
     panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
     table = Table(
         f"Step time of {title} by bucket size",
-        ("cell", "n", "step (ms)", "spread (ms)", "above the best (%)"),
+        ("cell", "n", "step (ms)", f"{spread_head(rows['interval'])} (ms)", "above the best (%)"),
         tuple(
             (
                 row.full_name,
                 launches(row),
                 three(times(row.step_s, MILLISECONDS)),
-                bracket(times(row.step_low_s, MILLISECONDS), times(row.step_high_s, MILLISECONDS)),
+                bracket(times(row.step_low_s, MILLISECONDS), times(row.step_high_s, MILLISECONDS), row.interval),
                 percent(row.step_s / row.best_step_s - 1),
             )
             for row in rows.itertuples()
@@ -259,9 +244,8 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
         "Step time by bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
         f" better. {how_to_read(rows, 'step_s')}"
     )
-    return make_figure(
-        figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows, worst.step_s / best.step_s
-    )
+    told, weight = (worst.cell, best.cell), worst.step_s / best.step_s
+    return make_figure(figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows, told, weight)
 
 
 def _overlap(slow, fast) -> str:

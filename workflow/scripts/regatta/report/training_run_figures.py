@@ -9,6 +9,7 @@ from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, plural, three
 from regatta.report.facets import facets
 from regatta.report.figures import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.panels import Figure, Table, launches
+from regatta.report.traces import of_cells
 from regatta.report.training_run_tables import ORDER, SYNTHETIC, WORDS, digits, name_runs, time_table
 from regatta.statistics import over_launches
 
@@ -68,14 +69,17 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     nums = sorted(set(rows["num_launches"]))
     num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
     text += f" Each point is one launch ({num} per cell), the line joins their medians."
-    alt = f"{title}: {_told(curve, rows)}."
+    alt, traces = f"{title}: {_told(curve, rows)}.", (of_cells("training_runs", _cells_told(curve, rows)),)
     series, csv = _series(curve, rows, own), to_exact_csv(own[list(EPOCHS)])
     ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
     dot = DOT if own["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
     panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), series, dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
-    return Figure(f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), alt, text, table, csv)
+    words = (alt, text, table, csv)
+    return Figure(
+        f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), *words, source="epochs", traces=traces
+    )
 
 
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
@@ -105,10 +109,20 @@ def _epoch_table(curve: Curve, title: str, rows: pd.DataFrame, panel: Panel) -> 
     return Table(f"{curve.axis.capitalize()} of {title}: median over launches", ("training", "n", *heads), tuple(lines))
 
 
+def _ends(curve: Curve, rows: pd.DataFrame) -> list[dict]:
+    """Return the trainings of which it is known where they ended, the lowest value first."""
+    column = {"epoch-time": "total_s"}.get(curve.kind, curve.column)
+    return sorted(rows[rows[column].notna()].to_dict("records"), key=lambda row: row[column])
+
+
+def _cells_told(curve: Curve, rows: pd.DataFrame) -> list[str]:
+    known = [row["cell"] for row in _ends(curve, rows)]
+    return known if len(known) <= MAX_TOLD else [known[0], known[-1]]
+
+
 def _told(curve: Curve, rows: pd.DataFrame) -> str:
     """Return where each training ended, or of many the best and the worst."""
-    column = {"epoch-time": "total_s"}.get(curve.kind, curve.column)
-    known = sorted(rows[rows[column].notna()].to_dict("records"), key=lambda row: row[column])
+    known = _ends(curve, rows)
     ends = sorted({int(row["epochs"]) for row in rows.to_dict("records")})
     after = plural(ends[0], "epoch") if len(ends) == 1 else f"{ends[0]} to {plural(ends[-1], 'epoch')}"
     if not known:
@@ -135,9 +149,9 @@ def _overlap(curve: Curve, least: dict, most: dict) -> str:
 
 
 def _value(curve: Curve, row: dict) -> str:
-    """Return a value with its unit and spread: 27.7 % [27.3, 27.9]."""
+    """Return a value with its unit and spread: 27.7 % (27.3 to 27.9)."""
     stem, unit, show, end = SHOWN[curve.kind]
-    spread = bracket(row[f"{stem}_low_{unit}"], row[f"{stem}_high_{unit}"], show)
+    spread = bracket(row[f"{stem}_low_{unit}"], row[f"{stem}_high_{unit}"], row["interval"], show)
     return f"{show(row[f'{stem}_{unit}'])}{end}" + ("" if spread == UNKNOWN else f" {spread}")
 
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, plural, shape, size, three
+from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, plural, shape, size, spread_head, three
 from regatta.report.panels import Table, launches
 from regatta.report.strategy_figures import MEMORY_COLUMNS
 
@@ -63,24 +63,26 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
 
 
 def _outcome(rows: pd.DataFrame) -> Table:
+    word = spread_head(rows["interval"])
     return Table(
         "What trainings took, and what they reached with their last epoch",
-        ("training", "n", "total (s)", "spread (s)", "images/s", "train loss", "test loss", "spread", "accuracy (%)", "spread (%)"),
+        ("training", "n", "total (s)", f"{word} (s)", "images/s", "train loss", "test loss", word, "accuracy (%)", f"{word} (%)"),
         tuple(
             (
                 row.full_name,
                 launches(row),
                 three(row.total_s),
-                bracket(row.total_low_s, row.total_high_s),
+                bracket(row.total_low_s, row.total_high_s, row.interval),
                 three(row.throughput_samples_per_s),
                 digits(row.train_loss),
                 digits(row.test_loss),
-                bracket(row.test_low_loss, row.test_high_loss, digits),
+                bracket(row.test_low_loss, row.test_high_loss, row.interval, digits),
                 percent(row.accuracy_ratio),
-                bracket(row.accuracy_low_ratio, row.accuracy_high_ratio, percent),
+                bracket(row.accuracy_low_ratio, row.accuracy_high_ratio, row.interval, percent),
             )
             for row in rows.itertuples()
         ),
+        sources=("training_runs",),
     )  # fmt: skip
 
 
@@ -93,20 +95,21 @@ def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
     """Return time and memory of each rank, below those of the training."""
     own = ranks[ranks["cell"].isin(rows["cell"])]
     peaks = {head: column for head, column in PEAKS.items() if own[column].notna().any()}
-    heads = ("training", "rank", "n", "total (s)", "spread (s)", "training (s/epoch)", "test (s/epoch)", "own accuracy (%)", *peaks)  # fmt: skip
+    heads = ("training", "rank", "n", "total (s)", f"{spread_head(rows['interval'])} (s)", "training (s/epoch)", "test (s/epoch)", "own accuracy (%)", *peaks)  # fmt: skip
     lines = []
     for row in rows.itertuples():
-        total = three(row.total_s), bracket(row.total_low_s, row.total_high_s)
+        total = three(row.total_s), bracket(row.total_low_s, row.total_high_s, row.interval)
         parts = three(row.epoch_train_s), three(row.epoch_test_s)
         accuracy = NOT_PLANNED if row.world_size > 1 else percent(row.accuracy_ratio)
         name = "slowest" if row.world_size > 1 else "0"
         lines.append((row.name, name, launches(row), *total, *parts, accuracy, *_sizes(row, peaks)))
         of_cell = own[own["cell"] == row.cell]
         for rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
-            total = three(rank.total_s), bracket(rank.total_low_s, rank.total_high_s)
+            total = three(rank.total_s), bracket(rank.total_low_s, rank.total_high_s, row.interval)
             accuracy, num = percent(rank.accuracy_ratio), f"{rank.num_launches}/{row.num_planned}"
             lines.append((row.name, str(rank.rank), num, *total, NOT_PLANNED, NOT_PLANNED, accuracy, *_sizes(rank, peaks)))  # fmt: skip
-    return Table(f"Time and memory of {title}, by rank", heads, tuple(lines))
+    sources = ("training_runs", "training_ranks")
+    return Table(f"Time and memory of {title}, by rank", heads, tuple(lines), sources=sources)
 
 
 def _sizes(row, columns: dict[str, str]) -> list[str]:
@@ -116,4 +119,5 @@ def _sizes(row, columns: dict[str, str]) -> list[str]:
 def _memory(rows: pd.DataFrame) -> Table:
     known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
     lines = [(row.full_name, *_sizes(row, known)) for row in rows.itertuples()]
-    return Table("Memory on the rank that took most, by what it is for", ("training", *known), tuple(lines))
+    title = "Memory on the rank that took most, by what it is for"
+    return Table(title, ("training", *known), tuple(lines), sources=("training_runs",))

@@ -1,0 +1,41 @@
+"""How numbers are written: figures, ratios, and spreads that say whether they are ranges or intervals."""
+
+import pandas as pd
+import pytest
+
+from regatta.numbers import bracket, four, percent, ratio_text, spread_head
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(104.04, "104.0"), (97.0, "97.00"), (0.999949, "0.9999"), (9999.6, "10,000"), (12345.0, "12,340"), (None, "n/a"), (0, "0")],
+)  # fmt: skip
+def test_four_significant_figures(value, text):
+    assert four(value) == text
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_minus():
+    assert [percent(ratio) for ratio in (-0.0004, 0.0004, -0.0, -0.0006)] == ["0.0", "0.0", "0.0", "-0.1"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.998, "0.998"), (1.0, "1.000"), (1.0017, "1.002"), (0.05, "0.0500"), (12.34, "12.3"), (None, "n/a")],
+)
+def test_ratios_near_one_have_three_decimals_on_both_sides(ratio, text):
+    assert ratio_text(ratio) == text
+
+
+def test_a_range_is_told_from_an_interval_by_its_brackets():
+    assert bracket(133.0, 179.0, "range") == "(133 to 179)"
+    assert bracket(-0.02, 0.01, "range", percent) == "(-2.0 to 1.0)"
+    assert bracket(0.85, 0.89, "interval", percent) == "[85.0, 89.0]"
+    assert bracket(1.0, 2.0, "bootstrap") == bracket(1.0, 2.0, "single") == "[1.00, 2.00]"  # of a fit's residuals
+    assert bracket(None, 2.0, "range") == bracket(pd.NA, 2.0, pd.NA) == "n/a"
+
+
+def test_the_heading_of_spreads_says_which_kinds_are_below_it():
+    assert spread_head(pd.array(["range", "single", pd.NA], dtype="string")) == "range"
+    assert spread_head(["interval", "none"]) == "95 % interval"
+    assert spread_head(["interval", "range"]) == "range or 95 % interval"
+    assert spread_head(["single", None]) == "spread"
