@@ -1,5 +1,7 @@
 """Snakemake's command line, read before Snakemake has."""
 
+import os
+
 import pytest
 
 from regatta.campaign.command_line import check_configfiles, is_asked_to_retry, only_looks
@@ -38,6 +40,12 @@ def test_a_config_file_that_is_no_yaml_ends_with_file_and_line(tmp_path, form):
 def test_a_config_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"absent\.yaml"):
         check_configfiles(["--configfile", str(tmp_path / "absent.yaml")])
+
+
+def test_a_pipe_in_place_of_a_config_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SystemExit, match=r"pipe: is a pipe or device, and is read more than once. Write the campaign"):
+        check_configfiles(["--configfile", str(tmp_path / "pipe")])
 
 
 def test_a_good_config_file_and_none_at_all_pass(tmp_path):

@@ -1,5 +1,4 @@
 import copy
-import json
 import runpy
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ import pandas as pd
 import pytest
 from comparison_results import cell_of, write_folder
 from synthetic import LAPTOP, laptop_campaign, make_report, write_laptop, write_results
+from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
 from regatta.analysis.comparison_text import comparison_text
@@ -241,10 +241,9 @@ def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
 def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):
     found = compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("bound"), SIX)])
     for name, network in (("before", "AWS Libfabric"), ("after", "Socket")):
-        verdict = {"network": network, "plugin": None, "provider": None, "transports": []}
-        path = tmp_path / name / "preflight" / "preflight-0.json"
-        path.parent.mkdir()
-        path.write_text(json.dumps({"stacks": [{"stack": "bound", "verdict": verdict}]}), encoding="utf-8")
+        stack = looked_at(make_stack("bound"), make_seen())
+        stack["verdict"] |= {"network": network}
+        write_preflight(tmp_path / name, make_preflight(stack))
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
     new = [difference for difference in again.environment if difference not in found.environment]
     assert [(d.name, d.reference, d.other) for d in new] == [("NCCL network", "AWS Libfabric", "Socket")]

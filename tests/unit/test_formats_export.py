@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from formats_files import FILES, TIME, analysed, run_import, write_analysed
-from synthetic import LAPTOP, laptop_campaign, write_results
+from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.analysis.tables import read_csv
 from regatta.errors import UserError
@@ -107,12 +107,20 @@ def test_a_campaign_without_a_step_without_ddp_keeps_its_place_empty(laptop, tmp
     [
         ({}, r"bucket_cap_mb has the values 1, 25, .* Choose with --where bucket_cap_mb=1"),
         ({"bucket": "25"}, "--where bucket: no cell of .* has such a field"),
-        ({"bucket_cap_mb": "7", "world_size": "2", "benchmark": "train_step"}, "no training step has a valid record"),
+        ({"stack": "typo"}, r"no cell has --where stack=typo\. Take one out"),
     ],
 )
 def test_what_a_report_has_no_place_for_is_refused(laptop, where, message):
     with pytest.raises(UserError, match=message):
         pytorch_report(read_results_folder(laptop, where))
+
+
+def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
+    cells = [train_cell("resnet18", nodes, gpus, strategy="ddp") for nodes, gpus in ((1, 4), (2, 2))]
+    folder = write_results(tmp_path / "c", make_campaign(cells), LAPTOP)
+    write_analysed(folder)
+    with pytest.raises(UserError, match=r"1×4 and 2×2 have the same ranks in a report.* --where nodes=2"):
+        pytorch_report(read_results_folder(folder, {}))
 
 
 def test_a_table_without_samples_cannot_become_a_report(tmp_path):

@@ -1,5 +1,6 @@
 """Files of other programs through import, collect and analyse: the known answers, and a store that stays consistent."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -173,6 +174,60 @@ def test_the_same_file_again_changes_nothing(tmp_path, name):
     )
     assert (outcome.written, len(outcome.already_there)) == ([], 1)
     assert content_of(tmp_path / "c") == before
+
+
+def as_windows_writes_it(content):
+    return b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_copy_with_other_line_ends_is_the_same_file_and_says_the_same(tmp_path, name):
+    run_import(tmp_path / "c", name)
+    before = content_of(tmp_path / "c")
+    options, content, copies = NEEDS.get(name, Options()), (FILES / name).read_bytes(), []
+    for index, other in enumerate((as_windows_writes_it(content), content.rstrip() + b"\n\n  \n", content + b"\r\n")):
+        copies.append(tmp_path / f"copy-{index}")
+        copies[-1].write_bytes(other)
+    outcome = import_files(copies, tmp_path / "c", "imported", options, now=lambda: TIME)
+    assert (outcome.written, len(outcome.already_there)) == ([], 1)
+    assert content_of(tmp_path / "c") == before
+    run_import(tmp_path / "windows" / "c", copies[0], options=options)
+    found = analysed(tmp_path / "windows" / "c")[1]
+    assert found.keys() == (expected := analysed(tmp_path / "c")[1]).keys()
+    assert all(found[name].equals(expected[name]) for name in found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\n\n"),
+        lambda text: text.replace("\n", "\r\n,,,,,,,,,,\r\n", 1),
+        lambda text: text.replace("\n", "  \n"),
+        lambda text: text.rstrip("\n") + "\n\n \n",
+    ],
+)
+def test_blank_lines_of_a_csv_make_no_new_launch(tmp_path, change):
+    run_import(tmp_path / "c", "times.csv")
+    copy = tmp_path / "copy.csv"
+    copy.write_text(change(text_of("times.csv")), encoding="utf-8", newline="")
+    outcome = run_import(tmp_path / "c", copy)
+    assert outcome.already_there == [f"{copy} (stack imported)"]
+
+
+def test_a_csv_with_a_row_more_or_another_order_of_rows_is_another_file(tmp_path):
+    run_import(tmp_path / "c", "times.csv")
+    head, *rows = text_of("times.csv").splitlines(keepends=True)
+    for number, text in enumerate((head + "".join(reversed(rows)), head + "".join([*rows, rows[-1]]))):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(text, encoding="utf-8")
+        assert len(run_import(tmp_path / "c", path).written) == 1
+
+
+def test_the_digest_of_a_file_as_its_program_wrote_it_is_that_of_sha256sum(tmp_path):
+    run_import(tmp_path / "c", "nccl-12-columns.txt")
+    header = read_store(tmp_path / "c" / "launches")[0].header
+    assert text_of("nccl-12-columns.txt").endswith("\n")
+    assert header["imported"]["sha256"] == hashlib.sha256((FILES / "nccl-12-columns.txt").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -410,12 +410,12 @@ def test_a_foreign_file_is_refused_with_line_and_what_was_expected(text, message
 
 
 def test_a_file_that_is_not_there_is_a_message(tmp_path):
-    from regatta.formats.recognise import read_file
+    from regatta.formats.recognise import read_source
 
     with pytest.raises(UserError, match=r"none\.txt: cannot be read"):
-        read_file(tmp_path / "none.txt", Options())
+        read_source(tmp_path / "none.txt", Options())
     with pytest.raises(UserError, match="cannot be read"):
-        read_file(FILES, Options())
+        read_source(FILES, Options())
 
 
 def test_every_format_column_and_option_is_in_the_documentation():

@@ -1,6 +1,8 @@
 """The store: whatever a kill, a full disk or a bad sector leaves behind, what was whole is read and nothing else."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -186,13 +188,19 @@ def test_a_disk_without_space_is_said_and_leaves_the_store_as_it_was(tmp_path, n
     assert read_launch_file(path).lines[-1][1] == {"kind": "stopped"}
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "new" / "plan.json"
     write_json(path, {"a": "ä"})
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "x" * 100_000 + "\ud800")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_text(path, "x" * 100_000)
+    assert error.value.filename == str(path)
     assert json.loads(path.read_text(encoding="utf-8")) == {"a": "ä"}
     assert list(path.parent.iterdir()) == [path], "no temporary file stays"
 
@@ -200,6 +208,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 def test_half_a_character_does_not_stop_a_file_from_being_written(tmp_path):
     write_json(tmp_path / "x.json", {"cause": "no such file: /data/\udcfc"})
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"cause": "no such file: /data/?"}
+    write_text(tmp_path / "x.txt", "see x\udce9.jsonl")
+    assert (tmp_path / "x.txt").read_text(encoding="utf-8") == "see x?.jsonl"
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "null", "{", "[" * 100_000])

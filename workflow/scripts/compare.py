@@ -23,8 +23,8 @@ from regatta.formats.reading import Options
 from regatta.formats.scratch import read_imported
 from regatta.report.comparison_page import comparison_page, history_page
 from regatta.store.launch_files import write_text
+from regatta.verdicts import margin_option
 
-MAX_MARGIN = 100
 MISTAKE = 2  # exit status; 1 says that a cell got slower
 
 
@@ -42,11 +42,11 @@ def main() -> None:
     else:
         found = compare_campaigns(*campaigns, args.margin)
         text, table, page = comparison_text(found, args.all), found.comparisons, lambda: comparison_page(found)
-    print(text, end="")
     if args.csv:
         write_csv(table, args.csv)
     if args.html:
         write_text(args.html, page())
+    print(text, end="")
     if not args.history and found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. The lists above say why.")
     sys.exit(0 if args.history or not found.num("slower") else 1)
@@ -57,7 +57,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("campaigns", type=Path, nargs="+", metavar="CAMPAIGN", help="BASE and TEST: folders or files")
     parser.add_argument("--history", action="store_true", help="the same cells over time, in two campaigns or more")
     parser.add_argument(
-        "--margin", type=float, default=0.05, help="ratio by which times may differ and be equivalent (default 0.05)"
+        "--margin",
+        type=margin_option,
+        default=0.05,
+        help="ratio by which times may differ and be equivalent (default 0.05)",
     )
     parser.add_argument("--all", action="store_true", help="show every row, also inside the noise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
@@ -68,8 +71,6 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
         parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")
-    if not 0 <= args.margin <= MAX_MARGIN:
-        parser.error(f"--margin {args.margin:g} is no ratio from 0 to {MAX_MARGIN}; give one such as 0.05")
     for name in ("nodes", "gpus_per_node"):
         if (number := getattr(args, name)) is not None and number < 1:
             parser.error(f"--{name.replace('_', '-')} {number}: at least 1 is needed")

@@ -14,7 +14,7 @@ from regatta.formats.pytorch_json import pytorch_report
 from regatta.formats.results_folder import ResultsFolder, read_results_folder
 from regatta.formats.suite_json import suite_reports
 from regatta.formats.tidy_csv import tidy_csv
-from regatta.store.launch_files import write_text
+from regatta.store.launch_files import is_stdout, write_text
 
 FORMATS = ("pytorch-json", "suite-json", "csv")
 WORLD_SIZE = "{world_size}"
@@ -62,7 +62,8 @@ def main() -> None:
     folder = read_results_folder(args.results, dict(args.where))
     for path, text in texts(folder, args.format, args.out).items():
         write_text(Path(path), text)
-        print(path)
+        if not is_stdout(Path(path)):
+            print(path)
 
 
 if __name__ == "__main__":

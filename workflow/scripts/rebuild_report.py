@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from regatta.errors import run_script
+from regatta.errors import UserError, run_script
 from regatta.preflight.looks import latest_preflight
 
 SCRIPTS = Path(__file__).resolve().parent
@@ -20,28 +20,20 @@ def main() -> None:
     folder = parser.parse_args().results
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
-        sys.exit(f"{folder}: holds {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")
-    campaign = ["--campaign", str(frozen[0])]
-    measurements, tables, launches = folder / "measurements.csv", folder / "tables", folder / "launches"
+        raise UserError(
+            f"{folder}: holds {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first."
+        )
+    # With an equals sign, for the folder's name may begin with a dash.
+    campaign, measurements = f"--campaign={frozen[0]}", f"--measurements={folder / 'measurements.csv'}"
+    tables, launches = folder / "tables", f"--launches={folder / 'launches'}"
+    preflight = [f"--preflight={path}" for path in latest_preflight(folder)]
     steps = [
-        ["collect.py", "--launches", launches, "--out", measurements, "--problems", folder / "problems.json"],
-        ["analyse.py", "--measurements", measurements, "--out-dir", tables],
-        [
-            "report.py",
-            "--measurements",
-            measurements,
-            "--tables",
-            tables,
-            "--launches",
-            launches,
-            "--out",
-            folder / "report.html",
-            "--preflight",
-            *latest_preflight(folder),
-        ],
+        ["collect.py", launches, f"--out={folder / 'measurements.csv'}", f"--problems={folder / 'problems.json'}"],
+        ["analyse.py", measurements, f"--out-dir={tables}"],
+        ["report.py", measurements, f"--tables={tables}", launches, f"--out={folder / 'report.html'}", *preflight],
     ]
     for script, *arguments in steps:
-        done = subprocess.run([sys.executable, str(SCRIPTS / script), *campaign, *map(str, arguments)])
+        done = subprocess.run([sys.executable, str(SCRIPTS / script), campaign, *arguments])
         if done.returncode:
             sys.exit(done.returncode)
 

@@ -2,10 +2,14 @@
 
 import difflib
 import errno
+import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status by which shells know a program that lost its reader
 
 
 class UserError(Exception):
@@ -19,20 +23,41 @@ def nearest(word: object, known: Iterable[object]) -> str:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script's main function. What the user can mend ends it with one message, exit code 1, and no traceback."""
+    """Run a script's main function. What the user can mend ends it with one message, exit code 1, and no traceback.
+
+    Where nobody reads its output any more, as behind `| head`, it ends quietly with exit code 141.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     try:
-        main()
+        try:
+            main()
+        finally:
+            _flush_stdout()
     except UserError as error:
         sys.exit(str(error))
+    except BrokenPipeError:
+        sys.exit(CLOSED_PIPE)
     except OSError as error:
         if error.filename is None and error.errno not in NO_SPACE:
             raise
         sys.exit(describe_os_error(error))
 
 
+def _flush_stdout() -> None:
+    """Write what was printed, while an error can still be told: at the interpreter's end it would be a traceback."""
+    if sys.stdout is None:  # closed
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again
+        raise
+
+
 def describe_os_error(error: OSError) -> str:
     """Return what the operating system refused, where, and what to do, in one line."""
-    where = error.filename or "the results folder"
+    where = error.filename or "standard output or the results folder"
     if error.errno in NO_SPACE:
         return f"{where}: no space left on the disk. Free some and run the same line again."
     return f"{where}: {error.strerror}. Check that the path is right and that this user may write there."

@@ -31,7 +31,11 @@ def hold(path: Path, taken: str) -> TextIO:
         holder = file.read().strip()
         file.close()
         raise UserError(f"{taken} (process {holder})" if holder else taken) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()} on {socket.gethostname()}")
-    file.flush()
+    try:
+        file.truncate(0)
+        os.write(file.fileno(), f"{os.getpid()} on {socket.gethostname()}".encode())
+    except OSError as error:  # of a full disk the system names no file
+        file.close()
+        error.filename = str(path)
+        raise
     return file

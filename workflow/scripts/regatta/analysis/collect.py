@@ -18,7 +18,8 @@ from regatta.analysis.tables import COLLECTED, MEASUREMENTS, make_table
 from regatta.analysis.waits import wait_rows
 from regatta.running.policy import jobs_of_batch, open_job
 from regatta.store.devices import device_of
-from regatta.store.launch_files import LaunchFile, read_launch_file
+from regatta.store.frozen_schemas import mismatch
+from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
 from regatta.store.records import measured, one_line, violation
 from regatta.store.training import Training, training_of
 from regatta.store.waits import Waits, hosts_by_rank, waits_of
@@ -99,6 +100,8 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
             _refuse(launch_file, number, line, mistake, found)
         if line is header and not is_placed:
             return  # without repeat and time no record of this launch can be placed
+        if line is header and not isinstance(header.get("environment"), dict):
+            header["environment"] = {}  # it is told as invalid; the records behind it are read
         if mistake or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
@@ -115,17 +118,15 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 def _read_batches(batches: Path, found: Found) -> None:
     """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
     was stopped before it came to them."""
-    for path in sorted(batches.glob("*/batch.json"), key=lambda path: path.stat().st_mtime_ns):
+    batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
+    for path in sorted(batch_files, key=lambda path: path.stat().st_mtime_ns):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
             stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})
-        held = _held(path.with_name("manifest.json"))
+        held = _part(path.with_name("manifest.json"), "held", {})
         if not stops and not held:
             continue
-        try:
-            launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
-        except (OSError, ValueError, KeyError):
-            continue
+        launches = _part(path, "launches", [])
         if any(cell in found.planned for launch in launches for cell in launch["cells"]):
             found.problems.interrupted += [_interruption(path.parent.name, stop) for stop in stops]
         for launch in launches:
@@ -143,11 +144,13 @@ def _interruption(batch: str, job: dict) -> dict:
     return {"batch": batch, **texts, "hosts": hosts}
 
 
-def _held(manifest: Path) -> dict[str, str]:
+def _part(path: Path, key: str, otherwise: object) -> object:
+    """Return one part of a batch's file, or `otherwise` where the file cannot be read or the part breaks its schema."""
     try:
-        return json.loads(manifest.read_text(encoding="utf-8")).get("held") or {}
-    except (OSError, ValueError, AttributeError):
-        return {}
+        content = json.loads(read_file(path))
+    except (OSError, ValueError, RecursionError):
+        return otherwise
+    return otherwise if mismatch(content, path.stem, key) else content[key]
 
 
 def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:

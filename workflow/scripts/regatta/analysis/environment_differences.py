@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regatta.numbers import NOT_PLANNED
 from regatta.preflight.loaded_libraries import COMMUNICATION, family_of
-from regatta.store.launch_files import parse_line
+from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
@@ -47,12 +47,8 @@ def read_headers(launches: Path, names: Iterable[str]) -> list[dict]:
     """Return the first line of each of these launch files, where it is there and as the schema says. Samples stay unread."""
     found = []
     for name in sorted(set(names)):
-        try:
-            with (launches / f"{name}.jsonl").open("rb") as file:
-                line = parse_line(file.readline())
-        except (OSError, ValueError):
-            continue
-        if line["kind"] == "launch" and violation(line) is None:
+        line = read_one_line(launches / f"{name}.jsonl", 1)
+        if line is not None and line["kind"] == "launch" and violation(line) is None:
             found.append(line)
     return found
 

@@ -49,8 +49,11 @@ def check_configfiles(arguments: Sequence[str]) -> None:
     neither file nor line.
     """
     for name in _values(arguments, ("--configfile", "--configfiles")):
+        path = Path(name)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise SystemExit(f"{path}: is a pipe or device, and is read more than once. Write the campaign to a file.")
         try:
-            read_yaml(Path(name))
+            read_yaml(path)
         except UserError as error:
             raise SystemExit(str(error)) from None
         except OSError as error:

@@ -9,6 +9,7 @@ from regatta.formats.json_file import Node
 from regatta.formats.pytorch_text import IMAGE_SIZE
 from regatta.formats.reading import NANOSECONDS, Options, Reading, Source, parameters_of, shape_of, whole_ns
 from regatta.formats.results_folder import ResultsFolder
+from regatta.numbers import shape
 
 FORMAT = "pytorch-json"
 KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "benchmark_results")
@@ -120,6 +121,15 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
     others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
     for name in ("stack", "backend", *others):
         folder.one_value(cells, name)
+    shapes: dict[int, tuple] = {}
+    for cell in filter(_is_wrapped, cells):
+        own = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
+        other = shapes.setdefault(_num_ranks(cell), own)
+        if own != other:
+            raise UserError(
+                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no nodes. Choose one,"
+                f" such as --where nodes={own[0]}."
+            )
 
 
 def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:

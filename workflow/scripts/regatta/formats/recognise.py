@@ -1,5 +1,7 @@
 """Which format a file has, by what stands in it and never by its name, and the file as a Source."""
 
+import codecs
+import hashlib
 import stat
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from regatta.formats.pytorch_json import is_pytorch_json, read_pytorch_json
 from regatta.formats.pytorch_text import is_pytorch_text, read_pytorch_text
 from regatta.formats.reading import Options, Source, lines_of, quoted, refusal
 from regatta.formats.suite_json import is_suite_json, read_suite_json
+from regatta.formats.tidy_csv import FORMAT as CSV
 from regatta.formats.tidy_csv import is_csv, read_csv_text
 
 KNOWN = (
@@ -20,8 +23,8 @@ KNOWN = (
 )
 
 
-def read_file(path: Path, options: Options) -> tuple[bytes, Source]:
-    """Return a file's bytes and what it says. Raises UserError for a file that is foreign, damaged or cut off."""
+def read_source(path: Path, options: Options) -> tuple[str, Source]:
+    """Return the SHA-256 of what a file holds (content_digest), and what it says. Raises UserError for a file that is foreign, damaged or cut off."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
         content = path.read_bytes() if kind in (stat.S_IFREG, stat.S_IFDIR) else None  # to read a folder is an error
@@ -32,7 +35,20 @@ def read_file(path: Path, options: Options) -> tuple[bytes, Source]:
             f"{path}: is a pipe or device; expected a file. Write it to a file first. Nothing was imported."
         )
     # Logs hold bytes of any kind between their rows. What stands for a broken one matches no figure.
-    return content, read_text(content.decode("utf-8", "replace"), str(path), options)
+    source = read_text(content.decode("utf-8", "replace"), str(path), options)
+    return content_digest(content, source.format), source
+
+
+def content_digest(content: bytes, kind: str) -> str:
+    """Return the SHA-256 by which a file is known again: of its bytes without what editors and spreadsheets change.
+
+    That is the mark in front of the text, the kind of line ends, spaces and line ends behind the text, and in a CSV, of
+    which only rows count, lines of nothing but commas. Of most files it is the SHA-256 of the file.
+    """
+    lines = content.removeprefix(codecs.BOM_UTF8).rstrip().replace(b"\r\n", b"\n").split(b"\n")
+    if kind == CSV:
+        lines = [line.rstrip() for line in lines if line.strip(b", \t\r")]
+    return hashlib.sha256(b"\n".join(lines) + b"\n").hexdigest()
 
 
 def read_text(text: str, name: str, options: Options) -> Source:

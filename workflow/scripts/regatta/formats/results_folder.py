@@ -11,7 +11,7 @@ from regatta.analysis.all_tables import read_tables
 from regatta.analysis.tables import MEASUREMENTS, read_csv
 from regatta.campaign.matrix import field_value
 from regatta.errors import UserError, nearest
-from regatta.store.launch_files import parse_line, read_frozen
+from regatta.store.launch_files import read_frozen, read_one_line
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class ResultsFolder:
 
     def _line(self, launch: str, number: int) -> dict:
         path = self.path / "launches" / f"{launch}.jsonl"
-        try:
-            return parse_line(path.read_bytes().split(b"\n")[number - 1])
-        except (OSError, IndexError, ValueError):
+        line = read_one_line(path, number)
+        if line is None:
             raise UserError(
                 f"{path}: line {number} is not what measurements.csv was made from. Build it again:"
                 f" python workflow/scripts/rebuild_report.py {self.path}"
-            ) from None
+            )
+        return line
 
 
 def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
@@ -83,15 +83,11 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
     for name in where:
         if name not in known:
             raise UserError(f"--where {name}: no cell of {path} has such a field.{nearest(name, known)}")
-    try:
-        return ResultsFolder(
-            path, campaign, cells, read_csv(path / "measurements.csv", MEASUREMENTS), read_tables(path / "tables")
-        )
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: its tables cannot be read ({error}). Build them again:"
-            f" python workflow/scripts/rebuild_report.py {path}"
-        ) from None
+    if where and not cells:
+        chosen = " ".join(f"--where {name}={value}" for name, value in where.items())
+        raise UserError(f"{path}: no cell has {chosen}. Take one out, or choose values that campaign.*.json has.")
+    measurements = read_csv(path / "measurements.csv", MEASUREMENTS)
+    return ResultsFolder(path, campaign, cells, measurements, read_tables(path / "tables"))
 
 
 def _is_chosen(cell: dict, where: dict[str, str]) -> bool:

@@ -9,6 +9,7 @@ from regatta.analysis.collected import write_collected
 from regatta.formats.reading import Options
 from regatta.formats.store_import import import_files
 from regatta.store.launch_files import read_frozen
+from regatta.store.records import one_line
 
 
 def read_imported(path: Path, stack: str, options: Options, scratch: Path) -> CampaignResults:
@@ -19,4 +20,4 @@ def read_imported(path: Path, stack: str, options: Options, scratch: Path) -> Ca
     collected, _ = collect(read_frozen(frozen), folder / "launches")
     write_collected(collected, folder / "measurements.csv")
     results = read_campaign(folder)
-    return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": path.name})
+    return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})

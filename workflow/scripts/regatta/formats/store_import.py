@@ -4,7 +4,6 @@ Every file is read before anything is written, so that a file that is refused le
 named by the content of the file it came from: the same file again changes nothing.
 """
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -18,9 +17,9 @@ from regatta.formats.imported_campaign import frozen_campaign, launches_by_cell
 from regatta.formats.imported_lines import AGAIN, cell_id, header_line, record_line, spec_of
 from regatta.formats.reading import Options, Reading, Source, quoted
 from regatta.formats.reading_checks import check_source
-from regatta.formats.recognise import read_file
+from regatta.formats.recognise import read_source
 from regatta.locks import hold
-from regatta.store.launch_files import LaunchFile, read_store, utc_now, write_json, write_text
+from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
 from regatta.store.records import problem_of, violation
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -29,7 +28,7 @@ STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 
 @dataclass(frozen=True)
 class Import:
-    """A file to import. digest: SHA-256 of its bytes."""
+    """A file to import. digest: SHA-256 of its content, see regatta.formats.recognise.content_digest."""
 
     path: Path
     digest: str
@@ -71,10 +70,9 @@ def import_files(
         )
     imports = {}
     for path in paths:
-        content, source = read_file(path, options)
+        digest, source = read_source(path, options)
         check_source(str(path), source)
-        item = Import(path, hashlib.sha256(content).hexdigest(), source)
-        imports.setdefault(item.digest, item)
+        imports.setdefault(digest, Import(path, digest, source))
     taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
@@ -111,7 +109,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     again = "Delete it, and import the files of this campaign again. Nothing was imported."
     for path in sorted(folder.glob("campaign.*.json")):
         try:
-            campaign = json.loads(path.read_text(encoding="utf-8"))
+            campaign = json.loads(read_file(path))
         except (ValueError, RecursionError):
             campaign = None
         if isinstance(campaign, dict) and "imported" not in campaign:

@@ -36,7 +36,16 @@ WHOLE_COLUMNS = ("nodes", "gpus_per_node", "batch_size", "message_bytes", "image
 STATISTIC = "the median of a launch, as the file gives it"
 NAMES = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
 # What a row of any table is of.
-OF_ROW = {"cell": TEXT, **CELL, "scaling": TEXT, "against": TEXT, "rank": WHOLE, "repeat": WHOLE, "status": TEXT}
+OF_ROW = {
+    "cell": TEXT,
+    **CELL,
+    "scaling": TEXT,
+    "against": TEXT,
+    "reference": TEXT,
+    "rank": WHOLE,
+    "repeat": WHOLE,
+    "status": TEXT,
+}
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": REAL}
 
 
@@ -125,7 +134,7 @@ def _number(text: str, column: str, name: str, line: int, kind: type) -> int | f
 def tidy_table(folder: ResultsFolder) -> pd.DataFrame:
     """Return every number of measurements.csv and the tables of cells in a row of its own: of what, its name, its value.
 
-    Tables of groups of cells, of ranks and of hosts are left out: a row of theirs is of no cell.
+    Tables without cells are left out, such as those of hosts: a row of theirs is of no cell.
     """
     parts = [_melted("measurements", folder.measurements, folder.ids)]
     parts += [_melted(name, table, folder.ids) for name, table in folder.tables.items() if "cell" in table]

@@ -13,8 +13,9 @@ from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, 
 from regatta.planning.batches import Batch, Price, make_batches
 from regatta.planning.prices import at_most_minutes, limit_of, make_price, unknown_lengths
 from regatta.preflight.looks import Preflight, plan_preflight, preflight_json
-from regatta.store.history import SAYS_NOTHING, History, read_history
-from regatta.store.launch_files import write_json, write_text
+from regatta.store.frozen_schemas import SCHEMA, mismatch
+from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
+from regatta.store.launch_files import read_file, write_json, write_text
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     results = results_root / campaign.name
     matrix = expand(campaign)
     history = read_history(results)
-    changes = _changes(matrix.cells, _previous_cells(results), history)
+    changes = _changes(matrix.cells, _gone_cells(results, {cell.id for cell in matrix.cells}), history)
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = make_price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
@@ -228,26 +229,29 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     return CellPlan(cell, "done", f"{repeats} ok", ())
 
 
-def _previous_cells(results: Path) -> list[dict]:
-    """Return the cells of the campaign as it was frozen last, or none."""
+def _gone_cells(results: Path, now: set[str]) -> list[dict]:
+    """Return the cells of the campaign as it was frozen last that are not planned now; none where it cannot be read.
+
+    Only these are held against the schema: all of ten thousand cells would take a second of every plan.
+    """
     for path in sorted(results.glob("campaign.*.json")):
         try:
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            return [{"id": cell["id"], "spec": cell["spec"]} for cell in cells]
-        except (ValueError, KeyError, TypeError):
+            content = json.loads(read_file(path))
+            gone = [cell for cell in content["cells"] if cell["id"] not in now]
+        except UNREADABLE:  # it says nothing; a new one is written
             continue
+        if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
+            return gone
     return []
 
 
-def _changes(cells: list[Cell], previous: list[dict], history: History) -> dict[str, str]:
+def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str, str]:
     """Return for each new cell the one field in which it differs from a cell that was planned before and now is not."""
-    now = {cell.id for cell in cells}
     measured = {cell for cell, _ in history.slots}
     old: dict[str, tuple[str, object]] = {}
-    for cell in previous:
-        if cell["id"] not in now:
-            flat = _flat(cell["spec"])
-            old.update({_signature(flat, key): (key, flat[key]) for key in flat})
+    for cell in gone:
+        flat = _flat(cell["spec"])
+        old.update({_signature(flat, key): (key, flat[key]) for key in flat})
     changes = {}
     for cell in cells:
         if not old or cell.id in measured:

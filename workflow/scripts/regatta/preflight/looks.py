@@ -96,7 +96,8 @@ def is_readable(path: Path) -> bool:
 
 def latest_preflight(results: Path) -> list[str]:
     """Return the path of the preflight that was done last, or nothing: for a report with nothing left to measure."""
-    found = sorted(results.glob("preflight/preflight-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
+    found = sorted(files, key=lambda path: path.stat().st_mtime_ns)
     return [str(path) for path in found[-1:]]
 
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.store.launch_files import append_line, utc_now
+from regatta.store.launch_files import append_line, read_file, utc_now
 
 ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
 MAX_JOBS_WITHOUT_START = 3  # jobs in which launches of a batch could not start; after that it is the cells that fail
@@ -57,16 +57,18 @@ def open_job(folder: Path) -> dict | None:
 
 def _noted(folder: Path) -> list[dict]:
     try:
-        lines = (folder / "jobs.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:
         return []
     found = []
     for line in lines:
         try:
             entry = json.loads(line)
-            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": list(entry["hosts"])}
-            found.append(kept | {"job": entry.get("job")})
-        except (ValueError, KeyError, TypeError):
+            hosts = [host for host in entry["hosts"] if isinstance(host, str)]
+            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            job = entry.get("job")
+            found.append(kept | {"job": job if isinstance(job, str) else None})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     return found
 

@@ -8,10 +8,12 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.store.launch_files import LaunchFile, read_launch_file
+from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
 
 SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are none of the cell's: it is measured again
 NUMBER_OR_UNKNOWN = (int, float, type(None))
+# What a file raises that should be JSON of a known shape.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 ENTRY_TYPES = {
     "launch": (str,),
     "repeat": (int,),
@@ -64,7 +66,8 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     if complete and isinstance(complete[0].get("elapsed_ns"), int):
         overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         # A launch's clock starts when Python and torch are up; what that took is in its environment.
-        overhead += _seconds((header.get("environment") or {}).get("seconds_to_ready"))
+        environment = header.get("environment")
+        overhead += _seconds(environment.get("seconds_to_ready") if isinstance(environment, dict) else None)
     return {
         "launch": launch_file.launch,
         "repeat": header["repeat"],
@@ -95,8 +98,8 @@ def _summary(record: dict) -> dict:
 
 
 def _read_manifest(path: Path) -> list[dict]:
-    """Return a manifest's launches. Raises ValueError, KeyError or TypeError if a part that is used is not there."""
-    launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+    """Return a manifest's launches. Raises one of UNREADABLE if it cannot be read, or a part that is used is not there."""
+    launches = json.loads(read_file(path))["launches"]
     used = ("cell", "status", "cause", "elapsed_s")
     return [
         _typed({key: entry[key] for key in ("launch", "repeat", "time_utc", "size_bytes", "overhead_s")}, ENTRY_TYPES)
@@ -121,7 +124,7 @@ def read_history(results: Path) -> History:
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
             found = _read_manifest(manifest)
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
         # A launch file that is not as long as it was has been touched by somebody: it is read instead.

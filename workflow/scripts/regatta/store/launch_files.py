@@ -4,15 +4,18 @@ A launch file begins with a `launch` line (its environment); each cell then has 
 line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
 """
 
+import errno
 import itertools
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.errors import UserError
+from regatta.store.frozen_schemas import SCHEMA, damage
 
 # What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
 NEEDED = {
@@ -53,12 +56,24 @@ def parse_line(text: bytes) -> dict:
     return line
 
 
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file. Raises OSError for what is none: a pipe or a device may never end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to read a folder is an error by itself
+        raise OSError(errno.EINVAL, "Is a pipe or device", str(path))
+    return path.read_bytes()
+
+
 def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
     launch_file = LaunchFile(path)
     try:
-        content = path.read_bytes()
-    except OSError as error:  # a folder or a dangling link of this name
+        path.name.encode()  # tables are UTF-8, and hold the name
+        content = read_file(path)
+    except UnicodeEncodeError:
+        launch_file.problems.append(f"{path.name}: its name is not UTF-8; it was skipped")
+        return launch_file
+    except OSError as error:  # a folder, a pipe or a dangling link of this name
         launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); it was skipped")
         return launch_file
     for number, text in enumerate(content.split(b"\n"), start=1):
@@ -82,6 +97,8 @@ def read_launch_file(path: Path) -> LaunchFile:
 def read_one_line(path: Path, number: int) -> dict | None:
     """Return the line of a launch file that has this number, from 1; None where it is not there or not readable."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
         with path.open("rb") as file:
             text = next(itertools.islice(file, number - 1, number), b"")
         return parse_line(text)
@@ -132,31 +149,72 @@ def append_line(path: Path, line: dict) -> None:
 
 
 def read_frozen(path: Path) -> dict:
-    """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged."""
+    """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged, or of another version of its schema.
+
+    What its readers rely on is checked for the files that regatta.store.frozen_schemas knows by their names.
+    """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_file(path).decode())
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: is damaged. Delete it and run the same line again; nothing measured is lost.")
+    if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
+        raise UserError(
+            f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that wrote"
+            " it, or delete the file and run the campaign again; nothing measured is lost."
+        )
+    found = damage(value, path) if isinstance(value, dict) else "it is no JSON object"
+    if found:
+        raise UserError(
+            f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
+        )
     return value
 
 
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file atomically: a reader sees the old file or the whole new one."""
-    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    write_text(
-        path, text.encode("utf-8", "replace").decode()
-    )  # half a character, as in names of files that are not UTF-8
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+    """Write a text file atomically; of a link, what it leads to. Into a pipe or device the text is written as it is.
+
+    Half a character, as in names of files that are not UTF-8, is written as a question mark. Raises OSError with `path`.
+    """
+    content = text.encode("utf-8", "replace")
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if is_stdout(path):
+            _write_through(1, content)
+        elif path.exists() and not path.is_file():
+            _write_through(path, content)
+        else:
+            _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
+    except OSError as error:
+        error.filename = str(path)  # not the temporary file's; and of a full disk the system names none
+        raise
+
+
+def is_stdout(path: Path) -> bool:
+    """Whether a path is another name of this process's standard output, such as /dev/stdout."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:  # not there, or standard output is closed
+        return False
+
+
+def _write_through(target: Path | int, content: bytes) -> None:
+    """Write into what must stay the same file: a device, a pipe, or an open descriptor, behind what it was given before."""
+    if target == 1:
+        print(end="", flush=True)
+    with open(target, "wb", closefd=target != 1) as file:
+        file.write(content)
+
+
+def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -5,18 +5,17 @@ checked as arrays.
 """
 
 from functools import cache
-from pathlib import Path
 
 import jsonschema
 import numpy as np
-import yaml
 
 from regatta.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
 from regatta.store.imported_times import imported_step, imported_times, is_without_samples
 from regatta.store.samples import count, number, slowest_rank, whole_times
+from regatta.store.schemas import SCHEMAS, schemas_by_kind
 from regatta.store.training import training_of
 
-SCHEMA_FILE = Path(__file__).resolve().parents[3] / "schemas" / "record.yaml"
+SCHEMA_FILE = SCHEMAS / "record.yaml"
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
 # Part of an iteration (docs/contracts.md) -> its column: median over iterations of the slowest rank.
 PARTS = {
@@ -53,20 +52,7 @@ def one_line(value: object, limit: int = 1000) -> str:
 
 @cache
 def _validators() -> dict[str, jsonschema.Draft202012Validator]:
-    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
-    kinds, parts = schema["x-kinds"], schema["$defs"]
-    return {kind: jsonschema.Draft202012Validator(_with_parts(parts[kind], parts)) for kind in kinds}
-
-
-def _with_parts(schema: object, parts: dict) -> object:
-    """Return a schema with its parts in place of the references to them: jsonschema takes twice as long to follow those."""
-    if isinstance(schema, list):
-        return [_with_parts(item, parts) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    part = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
-    merged = part | {key: value for key, value in schema.items() if key != "$ref"}
-    return {key: _with_parts(value, parts) for key, value in merged.items()}
+    return {kind: jsonschema.Draft202012Validator(schema) for kind, schema in schemas_by_kind(SCHEMA_FILE).items()}
 
 
 def violation(line: dict) -> str | None:

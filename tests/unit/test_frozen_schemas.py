@@ -1,0 +1,229 @@
+"""Frozen files that were damaged, edited or written by another version: one message each, whatever stands in them."""
+
+import copy
+import json
+
+import jsonschema
+import pytest
+import yaml
+from campaign_files import collectives, load
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import LAPTOP, laptop_campaign, write_results
+
+from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WHOLE
+from regatta.campaign.matrix import expand
+from regatta.errors import UserError
+from regatta.planning.batches import Price, make_batches
+from regatta.running.policy import hosts_to_avoid, jobs_of_batch, open_job
+from regatta.store.frozen_schemas import SCHEMA_FILE, mismatch
+from regatta.store.history import read_history
+from regatta.store.launch_files import read_frozen
+from regatta.store.schemas import schemas_by_kind
+
+KINDS = tuple(schemas_by_kind(SCHEMA_FILE))
+DEEP = "[" * 100_000
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+def written(folder, name, value):
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def manifest(**changes):
+    return {"schema": 1, "held": {}} | changes
+
+
+def problems(**changes):
+    lists = ("corrupt", "invalid", "superseded", "beyond_repeats", "not_planned")
+    return {"schema": 1} | {name: [] for name in lists} | changes
+
+
+RECORD = {"cell": "a", "repeat": 0, "launch": "b", "line": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (manifest(), "manifest", None),
+        (manifest(more=1), "manifest", None),
+        (manifest(held={"host": "it broke"}), "manifest", None),
+        (manifest(held={"host": 7}), "manifest", "held.host is 7, not a text"),
+        (manifest(held={"host": None}), "manifest", "held.host is null, not a text"),
+        (manifest(held=[]), "manifest", "held is a list, not an object"),
+        (manifest(schema=True), "manifest", "schema is true, not 1"),
+        ({}, "manifest", "it lacks held"),
+        ([], "manifest", "it is a list, not an object"),
+        (problems(interrupted=[]), "problems", None),
+        (problems(corrupt={}), "problems", "corrupt is an object, not a list"),
+        (problems(corrupt=["a", {}]), "problems", "corrupt[1] is an object, not a text"),
+        (problems(superseded=[RECORD]), "problems", "superseded[0] lacks status"),
+        (problems(superseded=[RECORD | {"line": 3.0, "status": "ok", "by": "c"}]), "problems", "superseded[0].line is 3.0, not a whole number"),
+        (problems(beyond_repeats=[RECORD | {"line": True}]), "problems", "beyond_repeats[0].line is true, not a whole number"),
+    ],
+)  # fmt: skip
+def test_a_mismatch_is_told_with_its_place_and_value(value, kind, expected):
+    assert mismatch(value, kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("repeats", 0, "repeats is 0, not a whole number from 1 to 10000000"),
+        ("repeats", 10**7 + 1, "repeats is 10000001, not a whole number from 1 to 10000000"),
+        ("repeats", None, "repeats is null, not a whole number from 1 to 10000000"),
+        ("repeats", 1.0, "repeats is 1.0, not a whole number from 1 to 10000000"),
+        ("description", None, None),
+        ("description", 5, "description is 5, not a text or null"),
+        ("device", ["x"], "device is a list, not a text"),
+        ("baseline", {"nodes": []}, "baseline.nodes is a list, not a text or number"),
+        ("repeats", "x" * 99, f'repeats is "{"x" * 56}..., not a whole number from 1 to 10000000'),
+        ("versus", {"axis": "stack", "margin": float("nan")}, "versus.margin is NaN, not a number of 0 or more"),
+        ("versus", {"axis": "stack", "margin": float("inf")}, "versus.margin is Infinity, not a number of 0 or more"),
+        ("versus", {"axis": "stack", "margin": -0.1}, "versus.margin is -0.1, not a number of 0 or more"),
+    ],
+)  # fmt: skip
+def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected):
+    assert mismatch(laptop_campaign() | {key: value}, "campaign") == expected
+
+
+def test_of_several_mistakes_the_first_by_place_is_told_whatever_the_order_of_names():
+    held = {f"s{n}": n for n in range(9)}
+    assert mismatch(manifest(held=held), "manifest") == "held.s0 is 0, not a text"
+    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 is 0, not a text"
+
+
+def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
+    batch = {"launches": [{"repeat": 0, "stack": "host", "cells": ["a", 5]}]}
+    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] is 5, not a text"
+    assert mismatch({"launches": []}, "batch", "launches") is None
+    assert mismatch({}, "batch", "launches") == "it lacks launches"
+
+
+@given(JSON)
+def test_no_value_whatever_makes_the_check_itself_fail(value):
+    for kind in KINDS:
+        assert isinstance(mismatch(value, kind), str)
+
+
+def test_the_schemas_are_schemas():
+    jsonschema.Draft202012Validator.check_schema(yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8")))
+    for schema in schemas_by_kind(SCHEMA_FILE).values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_page_of_contracts_names_each_file_that_has_a_schema():
+    page = (SCHEMA_FILE.parents[2] / "docs" / "contracts.md").read_text(encoding="utf-8")
+    sentence = page.partition("`workflow/schemas/frozen.yaml`")[2].partition("\n\n")[0]
+    assert [kind for kind in KINDS if kind not in sentence] == []
+
+
+@pytest.mark.parametrize("levels", [100, 400, 700, 900, 960, 980, 990])
+def test_a_value_of_any_depth_is_told(tmp_path, levels):
+    text = json.dumps(laptop_campaign())[:-1] + ', "repeats": ' + "[" * levels + "]" * levels + "}"
+    with pytest.raises(UserError, match=r"is damaged \((repeats is a list|it is nested too deeply|it is no JSON)"):
+        read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
+
+
+def test_what_the_ranks_of_a_stack_saw_is_no_preflight_whatever_the_stack_is_called(tmp_path):
+    seen = {"schema": 1, "stack": "preflight", "backends": []}
+    assert read_frozen(written(tmp_path, "preflight-00.seen.json", seen)) == seen
+
+
+@pytest.mark.parametrize("name", ["campaign.0123456789ab.json", "batch.json", "manifest.json", "request.json"])
+@pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, "", "5", "null", "[]", "{}", '{"schema": 1}', "\ufeff{}"])
+def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, text):
+    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same line again"):
+        read_frozen(written(tmp_path, name, text))
+
+
+@pytest.mark.parametrize("schema", [2, 0, "1", None, [], {"a": 1}])
+def test_another_version_of_the_schema_is_told_as_such(tmp_path, schema):
+    with pytest.raises(
+        UserError, match=r"batch.json: has schema .*; this Regatta reads schema 1. Use the Regatta that"
+    ):
+        read_frozen(written(tmp_path, "batch.json", {"schema": schema}))
+
+
+def frozen_batch(folder):
+    campaign = load(folder, collectives(4, 8, repeats=1))
+    pairs = [(cell, 0) for cell in expand(campaign).cells]
+    return make_batches(campaign, pairs, Price(lambda cell: 5.0, 10.0), folder / "results")[0].content
+
+
+def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path):
+    batch = frozen_batch(tmp_path)
+    assert read_frozen(written(tmp_path, "batch.json", batch)) == batch
+    for key, value, message in (("stack", "gone", "stacks"), ("cells", ["gone"], "cells")):
+        other = copy.deepcopy(batch)
+        other["launches"][0][key] = value
+        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is none of its {message}"):
+            read_frozen(written(tmp_path, "batch.json", other))
+
+
+def test_each_parameter_has_the_type_of_its_column():
+    parts = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))["$defs"]
+    found = parts["spec"]["properties"]["parameters"]["properties"]
+    kinds = {WHOLE: "size_or_unknown", FLAG: "flag_or_unknown", REAL: "number_or_unknown"}
+    of_the_shape = ("nodes", "gpus_per_node", "world_size")
+    expected = {name: kinds[kind] for name, kind in CELL.items() if kind != TEXT and name not in of_the_shape}
+    assert {name: schema["$ref"].removeprefix("#/$defs/") for name, schema in found.items()} == expected
+
+
+@pytest.mark.parametrize("versus", [5, "stack", [], {}, {"axis": []}, {"axis": "stack", "margin": "x"}])
+def test_an_axis_of_comparison_of_another_kind_is_told(tmp_path, versus):
+    campaign = laptop_campaign() | {"versus": versus}
+    with pytest.raises(UserError, match=r"is damaged \(versus[ .]"):
+        read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
+
+
+@pytest.mark.parametrize(("kind", "value", "shown"), [("cells", None, "null"), ("skipped", 7, "7")])
+def test_a_cell_without_the_name_of_its_model_is_told(tmp_path, kind, value, shown):
+    campaign = laptop_campaign()
+    parameters = campaign[kind][0]["spec"]["parameters"]
+    parameters["model"] = value
+    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model is {shown}, not a text\)"):
+        read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
+    del parameters["model"]
+    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters lacks model\)"):
+        read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "name"), [("collective", "operation"), ("sync_batchnorm", "implementation"), ("train_run", None)]
+)
+def test_a_cell_lacks_what_names_it_by_its_benchmark(benchmark, name):
+    campaign = laptop_campaign()
+    campaign["cells"][0]["spec"] |= {"benchmark": benchmark, "parameters": {}}
+    assert mismatch(campaign, "campaign") == (name and f"cells[0].spec.parameters lacks {name}")
+
+
+JUNK = [
+    DEEP, "5", "[]", "{}", '{"kind": [], "hosts": [], "cause": 5}', '{"kind": "no_start", "hosts": 5, "cause": ""}',
+    '{"kind": "no_start", "hosts": ["n2", 5, null], "cause": [], "job": {}}', "\udcff", '"kind"',
+]  # fmt: skip
+
+
+def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
+    good = json.dumps({"kind": "no_start", "job": "7", "hosts": ["n1"], "cause": "x", "time_utc": "..."})
+    text = "\n".join([*JUNK, good, *JUNK, '{"kind": "started", "hosts": [], "cause": ""}'])
+    (tmp_path / "jobs.jsonl").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert hosts_to_avoid(tmp_path) == ["n1", "n2"]
+    assert [entry["job"] for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
+    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None}
+
+
+@pytest.mark.parametrize("text", [DEEP, "[]", '{"launches": 5}', '{"launches": [[]]}', '{"launches": {"a": 1}}'])
+def test_a_manifest_that_cannot_be_read_is_told_and_its_launch_files_are_read_instead(tmp_path, text):
+    write_results(tmp_path / "laptop", laptop_campaign(), LAPTOP)
+    before = read_history(tmp_path / "laptop")
+    (tmp_path / "laptop" / "batches" / "b").mkdir(parents=True)
+    path = written(tmp_path / "laptop" / "batches" / "b", "manifest.json", text)
+    history = read_history(tmp_path / "laptop")
+    assert [problem.split(" (")[0] for problem in history.problems] == [f"{path}: cannot be read"]
+    assert history.slots == before.slots

@@ -1,0 +1,116 @@
+"""Names and files that nobody expects in a results folder: no traceback, no waiting, and a word in the report."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from formats_files import FILES, run_import
+from synthetic import LAPTOP, laptop_campaign, write_results
+
+from regatta.analysis.collect import collect
+from regatta.preflight.looks import latest_preflight
+from regatta.store.history import read_history
+from regatta.store.launch_files import read_frozen, read_launch_file, read_one_line
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+NO_UTF8 = os.fsdecode(b"x\xe9y")
+
+
+def start(script, *arguments, cwd=None):
+    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, timeout=240, check=False)
+
+
+@pytest.fixture
+def laptop(tmp_path):
+    write_results(tmp_path / "laptop", laptop_campaign(), LAPTOP)
+    return tmp_path / "laptop"
+
+
+def put_oddities(folder):
+    """Put into a folder what looks like a launch file by its name. Returns the names and what is wrong with each."""
+    os.mkfifo(folder / "a-pipe.jsonl")
+    (folder / "b-folder.jsonl").mkdir()
+    (folder / "c-dangling.jsonl").symlink_to("nowhere")
+    (folder / "d-device.jsonl").symlink_to("/dev/zero")
+    (folder / "e-loop.jsonl").symlink_to("e-loop.jsonl")
+    shutil.copy(next(folder.glob("n*.jsonl")), folder / f"f-{NO_UTF8}.jsonl")
+    return [
+        "a-pipe.jsonl: cannot be read (Is a pipe or device); it was skipped",
+        "b-folder.jsonl: cannot be read (Is a directory); it was skipped",
+        "c-dangling.jsonl: cannot be read (No such file or directory); it was skipped",
+        "d-device.jsonl: cannot be read (Is a pipe or device); it was skipped",
+        "e-loop.jsonl: cannot be read (Too many levels of symbolic links); it was skipped",
+        "f-x\N{REPLACEMENT CHARACTER}y.jsonl: its name is not UTF-8; it was skipped",
+    ]
+
+
+def test_what_is_no_file_among_the_launch_files_is_set_aside_and_told(laptop):
+    campaign = read_frozen(next(laptop.glob("campaign.*.json")))
+    before, _ = collect(campaign, laptop / "launches")
+    told = put_oddities(laptop / "launches")
+    after, problems = collect(campaign, laptop / "launches")
+    assert problems["corrupt"] == told
+    assert all(after[name].equals(before[name]) for name in before)
+    assert read_history(laptop).slots
+    for path in (laptop / "launches").glob("[a-e]-*"):
+        assert read_one_line(path, 1) is None
+        assert read_launch_file(path).header is None
+
+
+def test_pipes_and_dangling_links_in_place_of_other_files_are_passed_over(laptop):
+    campaign = read_frozen(next(laptop.glob("campaign.*.json")))
+    before, _ = collect(campaign, laptop / "launches")
+    for batch, make in (("a", os.mkfifo), ("b", os.mkdir), ("c", lambda path: os.symlink("nowhere", path))):
+        (laptop / "batches" / batch).mkdir(parents=True)
+        for name in ("batch.json", "manifest.json", "jobs.jsonl"):
+            make(laptop / "batches" / batch / name)
+    (laptop / "preflight").mkdir()
+    (laptop / "preflight" / "preflight-0.json").symlink_to("nowhere")
+    after, _ = collect(campaign, laptop / "launches")
+    assert all(after[name].equals(before[name]) for name in before)
+    told = [problem.split(":")[0][-15:] for problem in read_history(laptop).problems]
+    assert told == ["a/manifest.json", "b/manifest.json"]
+    assert latest_preflight(laptop) == []
+
+
+@pytest.mark.slow
+def test_a_report_is_built_in_a_folder_of_odd_names_and_files(laptop, tmp_path):
+    told = put_oddities(laptop / "launches")
+    for name in ("-dash", NO_UTF8):
+        laptop = laptop.rename(tmp_path / name)
+        done = start("rebuild_report.py", f"./{name}", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert json.loads((laptop / "problems.json").read_text(encoding="utf-8"))["corrupt"] == told
+        assert "a-pipe.jsonl: cannot be read" in (laptop / "report.html").read_text(encoding="utf-8")
+    done = start("compare.py", f"./{name}", f"./{name}", "--html", f"./-{NO_UTF8}.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / f"-{NO_UTF8}.html").exists()
+    done = start("export_results.py", f"./{name}", "--format", "csv", "--out", f"./-{NO_UTF8}.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_file_of_an_odd_name_is_imported_and_compared(tmp_path):
+    for name in ("-times.csv", f"{NO_UTF8}.csv"):
+        shutil.copy(FILES / "times.csv", tmp_path / name)
+        done = start("import_results.py", f"./{name}", "--campaign", "c", "--results", "r", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
+        done = start("compare.py", f"./{name}", f"./{name}", "--csv", "out.csv", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert "x\N{REPLACEMENT CHARACTER}y.csv" in (tmp_path / "out.csv").read_text(encoding="utf-8")
+    done = start("import_results.py", f"./{NO_UTF8}.txt", "--campaign", "c", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith(b".txt: cannot be read (No such file or directory). Nothing was imported.\n")
+
+
+def test_a_pipe_among_imported_launch_files_is_told_and_not_waited_for(tmp_path):
+    from regatta.errors import UserError
+
+    run_import(tmp_path / "c", "times.csv")
+    os.mkfifo(tmp_path / "c" / "launches" / "x.jsonl")
+    with pytest.raises(UserError, match=r"x.jsonl: has no launch line. Delete it"):
+        run_import(tmp_path / "c", "times.csv")
