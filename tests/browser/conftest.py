@@ -27,11 +27,12 @@ def browser():
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory) -> dict[str, Path]:
-    """Return the report of a laptop with failures, and of a cluster with many series."""
-    from synthetic import CLUSTER, cluster_campaign, make_report, write_laptop, write_results
+    """Return the report of a laptop with failures, and of a cluster with many series and every class of failure."""
+    from synthetic import make_report, write_laptop
+    from synthetic_failures import write_failing
     from synthetic_preflight import write_preflight
 
     folder = tmp_path_factory.mktemp("results")
-    cluster = write_results(folder / "cluster", cluster_campaign(repeats=2), CLUSTER)
+    cluster = write_failing(folder / "cluster")
     write_preflight(cluster)
     return {"laptop": make_report(write_laptop(folder / "laptop")), "cluster": make_report(cluster)}

@@ -1,4 +1,5 @@
 import json
+import os
 import random
 
 import jsonschema
@@ -334,3 +335,12 @@ def test_cells_of_a_stack_that_the_preflight_failed_say_so(tmp_path):
     assert (row["status"], row["cause"]) == ("not_measured", "the preflight failed stack host: NCCL uses Socket")
     write_launch(tmp_path, [record()])  # a later run, after the mount was mended
     assert row_of(tmp_path)[0]["status"] == "ok"
+
+
+def test_which_stop_is_told_goes_by_recorded_times_and_not_by_those_of_files(tmp_path):
+    stop = {"kind": "stopped", "job": "7", "hosts": [], "cause": "time limit", "time_utc": "2026-11-21T03:00:00Z"}
+    write_batch(tmp_path, jobs=[stop | {"cause": "later", "time_utc": "2026-11-21T04:00:00Z"}])
+    write_batch(tmp_path, name="n01g02-ffffffffffff", jobs=[stop])
+    for name, seconds in (("n01g02-0123456789ab", 1), ("n01g02-ffffffffffff", 2)):
+        os.utime(tmp_path / "batches" / name / "batch.json", (seconds, seconds))
+    assert row_of(tmp_path)[0]["cause"] == "its job ended before it was measured: later"

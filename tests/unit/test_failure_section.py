@@ -1,7 +1,13 @@
 """Failures by cause: what counts as one cause, and what is shown of its log."""
 
+import html
+import re
+
+from synthetic import make_report
+from synthetic_failures import CAUSES, LOG, write_failing
+
 from regatta.analysis.tables import FAILURES, make_table
-from regatta.report.failure_section import failure_groups, skipped_groups
+from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups
 
 OOM = "RuntimeError: you tried to allocate {} bytes"
 
@@ -51,3 +57,17 @@ def test_skipped_cells_are_grouped_by_their_reason():
     rows = [("c-10", None, "skipped", None, "r", None), ("c-2", None, "skipped", None, "r", None)]
     assert skipped_groups(failures(*rows)) == [("r", ["c-2", "c-10"])]
     assert failure_groups(failures(*rows)) == []
+
+
+def test_every_class_of_failure_is_told_with_its_phase_its_cause_and_its_log(tmp_path):
+    page = html.unescape(make_report(write_failing(tmp_path / "night")).read_text(encoding="utf-8"))
+    section = page.partition('<section id="failures"')[2].partition("</section>")[0]
+    told = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>(?: in (\w+))?: (\d+) measurement', section)
+    assert {status.replace(" ", "_") for status, _, _ in told} == set(STATUSES) - {"ok", "skipped"}
+    assert {phase for _, phase, _ in told} == {"", "launch", "placement", "init", "setup", "check", "warmup", "measure"}
+    assert sum(int(num) for _, _, num in told) == 12 + 8 + 3
+    for _, _, cause in CAUSES[:5] + CAUSES[6:]:
+        assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
+    assert LOG.splitlines()[-1] in section
+    assert "job 4711: stopped (n6): SIGTERM: Slurm's time limit" in section
+    assert "1 cell: message_bytes x ranks does not fit in 94.99 GiB" in section

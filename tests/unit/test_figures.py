@@ -1,6 +1,7 @@
 import re
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from regatta.report.figures import (
     size_ticks,
     spread,
 )
+from regatta.report.panels import panels
 from regatta.report.training_figures import bucket_figures, scaling_figures
 
 
@@ -472,3 +474,18 @@ def test_sizes_in_ids_sort_as_numbers():
         "ddp-25-n",
         "none-n",
     ]
+
+
+def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alone():
+    wheres = [(stack, backend) for stack in ("g", "ddp") for backend in ("gloo", "nccl")]
+    rows = [
+        {"workload": "w", "stack": stack, "backend": backend, "strategy": "ddp", "nodes": nodes, "gpus_per_node": 1}
+        | {"place": f"{nodes}×1\n{stack}\n{backend}", "name": f"ddp, {stack}, {backend}, {nodes}×1", "full_name": "ddp"}
+        for stack, backend in wheres
+        for nodes in (1, 2)
+    ]
+    found = dict(panels(pd.DataFrame(rows), "place"))
+    assert sorted(found) == ["w, ddp, gloo", "w, ddp, nccl", "w, g, gloo", "w, g, nccl"]
+    for part in found.values():
+        assert part["place"].tolist() == ["1×1", "2×1"]
+        assert part["name"].tolist() == ["ddp, 1×1", "ddp, 2×1"]

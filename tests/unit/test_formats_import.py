@@ -422,7 +422,7 @@ def test_a_mistake_on_the_command_line_is_one_message(tmp_path):
 
 
 def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
-    from regatta.report.strategy_figures import memory_tables
+    from regatta.report.memory_figures import memory_tables
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")

@@ -54,3 +54,12 @@ def _unnamed(spec: dict) -> dict:
     """Return those parameters of a cell that have a value and stand in no id."""
     own = {name: spec["parameters"].get(name) for name in UNNAMED} | {"backend": spec["backend"]}
     return {name: value for name, value in own.items() if value is not None}
+
+
+def rank_word(device: str) -> str:
+    """Return what a rank is on this device, in the report: a rank of a CPU campaign has no GPU."""
+    return "process" if device == "cpu" else "GPU"
+
+
+def ranks_word(device: str) -> str:
+    return "processes" if device == "cpu" else "GPUs"

@@ -12,7 +12,7 @@ from regatta.analysis.comparison import COMPARISONS, comparisons_table
 from regatta.analysis.efficiencies import EFFICIENCIES, efficiencies_table
 from regatta.analysis.failures_table import failures_table
 from regatta.analysis.launch_ranges import LAUNCH_RANGES, launch_ranges_table
-from regatta.analysis.percentiles import PERCENTILES, percentiles_table
+from regatta.analysis.percentiles import PERCENTILE_COLUMNS, percentiles_table
 from regatta.analysis.scaling import scaling_table
 from regatta.analysis.scaling_models import SCALING_MODELS, scaling_models_table
 from regatta.analysis.stragglers import STRAGGLER_HOSTS, STRAGGLERS, straggler_hosts_table, stragglers_table
@@ -24,7 +24,7 @@ from regatta.analysis.training_runs import TRAINING_RANKS, TRAINING_RUNS, traini
 COLUMNS = {
     "scaling": SCALING,
     "efficiencies": EFFICIENCIES,
-    "percentiles": PERCENTILES,
+    "percentiles": PERCENTILE_COLUMNS,
     "scaling_models": SCALING_MODELS,
     "strategies": STRATEGIES,
     "buckets": BUCKETS,

@@ -16,7 +16,7 @@ import pandas as pd
 
 from regatta.analysis.tables import COLLECTED, MEASUREMENTS, make_table
 from regatta.analysis.waits import wait_rows
-from regatta.running.policy import jobs_of_batch, open_job
+from regatta.running.policy import jobs_of_batch, last_noted_utc, open_job
 from regatta.store.devices import device_of
 from regatta.store.frozen_schemas import mismatch
 from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
@@ -119,7 +119,8 @@ def _read_batches(batches: Path, found: Found) -> None:
     """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
     was stopped before it came to them."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
-    for path in sorted(batch_files, key=lambda path: path.stat().st_mtime_ns):
+    # By recorded times: those of the files change with each copy of the folder.
+    for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
             stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison_text import aligned, environment_text
-from regatta.analysis.comparison_words import ratio_text
 from regatta.analysis.history_of_cells import History, by_change
-from regatta.numbers import NOT_PLANNED, UNKNOWN, duration, is_unknown, percent, plural
+from regatta.numbers import NOT_PLANNED, UNKNOWN, duration, is_unknown, percent, plural, ratio_text
 
 CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
 

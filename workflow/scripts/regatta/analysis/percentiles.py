@@ -9,10 +9,9 @@ import pandas as pd
 from regatta.analysis.collect import cell_row
 from regatta.analysis.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
 from regatta.cell_words import natural
-from regatta.statistics import PERCENTILES as BEYOND_THE_MEDIAN
-from regatta.statistics import over_launches
+from regatta.statistics import PERCENTILES, over_launches
 
-TIMES = ("p50_s", *BEYOND_THE_MEDIAN)  # columns of measurements.csv
+TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
 
 
 def rate_column(time: str) -> str:
@@ -21,7 +20,7 @@ def rate_column(time: str) -> str:
 
 
 WORKLOAD_AND_SHAPE = tuple(name for name in SCALING if name in CELL)
-PERCENTILES = {
+PERCENTILE_COLUMNS = {
     "cell": TEXT,
     **{name: CELL[name] for name in WORKLOAD_AND_SHAPE},
     "num_planned": WHOLE,
@@ -43,7 +42,7 @@ def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
         | _percentiles(cell, launches.get(cell["id"], ok.iloc[:0]))
         for cell in sorted(cells, key=lambda cell: natural(cell["id"]))
     ]
-    return make_table(rows, PERCENTILES)
+    return make_table(rows, PERCENTILE_COLUMNS)
 
 
 def _percentiles(cell: dict, launches: pd.DataFrame) -> dict:

@@ -1,5 +1,6 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
+from regatta.cell_words import rank_word
 from regatta.planning.plan import Plan, batch_prices, launch_lines, notes, totals
 from regatta.preflight.looks import preflight_json
 from regatta.slurm.job_resources import sbatch_words
@@ -14,7 +15,7 @@ ESTIMATE_FROM = {
 
 def plan_text(plan: Plan, max_cells: int | None = None) -> str:
     """Return the plan as text. max_cells: how many cells to list; None lists all."""
-    gpu = "GPU" if plan.campaign.data["device"] == "cuda" else "process"
+    gpu = rank_word(plan.campaign.data["device"])
     sections = [
         _totals(plan, gpu),
         _batches(plan, gpu),

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from regatta.analysis.environment_differences import NEW_EACH_LAUNCH, VERSIONS
 from regatta.cell_words import varying_words, with_words
 from regatta.numbers import percent, plural, shape, three
 from regatta.report.sample_advice import Advice, drifting, few_independent, of_measurements, outlying
@@ -10,8 +11,6 @@ from regatta.statistics import MIN_LAUNCHES_INTERVAL
 
 SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
-NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")
-VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 
 
 def warnings(

@@ -9,14 +9,13 @@ from regatta.analysis.comparison_words import (
     judged_rows,
     launches_text,
     margin_text,
-    ratio_text,
     spread_text,
     summary,
     verdict_text,
 )
 from regatta.analysis.environment_differences import Difference
 from regatta.analysis.tables import to_csv
-from regatta.numbers import UNKNOWN, duration, is_unknown, plural, three
+from regatta.numbers import UNKNOWN, duration, is_unknown, plural, ratio_text, three
 from regatta.report.forest import Row, draw_forest, pages
 from regatta.report.panels import Figure, Table
 from regatta.report.traces import of_rows

@@ -1,10 +1,11 @@
-"""Memory of a training step over the batch size, where a workload was measured with two sizes or more."""
+"""Memory of a training step: by what it is for, and over the batch size where two sizes or more were measured."""
 
 import math
 
 import pandas as pd
 
 from regatta.analysis.tables import MEMORY, to_csv
+from regatta.cell_words import rank_word
 from regatta.numbers import UNKNOWN, is_unknown, size
 from regatta.report.figures import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.panels import Figure, Table, in_order, name_training
@@ -12,6 +13,16 @@ from regatta.report.traces import of_cells
 
 GIB = 2**30
 LINES = {"saved": "saved_bytes", "all parts": "part_bytes"}
+MEMORY_COLUMNS = {
+    "weights": "parameter_bytes",
+    "gradients": "gradient_bytes",
+    "optimizer": "optimizer_bytes",
+    "saved for backward": "saved_bytes",
+    "buckets": "algorithm_bytes",
+    "allocator's peak": "peak_allocated_bytes",
+    "device": "device_used_bytes",
+    "process (RSS)": "peak_rss_bytes",
+}
 
 
 def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
@@ -43,7 +54,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
             label = f"{name}\n{label}" if several else label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))
-    one = "process" if device == "cpu" else "GPU"
+    one = rank_word(device)
     x = Axis(f"batch of one {one}", is_log=True, ticks=size_ticks(batches, str))
     y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
     one_series = rows[rows["series"] == rows.loc[rows["batch_size"].idxmax(), "series"]]
@@ -85,3 +96,24 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
         for row in rows.itertuples()
     )
     return Table(f"Memory of {title} by batch size", ("cell", "n", *known, "saved per sample"), body)
+
+
+def memory_tables(memory: pd.DataFrame) -> Table | None:
+    """Return the memory of each training cell on one rank, in the parts that are known of any; None where none is."""
+    rows = name_training(memory.assign(step_s=memory["parameter_bytes"]))
+    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
+    known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
+    if not known:
+        return None
+    return Table(
+        "Memory on the rank that took most, by what it is for",
+        ("cell", *known),
+        tuple(
+            (
+                f"{row.workload}: {row.name}",
+                *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),
+            )
+            for row in rows.itertuples()
+        ),
+        sources=("memory",),
+    )

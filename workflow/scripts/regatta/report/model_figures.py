@@ -7,6 +7,7 @@ import pandas as pd
 from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_curve
 from regatta.analysis.scaling_models import SCALING_MODELS, scaling_curve
 from regatta.analysis.tables import CELL, to_csv
+from regatta.cell_words import ranks_word
 from regatta.numbers import (
     UNKNOWN,
     bracket,
@@ -75,7 +76,7 @@ def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, 
     guides = ((model, _dots(within, "world_size", "throughput_samples_per_s")),)
     guides += (("not measured", _dots(further, "world_size", "throughput_samples_per_s")),)
     name = f"{row['model']}, {_series(row)}"
-    ranks = "processes" if device == "cpu" else "GPUs"
+    ranks = ranks_word(device)
     x = Axis(ranks, is_log=True, ticks=size_ticks([*within["world_size"], beyond], str))
     panel = Panel(
         x,
@@ -113,7 +114,7 @@ def _from(pair: tuple[Figure, Figure], table: str, told: pd.DataFrame, traces: t
 
 def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
     """Of several shapes with as many ranks the model was fitted to the one on the fewest nodes."""
-    ranks = "processes" if device == "cpu" else "GPUs"
+    ranks = ranks_word(device)
     sizes = sorted({int(n) for n in cells["world_size"]})
     curve = scaling_curve(row, sizes)
     of_model = dict(zip(sizes, curve["throughput_samples_per_s"], strict=True))

@@ -178,11 +178,15 @@ def panels(table: pd.DataFrame, label: str) -> Iterator[tuple[str, pd.DataFrame]
 def _facet(workload: str, rows: pd.DataFrame, key: tuple, part: pd.DataFrame, label: str) -> tuple[str, pd.DataFrame]:
     """Return a panel of one stack and backend. They move from its labels to its title."""
     words = [value for column, value in zip(WHERE, key, strict=True) if rows[column].nunique() > 1]
-    texts = {column: part[column] for column in (label, "name", "full_name")}
-    for word in words:
-        for column in texts:
-            lead = "\n" if column == label else ", "
-            texts[column] = texts[column].str.replace(f"{lead}{word}", "", regex=False)
+
+    def without(text: str, between: str) -> str:
+        first, *others = text.split(between)
+        return between.join([first, *(word for word in others if word not in words)])
+
+    texts = {
+        column: [without(text, "\n" if column == label else ", ") for text in part[column]]
+        for column in (label, "name", "full_name")
+    }
     return ", ".join([workload, *words]), part.assign(**texts)
 
 

@@ -3,9 +3,9 @@
 import pandas as pd
 
 from regatta.analysis.percentiles import TIMES, WORKLOAD_AND_SHAPE, rate_column
+from regatta.cell_words import rank_word
 from regatta.numbers import NOT_PLANNED, UNKNOWN, four, is_unknown, percent, plural, shape, times
 from regatta.report.panels import Table, launches, name_training
-from regatta.report.training_figures import rank
 
 MILLISECONDS = 1e3
 USUAL_MIB = 25  # the default of DistributedDataParallel
@@ -25,7 +25,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
             (_place(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
             for row in _from_one_rank_up(own).itertuples()
         )
-        caption = f"Percentiles of the step of {workload}, samples/s of one {rank(device)}"
+        caption = f"Percentiles of the step of {workload}, samples/s of one {rank_word(device)}"
         found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
     return tuple(found)
 
@@ -61,7 +61,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         )
         for base, row in pairs
     )
-    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank(device)} with {mib}"
+    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank_word(device)} with {mib}"
     return Table(caption, tuple(heads), body, sources=("percentiles",))
 
 
@@ -109,7 +109,7 @@ def _place(row, device: str, with_bucket: bool = True) -> str:
     series = row.series.split("\n")
     if not with_bucket:
         series[0] = series[0].replace(f" {row.bucket_cap_mb:g} MiB", "")
-    noun = rank(device)
+    noun = rank_word(device)
     return ", ".join([plural(row.world_size, noun, names.get(noun)), shape(row.nodes, row.gpus_per_node), *series])
 
 

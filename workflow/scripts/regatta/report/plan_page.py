@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 
+from regatta.cell_words import rank_word
 from regatta.planning.plan import Plan, plan_json
 from regatta.planning.plan_text import ESTIMATE_FROM, job_requests
 from regatta.report.plan_cells import STATES, planned_cells, reason_groups, state_counts, words_of, workload_rows
@@ -34,7 +35,7 @@ def render(plan: Plan) -> str:
 def _context(plan: Plan) -> dict:
     cells, saved = planned_cells(plan), plan_json(plan)
     words = words_of(cells)
-    gpu = "GPU" if plan.campaign.data["device"] == "cuda" else "process"
+    gpu = rank_word(plan.campaign.data["device"])
     rows = workload_rows(cells, words)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),

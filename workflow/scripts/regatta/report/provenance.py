@@ -1,7 +1,8 @@
 """What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
 
+from regatta.analysis.environment_differences import VERSIONS
 from regatta.numbers import UNKNOWN, size
-from regatta.report.advice import VERSIONS, environments
+from regatta.report.advice import environments
 from regatta.store.records import one_line
 
 

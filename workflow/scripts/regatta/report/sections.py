@@ -7,13 +7,14 @@ import pandas as pd
 
 from regatta.analysis.launch_values import LaunchValues
 from regatta.analysis.scaling import steps_by_cell
+from regatta.cell_words import rank_word
 from regatta.report.advice import threads_by_shape
 from regatta.report.baseline_table import baseline_tables
 from regatta.report.batch_norm_figures import batch_norm_figures
 from regatta.report.collective_figures import collective_figures
 from regatta.report.comparison_section import comparison_section
 from regatta.report.heatmap import heatmap_figures
-from regatta.report.memory_figures import memory_figures
+from regatta.report.memory_figures import memory_figures, memory_tables
 from regatta.report.model_figures import (
     best_bucket_table,
     communication_model_figures,
@@ -24,7 +25,7 @@ from regatta.report.model_tables import model_tables, peaks_text
 from regatta.report.panels import Section, common_words
 from regatta.report.percentile_tables import bucket_tables, percentile_tables
 from regatta.report.straggler_section import straggler_section
-from regatta.report.strategy_figures import memory_tables, strategy_figures
+from regatta.report.strategy_figures import strategy_figures
 from regatta.report.training_figures import bucket_figures, scaling_figures
 from regatta.report.training_run_figures import training_run_figures
 from regatta.report.training_run_tables import common_of_runs, training_tables
@@ -74,7 +75,7 @@ def scaling_section(numbers: Numbers) -> Section:
     campaign, scaling = numbers.campaign, numbers.tables["scaling"]
     threads = threads_by_shape(campaign, numbers.headers)
     figures = scaling_figures(scaling, steps_by_cell(numbers.measurements), campaign["device"], threads)
-    one = "process" if campaign["device"] == "cpu" else "GPU"
+    one = rank_word(campaign["device"])
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. A batch is that of one {one}." if common else ""
     lead = " ".join(text for text in (lead, peaks_text(campaign, scaling)) if text)

@@ -1,11 +1,11 @@
-"""The figures of strategies: how much of the exchange of gradients a step waits for; and the table of memory."""
+"""The figures of strategies: how much of the exchange of gradients a step waits for."""
 
 import math
 
 import pandas as pd
 
 from regatta.analysis.tables import STRATEGIES, to_csv
-from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, size, spread_head, three, times
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, spread_head, three, times
 from regatta.report.figures import Axis, Panel, Point, Series, draw
 from regatta.report.panels import Figure, Table, how_to_read, in_order, name_training
 from regatta.report.traces import of_cells
@@ -14,16 +14,6 @@ MILLISECONDS = 1e3
 MOST = 3  # cells in a panel, so that their names find room
 # What a line shows, its column in strategies.csv, and the column of one launch.
 SHOWN = {"exposed": "exposed_s", "exchange\nalone": "communication_s", "host wait": "host_wait_s"}
-MEMORY_COLUMNS = {
-    "weights": "parameter_bytes",
-    "gradients": "gradient_bytes",
-    "optimizer": "optimizer_bytes",
-    "saved for backward": "saved_bytes",
-    "buckets": "algorithm_bytes",
-    "allocator's peak": "peak_allocated_bytes",
-    "device": "device_used_bytes",
-    "process (RSS)": "peak_rss_bytes",
-}
 
 
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
@@ -128,25 +118,4 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
             )
             for row in rows.itertuples()
         ),
-    )
-
-
-def memory_tables(memory: pd.DataFrame) -> Table | None:
-    """Return the memory of each training cell on one rank, in the parts that are known of any; None where none is."""
-    rows = name_training(memory.assign(step_s=memory["parameter_bytes"]))
-    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
-    known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
-    if not known:
-        return None
-    return Table(
-        "Memory on the rank that took most, by what it is for",
-        ("cell", *known),
-        tuple(
-            (
-                f"{row.workload}: {row.name}",
-                *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),
-            )
-            for row in rows.itertuples()
-        ),
-        sources=("memory",),
     )

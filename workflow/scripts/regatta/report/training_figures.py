@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from regatta.cell_words import rank_word, ranks_word
 from regatta.numbers import (
     NOT_PLANNED,
     bracket,
@@ -74,12 +75,10 @@ def _throughput(
     else:
         one = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, one * n) for n in sorted({1, *measured_sizes(rows)}))),)
-        ideal = f"the dashed ideal is {base} times the number of {ranks(device)}"
+        ideal = f"the dashed ideal is {base} times the number of {ranks_word(device)}"
         alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
     panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
-    caption = (
-        f"Throughput over the number of {ranks(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
-    )
+    caption = f"Throughput over the number of {ranks_word(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
     table, told = (
         _throughput_table(title, rows, device),
         (best.cell, *(base.cells if base else ()), *candidates(rows)["cell"]),
@@ -88,10 +87,10 @@ def _throughput(
 
 
 def _throughput_table(title: str, rows: pd.DataFrame, device: str) -> Table:
-    more_heads, more = further_rates(rows, rank(device))
+    more_heads, more = further_rates(rows, rank_word(device))
     return Table(
         f"Throughput of {title}",
-        ("cell", "n", "step (ms)", "samples/s", spread_head(rows["interval"]), f"per {rank(device)}", *more_heads),
+        ("cell", "n", "step (ms)", "samples/s", spread_head(rows["interval"]), f"per {rank_word(device)}", *more_heads),
         tuple(
             (
                 row.full_name,
@@ -128,8 +127,8 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, 
     panel = Panel(world_axis(shown, device), y, series, (("100 %", ((sizes[0], 100), (sizes[-1], 100))),))
     known = shown[shown["efficiency_ratio"].notna()]
     best = best_of_largest(known)
-    caption = efficiency_caption(shown, base, rank(device), sharing(known))
-    words = (efficiency_text(title, best, chosen_text(known), base, rank(device)), caption)
+    caption = efficiency_caption(shown, base, rank_word(device), sharing(known))
+    words = (efficiency_text(title, best, chosen_text(known), base, rank_word(device)), caption)
     weight = 0.0 if is_wide(best) else 1 - best.efficiency_ratio
     table, told = _efficiency_table(title, rows, base), (best.cell, *base.cells, *candidates(known)["cell"])
     return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, told, weight)
@@ -261,17 +260,9 @@ def world_axis(rows: pd.DataFrame, device: str) -> Axis:
     for row in rows[rows["step_s"].notna()].itertuples():
         shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
     texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
-    label = f"{ranks(device)} (nodes × {ranks(device)} per node)"
+    label = f"{ranks_word(device)} (nodes × {ranks_word(device)} per node)"
     return Axis(label, is_log=True, ticks=size_ticks(list(texts), lambda n: texts[n]))
 
 
 def measured_sizes(rows: pd.DataFrame) -> list[int]:
     return sorted(set(rows.loc[rows["step_s"].notna(), "world_size"]))
-
-
-def rank(device: str) -> str:
-    return "process" if device == "cpu" else "GPU"
-
-
-def ranks(device: str) -> str:
-    return "processes" if device == "cpu" else "GPUs"

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from regatta.numbers import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, plural, shape, size, spread_head, three
+from regatta.report.memory_figures import MEMORY_COLUMNS
 from regatta.report.panels import Table, launches
-from regatta.report.strategy_figures import MEMORY_COLUMNS
 
 MAX_RANKS = 16  # of a training with more ranks the table has the slowest alone; tables/training_ranks.csv has all
 PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}

@@ -1,7 +1,9 @@
 """When to stop burning hours: a stack whose cells fail alike is given up, a job whose nodes do not start is tried elsewhere."""
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,20 +57,31 @@ def open_job(folder: Path) -> dict | None:
     return noted[-1] if noted and noted[-1]["kind"] == "started" else None
 
 
-def _noted(folder: Path) -> list[dict]:
+def last_noted_utc(folder: Path) -> str:
+    """Return when a job last noted something of a batch; an empty text where none has."""
+    times = [entry.get("time_utc") for entry in _entries(folder) if isinstance(entry, dict)]
+    return max((time for time in times if isinstance(time, str)), default="")
+
+
+def _entries(folder: Path) -> Iterator[object]:
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:
-        return []
-    found = []
+        return
     for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.loads(line)
+
+
+def _noted(folder: Path) -> list[dict]:
+    found = []
+    for entry in _entries(folder):
         try:
-            entry = json.loads(line)
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
             kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
             job = entry.get("job")
             found.append(kept | {"job": job if isinstance(job, str) else None})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (KeyError, TypeError, AttributeError):
             continue
     return found
 
