@@ -1,7 +1,7 @@
 """Tests import Regatta's library as the thin scripts do: `from regatta import ...`, with workflow/scripts on the path.
 
 `make test` runs four files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
-Begun in turns, the first wait while the second compute; the many short files of tests/unit come last and fill the gaps.
+Begun in turns, the first wait while the second compute; long files come early, the many short ones of tests/unit last.
 """
 
 import sys
@@ -12,12 +12,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scripts"))
 
+LONGEST_FIRST = {"workflow": 0, "bench": 1, "browser": 2, "unit": 3}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting = [path for path in files if path.parent.name == "cluster"]
-    computing = sorted((path for path in files if path not in waiting), key=lambda path: path.parent.name == "unit")
+    computing = sorted(
+        (path for path in files if path not in waiting), key=lambda path: LONGEST_FIRST[path.parent.name]
+    )
     turns = [path for pair in zip_longest(waiting, computing) for path in pair if path is not None]
     items[:] = [item for path in turns for item in files[path]]
