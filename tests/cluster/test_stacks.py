@@ -192,7 +192,7 @@ def check_held_stack(site: Site) -> None:
         rows = [row for row in csv.DictReader(file) if row["stack"] == "fallen_back" and row["status"] != "skipped"]
     assert [row["status"] for row in rows] == ["not_measured"] * 7  # two sizes on three shapes, and the training step
     assert all(cause in row["cause"] for row in rows), rows
-    assert "The preflight failed 1 of 4 stacks: fallen_back." in site.report()
+    assert "1 of 4 stacks failed the preflight: fallen_back." in site.report()
     assert cause in site.report()
 
 

@@ -128,7 +128,7 @@ def reason(*cells):
     return row["reason"]
 
 
-NO_LINE = "0 numbers of calls of strategy bucketed, where a line needs 3"
+NO_LINE = "strategy bucketed was measured with 0 bucket sizes; a line needs 3"
 
 
 def test_without_either_the_reason_is_told():
@@ -161,7 +161,7 @@ def test_an_exchange_that_is_no_rising_line_gives_no_prediction(exchange_s, word
 def test_two_own_bucket_sizes_are_too_few_for_a_line():
     steps, calls = {1: [0.1], 10: [0.1]}, {1: 96, 10: 10}
     own = buckets(steps, "bucketed", calls=calls, exchange_s=lambda num: 1e-4 * num + 0.01)
-    assert reason(*own).endswith("; 2 numbers of calls of strategy bucketed, where a line needs 3")
+    assert reason(*own).endswith("; strategy bucketed was measured with 2 bucket sizes; a line needs 3")
 
 
 def test_unknown_gradients_and_compressed_ones_give_no_prediction():

@@ -58,7 +58,7 @@ def test_the_parameters_of_exact_times_come_back():
     assert (row["num_sizes"], row["min_bytes"], row["max_bytes"], row["num_launches"]) == (10, 8, 2**30, 1)
     assert (row["operation"], row["algorithm"], row["dtype"], row["world_size"]) == ("all_reduce", "torch", "fp32", 4)
     assert row["max_residual_ratio"] == pytest.approx(0, abs=1e-6)
-    assert row["interval"] == "single"
+    assert row["interval"] == "residuals"
     assert row["left_out"] is row["refusal"] is None
 
 
@@ -112,7 +112,7 @@ def test_noisy_launches_give_an_interval_that_holds_the_truth():
     rng = np.random.default_rng(3)
     times = {size: [seconds(size) * rng.lognormal(0, 0.03) for _ in range(6)] for size in SIZES}
     row = model(times)
-    assert row["interval"] == "bootstrap"
+    assert row["interval"] == "interval"
     assert 0.9 * A < row["latency_a_low_s"] < A < row["latency_a_high_s"] < 1.1 * A
     assert 9 < row["bandwidth_b_low_gb_per_s"] < 10 < row["bandwidth_b_high_gb_per_s"] < 11
     assert 0.001 < row["rms_log_residual"] < row["max_residual_ratio"] < 0.1

@@ -49,10 +49,10 @@ def test_variables_that_every_launch_sets_anew_are_left_out():
 
 
 def test_what_only_one_side_knows_is_no_difference_and_is_named():
-    assert told([header(driver="580.1")], [header(driver=None)]) == [(NOT_KNOWN, "–", "driver")]
-    assert told([header()], [header() | {"environment": None}])[0][:2] == (NOT_KNOWN, "–")
+    assert told([header(driver="580.1")], [header(driver=None)]) == [(NOT_KNOWN, "nothing", "driver")]
+    assert told([header()], [header() | {"environment": None}])[0][:2] == (NOT_KNOWN, "nothing")
     assert told([header()], []) == [
-        (NOT_KNOWN, "–", "commit, torch, torchvision, python version, kernel, libraries, CPU, cores per host, threads per rank, hosts, settings, variables")
+        (NOT_KNOWN, "nothing", "commit, torch, torchvision, python version, kernel, libraries, CPU, cores per host, threads per rank, hosts, settings, variables")
     ]  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from synthetic import make_header
 from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison import comparisons_table
+from regatta.analysis.environment_differences import NOT_KNOWN, Difference
 from regatta.analysis.history_of_cells import history_of_cells
-from regatta.report.comparison_figures import MAX_PANELS, comparison_figures
+from regatta.report.comparison_figures import MAX_PANELS, comparison_figures, environment_table
 from regatta.report.comparison_page import comparison_page, history_page
 from regatta.report.comparison_section import comparison_section
 from regatta.report.forest import MAX_LINES, Row, draw_forest, pages, ratio_ticks
@@ -37,7 +38,7 @@ def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
     return Row(label, ratio, low, high, True, "6", verdict)
 
 
-def test_the_figure_has_the_largest_effect_on_top_and_the_noise_below():
+def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_below():
     (figure,) = section_of(times_of(RATIOS)).figures
     assert [r[0] for r in figure.table.rows] == [
         "all_reduce, 16 KiB, 1×2", "all_reduce, 4 KiB, 1×2", "all_reduce, 32 KiB, 1×2", "all_reduce, 8 KiB, 1×2",
@@ -48,17 +49,51 @@ def test_the_figure_has_the_largest_effect_on_top_and_the_noise_below():
     assert "in pairs" not in figure.caption
 
 
-def test_the_finding_counts_every_verdict_and_names_the_largest_difference():
+def test_the_finding_counts_the_verdicts_that_occur_and_names_the_largest_difference():
     (figure,) = section_of(times_of(RATIOS)).figures
     assert figure.alt == (
-        "stack bound against contained: 2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent, by a margin of"
-        " 5.0 % (the default); 3 of 4 ranges exclude 1. The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
+        "stack bound against contained: of 4 comparisons 2 slower, 1 faster, 1 equivalent, by a margin of 5.0 % (the default)."
+        " The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
     )
     (figure,) = section_of(times_of({4096: 1.0})).figures
-    assert figure.alt.endswith(
-        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 1 equivalent, by a margin of 5.0 % (the default);"
-        " 0 of 1 range exclude 1."
+    assert figure.alt.endswith(": of 1 comparison 1 equivalent, by a margin of 5.0 % (the default).")
+
+
+def eight(ratios):
+    return times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)})
+
+
+def test_the_finding_tells_the_direction_where_nearly_all_ratios_have_it():
+    """All of eight on one side: p = 2 / 2^8 = 0.0078."""
+    (figure,) = section_of(eight([1.002, 1.003, 1.001, 1.004, 1.005, 1.006, 1.007, 1.008])).figures
+    assert figure.alt == (
+        "stack bound against contained: bound takes longer in 8 of 8 comparisons, by 0.4 % in the median and 0.8 % at most"
+        " (sign test, p = 0.00781): within the margin of 5.0 % (the default)."
     )
+    (figure,) = section_of(eight([0.998] * 7 + [0.8])).figures
+    assert "bound takes less time in 8 of 8 comparisons, by 0.2 % in the median and 20.0 % at most" in figure.alt
+    assert "; 1 faster, 7 equivalent, by a margin of 5.0 % (the default). The largest difference: " in figure.alt
+    for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
+        assert "bound takes" not in section_of(eight(mixed)).figures[0].alt
+
+
+def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
+    times = [(cell, launches[:2], batches[:2]) for cell, launches, batches in times_of(RATIOS)]
+    (figure,) = section_of(times).figures
+    assert figure.alt == "stack bound against contained: 4 comparisons; no verdict is possible below 3 launches."
+    assert "p is of the named test" not in figure.caption
+    (figure,) = section_of([*times[:2], *times_of(RATIOS)[2:]]).figures
+    assert "; in 1 no verdict is possible below 3 launches." in figure.alt
+
+
+def test_the_caption_says_where_nothing_is_beyond_the_margin():
+    (figure,) = section_of(times_of(RATIOS)).figures
+    assert (
+        "First what is beyond the margin, then what is within it, each with the largest effect first." in figure.caption
+    )
+    (figure,) = section_of(times_of({4096: 1.01})).figures
+    assert "First what is beyond the margin (here nothing), then" in figure.caption
+    assert "noise" not in figure.caption
 
 
 def test_the_section_says_what_is_compared_by_which_margin_and_what_p_tests():
@@ -176,6 +211,11 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
     )
 
 
+def test_what_was_not_recorded_of_one_side_is_readable_in_the_table():
+    table = environment_table("What differs", [Difference(NOT_KNOWN, "nothing", "network")], "contained", "bound")
+    assert table.rows == (("not recorded, so not compared", "nothing", "network"),)
+
+
 def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
@@ -240,9 +280,9 @@ def test_the_pages_stand_alone(tmp_path):
         assert "&lt;b&gt;after" in text
 
 
-def test_the_page_of_two_campaigns_folds_and_counts_the_noise(tmp_path):
+def test_the_page_of_two_campaigns_folds_and_counts_what_is_within_the_margin(tmp_path):
     text, history = pages_of(tmp_path)
     assert "2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)." in text
-    assert "<summary>Inside the noise, within the margin of 5.0 %: 1 row</summary>" in text
+    assert "<summary>Within the margin of 5.0 %: 1 row</summary>" in text
     assert "Every cell of both has its counterpart." in text
     assert "4 cells in 2 campaigns. The environment changed 0 times." in history

@@ -5,7 +5,9 @@ from synthetic import make_campaign, train_cell
 
 from regatta.analysis.collect import cell_row
 from regatta.analysis.efficiencies import baselines_of, efficiencies_table
+from regatta.analysis.scaling import scaling_table
 from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.report.baseline_table import baseline_tables
 
 
 def table_of(times):
@@ -53,3 +55,15 @@ def test_one_rank_has_no_baseline_and_a_step_without_wrapper_none_twice():
     assert list(baselines_of(train_cell("resnet50", 1, 1)["spec"])) == []
     names = [(scaling, name) for scaling, name, _ in baselines_of(train_cell("resnet50", 1, 2, "none")["spec"])]
     assert names == [("weak", "none, 1 rank"), ("strong", "none, 1 rank")]
+
+
+def test_a_table_that_is_too_long_ends_between_two_cells_and_says_how_many_rows_there_are():
+    cells = [train_cell("resnet50", 1, 1, "none", batch_size=b) for b in range(1, 8)]
+    cells += [train_cell("resnet50", n, 4, "ddp", batch_size=b) for n in (1, 2, 4, 8) for b in range(1, 8)]
+    cells += [train_cell("resnet50", 1, 1, "ddp", batch_size=b) for b in range(1, 8)]
+    rows = [cell_row(cell) | {"repeat": 0, "status": "ok", "window_step_s": 0.1} for cell in cells]
+    campaign, measurements = make_campaign(cells, repeats=1), make_table(rows, MEASUREMENTS)
+    table = baseline_tables(efficiencies_table(campaign, measurements), scaling_table(campaign, measurements))[0]
+    # 7 cells of 1 node have 2 baselines each, those of 2, 4 and 8 nodes 3: 77 rows, of which 13 cells of 3 fit into 40.
+    assert table.caption.endswith("; 39 of 77 rows, all are in efficiencies.csv")
+    assert len(table.rows) == 39

@@ -25,8 +25,9 @@ def test_causes_that_differ_in_their_numbers_are_one():
         ("b", 0, "out_of_memory", "warmup", OOM.format(16), None),
     )
     groups = failure_groups(table)
-    assert [(g["phase"], g["cause"], g["num_causes"], len(g["items"])) for g in groups] == [
-        ("setup", OOM.format(16), 2, 3), ("warmup", OOM.format(16), 1, 1),
+    assert [(g["phase"], g["cause"], g["shared"], len(g["items"])) for g in groups] == [
+        ("setup", OOM.format(16), "The commonest of 2 wordings that differ in their numbers", 3),
+        ("warmup", OOM.format(16), "", 1),
     ]  # fmt: skip
 
 
@@ -36,8 +37,44 @@ def test_the_rank_that_speaks_is_told_apart_from_the_cause():
         ("a", 1, "failed", "measure", "rank 5 on host n2: Connection reset", None),
     )
     [group] = failure_groups(table)
-    assert (group["cause"], group["num_causes"]) == ("Connection reset", 1)
+    assert (group["cause"], group["shared"]) == ("Connection reset", "on n1 (1 measurement), n2 (1 measurement)")
     assert [item["where"] for item in group["items"]] == ["rank 3 on host n1", "rank 5 on host n2"]
+
+
+def killed(*ends):
+    """Return the one group of measurements that ranks on hosts ended."""
+    table = failures(*(
+        ("a", i, "failed", "measure", f"rank {rank} on {host} was killed by SIGSEGV", None) for i, (rank, host) in enumerate(ends)
+    ))  # fmt: skip
+    [group] = failure_groups(table)
+    return group
+
+
+def test_wordings_that_are_equally_common_have_no_commonest_and_share_their_host():
+    group = killed((17, "n5"), (3, "n5"), (4, "n5"))
+    assert group["shared"] == "One of 3 wordings that differ in their numbers; all on n5"
+    assert killed((17, "n5"))["shared"] == ""
+
+
+def test_a_host_is_no_number_and_two_of_them_are_one_group_that_lists_both():
+    group = killed((3, "n10"), (3, "n7"), (3, "n10"))
+    assert group["shared"] == "on n7 (1 measurement), n10 (2 measurements)"
+    assert group["cause"] == "rank 3 on n10 was killed by SIGSEGV"
+    table = failures(
+        ("a", 0, "node_failure", None, "Slurm ended the job: a node failed (n6)", None),
+        ("a", 1, "node_failure", None, "Slurm ended the job: a node failed (gpu-a)", None),
+    )
+    [group] = failure_groups(table)
+    assert group["shared"] == "on gpu-a (1 measurement), n6 (1 measurement)"
+
+
+def test_a_planned_repeat_that_was_not_started_is_a_measurement_and_no_skipped_cell():
+    cause = "not started: the first 3 cells of stack bound failed alike: rank 0 on n1: NCCL error"
+    table = failures(("a", 1, "skipped", None, cause, None), ("b", 0, "failed", None, "x", None), ("c", None, "skipped", None, "r", None))  # fmt: skip
+    assert [(g["status"], g["cause"], len(g["items"])) for g in failure_groups(table)] == [
+        ("failed", "x", 1), ("not_started", cause, 1),
+    ]  # fmt: skip
+    assert skipped_groups(table) == [("r", ["c"])]
 
 
 def test_the_last_lines_of_the_first_log_that_is_there_are_shown(tmp_path):
@@ -65,7 +102,15 @@ def test_every_class_of_failure_is_told_with_its_phase_its_cause_and_its_log(tmp
     told = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>(?: in (\w+))?: (\d+) measurement', section)
     assert {status.replace(" ", "_") for status, _, _ in told} == set(STATUSES) - {"ok", "skipped"}
     assert {phase for _, phase, _ in told} == {"", "launch", "placement", "init", "setup", "check", "warmup", "measure"}
-    assert sum(int(num) for _, _, num in told) == 12 + 8 + 3
+    assert sum(int(num) for _, _, num in told) == 13 + 8 + 3
+    counts = page.partition('aria-label="Measurements by status"')[2].partition("</ul>")[0]
+    planned, *by_status = [
+        int(num) for num, word in re.findall(r"<strong>(\d+)</strong> ([^<]+)", counts) if "cell" not in word
+    ][:-1]
+    assert planned == sum(by_status)
+    assert "<strong>1</strong> \N{WHITE CIRCLE} not started" in counts
+    assert "<strong>1</strong> cell skipped" in counts
+    assert "One of 9 wordings that differ in their numbers; all on n5." in section
     for _, _, cause in CAUSES[:5] + CAUSES[6:]:
         assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
     assert LOG.splitlines()[-1] in section

@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CLUSTER, cluster_campaign, collective_cell, make_campaign, make_report, train_cell, write_results
+from synthetic import (
+    CLUSTER,
+    analyse,
+    cluster_campaign,
+    collective_cell,
+    make_campaign,
+    make_report,
+    train_cell,
+    write_results,
+)
 
 from regatta.analysis.collect import cell_row
 from regatta.analysis.collectives import collectives_table
@@ -28,6 +37,7 @@ from regatta.report.figures import (
     size_ticks,
     spread,
 )
+from regatta.report.page import content
 from regatta.report.panels import panels
 from regatta.report.training_figures import bucket_figures, scaling_figures
 
@@ -322,7 +332,7 @@ def test_a_baseline_with_fewer_launches_is_told():
         (train_cell("resnet18", 1, 1, "none"), [0.1]),
         (train_cell("resnet18", 1, 2), [0.11, 0.111, 0.112]),
     ]
-    assert "n = 3 against 1" in scaling_figures(*scaling_of(cells), "cpu")[1].alt
+    assert "n = 3, baseline n = 1" in scaling_figures(*scaling_of(cells), "cpu")[1].alt
     cells[0][1].extend([0.1, 0.1])
     assert scaling_figures(*scaling_of(cells), "cpu")[1].alt.endswith("n = 3.")
 
@@ -336,7 +346,7 @@ def test_an_efficiency_whose_spread_is_wide_is_inconclusive_and_has_no_parts():
     figure = scaling_figures(*scaling_of(cells), "cpu")[1]
     assert "is inconclusive: range 16.0 to 200.0 %, n = 2." in figure.alt
     assert "wrapper" not in figure.alt
-    assert {row[0]: row[-1] for row in figure.table.rows}["ddp, 1×2"] == "n/a"
+    assert {row[0]: row[-1] for row in figure.table.rows}["ddp, 1×2"] == "inconclusive"
 
 
 def test_ranks_with_fewer_threads_than_the_baseline_are_told_and_not_graded():
@@ -405,7 +415,7 @@ def test_a_headline_takes_a_cell_with_all_launches_before_a_faster_one_that_lack
         in scaling_figures(*scaling_of(cells), "cpu")[0].alt
     )
     efficiency = scaling_figures(*scaling_of([cells[0], cells[2]]), "cpu")[1]
-    assert efficiency.alt.endswith("n = 2 of 3 against 3.")
+    assert efficiency.alt.endswith("n = 2 launches of 3 planned, baseline n = 3.")
 
 
 def test_a_range_and_an_interval_are_told_apart_in_sentence_heading_and_row():
@@ -432,6 +442,68 @@ def test_the_points_of_an_efficiency_are_said_to_be_over_the_median_of_the_basel
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), [0.11, 0.12])]
     caption = scaling_figures(*scaling_of(cells), "cpu")[1].caption
     assert "A point is one launch over the median of the baseline" in caption
+
+
+def test_a_product_has_all_its_parts_and_an_unknown_one_is_named():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1]), (train_cell("resnet18", 2, 2), [0.125])]
+    cells += [(train_cell("resnet18", 1, 2), [0.111])]
+    assert scaling_figures(*scaling_of(cells), "cuda")[1].alt.endswith(
+        "; wrapper n/a, intra-node n/a, inter-node 0.888."
+    )
+
+
+def test_a_grade_that_is_not_given_says_why():
+    def grade_of(*steps):
+        cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), list(steps))]
+        return scaling_figures(*scaling_of(cells), "cuda")[1].table.rows[1][-1]
+
+    assert grade_of(0.1, 0.105) == "excellent"
+    assert grade_of(0.1, 0.115) == "excellent or good"  # 100 and 87.0 %
+    assert grade_of(0.12, 0.13) == "good or poor"
+    assert grade_of(0.1) == "one launch"
+    assert grade_of(0.1, 0.2) == "inconclusive"
+
+
+def test_the_fastest_of_several_names_those_that_it_is_not_told_apart_from():
+    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1])]
+    for bucket, steps in ((1, [0.2, 0.21]), (25, [0.11, 0.13]), (100, [0.11, 0.12])):
+        cells.append((train_cell("resnet18", 1, 2, "ddp", bucket), steps))
+    for figure in scaling_figures(*scaling_of(cells), "cuda"):
+        assert "ddp 100 MiB, 1×2, the fastest of 3 bucket sizes, not told apart from 25 MiB, " in figure.alt
+
+
+def test_a_difference_beyond_the_told_one_without_a_spread_is_not_passed_over():
+    cells = [(train_cell("resnet18", 1, 2, "ddp", b), s) for b, s in ((1, [0.2, 0.21]), (25, [0.1, 0.12]))]
+    further = [(train_cell("resnet18", 2, 2, "ddp", b), s) for b, s in ((1, [0.9]), (25, [0.1]))]
+    words = "1×2 against ddp 25 MiB, 1×2, where there is a spread ("
+    assert words in bucket_figures(*scaling_of([*cells, *further]))[0].alt
+    assert "where there is a spread" not in bucket_figures(*scaling_of(cells))[0].alt
+
+
+def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their_number(tmp_path):
+    def told(num):
+        batches = range(1, num + 1)
+        cells = [train_cell("resnet50", 1, g, s, batch_size=b) for b in batches for g, s in ((1, "none"), (2, "ddp"))]
+        folder = write_results(tmp_path / str(num), make_campaign(cells, repeats=2), CLUSTER)
+        return content(analyse(folder), folder)["findings"]
+
+    four, six = told(4), told(6)
+    assert [sum(f.anchor.startswith("efficiency") for f in found) for found in (four, six)] == [4, 4]
+    assert not any("lowest of" in finding.text for finding in four)
+    assert [f.text for f in six if f.anchor == "scaling"] == [
+        "The 4 lowest of 6 are told: efficiencies of the largest shape of each workload and stack."
+    ]
+
+
+def test_the_highest_bandwidth_says_whose_it_is_and_what_the_largest_shape_has():
+    cells = [collective_cell(2**20, nodes, 2, device="cuda", backend="nccl") for nodes in (1, 4)]
+    medians = {cells[0]["id"]: [0.0001], cells[1]["id"]: [0.0004]}
+    rows = [cell_row(c) | {"repeat": 0, "status": "ok", "p50_s": medians[c["id"]][0]} for c in cells]
+    table = collectives_table(make_campaign(cells), make_table(rows, MEASUREMENTS))
+    bandwidth, latency = collective_figures(table, medians)
+    # 2 (n-1)/n times the message over the time: 1.048576 MB in 0.1 ms, and 1.75 times that in 0.4 ms.
+    assert "the highest bus bandwidth of blocking calls is 10.5 GB/s, with 1 MiB on 1×2, n = 1, within one host; on 4×2 at most 4.59 GB/s, n = 1." in bandwidth.alt  # fmt: skip
+    assert latency.alt.endswith("100 µs with 1 MiB on 1×2, n = 1, up to 400 µs with 1 MiB on 4×2, n = 1.")
 
 
 def test_processes_of_one_host_are_said_to_use_no_network_link():

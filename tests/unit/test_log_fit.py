@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regatta.analysis.log_fit import lack_of_fit
+from regatta.analysis.log_fit import lack_of_fit, wider
 
 
 def test_the_f_test_holds_points_around_the_fit_against_launches_around_their_point():
@@ -52,3 +52,14 @@ def test_curves_that_are_of_the_law_are_refused_as_often_as_the_level_says(slope
     p_values = [lack_of_fit(terms, list((terms @ [1, slope])[:, None] * own)).p_value for own in noise]
     assert np.mean(np.array(p_values) < 0.01) <= 0.025
     assert np.mean(np.array(p_values) < 0.1) == pytest.approx(0.1, abs=0.04)
+
+
+def test_the_wider_of_two_spreads_says_which_it_is():
+    def told(launches, residuals, kind="range"):
+        low, high, word = wider(*((np.array(low), np.array(high)) for low, high in (launches, residuals)), kind)
+        return low.tolist(), high.tolist(), word
+
+    assert told(([8.0], [12.0]), ([9.0], [11.0])) == ([8.0], [12.0], "range")
+    assert told(([8.0], [12.0]), ([9.0], [13.0]), "interval") == ([8.0], [13.0], "residuals")  # one end suffices
+    assert told(([10.0], [10.0]), ([10.0], [10.0]), "single") == ([10.0], [10.0], "residuals")
+    assert told(([0.0], [1.0]), ([-5.0], [1.0])) == ([0.0], [1.0], "range")  # below 0 is nothing

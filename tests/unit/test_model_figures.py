@@ -6,6 +6,7 @@ import pytest
 from synthetic import (
     CLUSTER,
     LAPTOP,
+    analyse,
     cluster_campaign,
     laptop_campaign,
     make_campaign,
@@ -13,19 +14,21 @@ from synthetic import (
     train_cell,
     write_results,
 )
+from synthetic_failures import write_failing
 
 from regatta.analysis.all_tables import read_tables
 from regatta.analysis.collect import cell_row
 from regatta.analysis.scaling import scaling_table, steps_by_cell
 from regatta.analysis.scaling_models import scaling_models_table
 from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.report.bucket_table import agreement, best_bucket_table
 from regatta.report.figures import Axis
 from regatta.report.model_figures import (
-    best_bucket_table,
     communication_model_figures,
     refusal_table,
     scaling_model_figures,
 )
+from regatta.report.page import content
 from regatta.report.residual_figures import Fitted, Words, residual_figure
 
 
@@ -36,8 +39,10 @@ def cluster(tmp_path_factory):
     return read_tables(folder / "tables")
 
 
-def amdahl_figures():
-    """Return the figures of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
+def amdahl_figures(lacking=(), repeats=3):
+    """lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+
+    Return the figures of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
     shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
     cells, rows = [], []
     for model, bucket, one in (
@@ -49,7 +54,8 @@ def amdahl_figures():
         for nodes, gpus in shapes:
             cell = train_cell(model, nodes, gpus, "ddp", bucket)
             cells.append(cell)
-            for repeat, noise in enumerate((0.995, 1.0, 1.005)):
+            is_lacking = (nodes, gpus) in lacking and (model, bucket) == ("resnet18", 25)
+            for repeat, noise in enumerate(() if is_lacking else (0.995, 1.0, 1.005)[:repeats]):
                 step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)
@@ -66,11 +72,34 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
     figures = figures[::2]
     assert all("at 32 GPUs, which were not measured" in figure.alt for figure in figures)
     assert [figure.alt.partition(": ")[0] for figure in figures] == [
-        "resnet18, ddp 25 MiB, host, the fastest of 2 fitted curves",
-        "resnet50, ddp 1 MiB, host, the fastest of 2 fitted curves",
+        "resnet18, ddp 25 MiB, host, the fastest of 2 fitted of 2 curves of resnet18",
+        "resnet50, ddp 1 MiB, host, the fastest of 2 fitted of 2 curves of resnet50",
     ]
     assert all(figure.table.rows[0][0] == "1 to 16" for figure in figures)
     assert "32," in figures[0].csv
+
+
+def test_a_scaling_model_is_a_finding_only_with_all_shapes_and_two_launches_of_each():
+    whole, lacking, single = (amdahl_figures(*of)[0] for of in ((), ([(1, 4)],), ((), 1)))
+    assert [figure.weight for figure in (whole, lacking, single)] == [1.0, 0.0, 0.0]
+    assert "Amdahl, fitted to 5 sizes from 1 to 16 GPUs with residuals" in whole.alt
+    assert (
+        "Amdahl, fitted to 4 sizes from 1 to 16 GPUs (without 1×4, which gave no value) with residuals" in lacking.alt
+    )
+    assert single.table.columns[1] == "n"
+    assert single.table.rows[0][1] == "1"
+    assert single.table.rows[0][-1].endswith("] of residuals")
+
+
+def test_the_only_curve_that_could_be_fitted_says_so():
+    figures = amdahl_figures([(1, 2), (1, 4), (2, 4)])
+    assert "ddp 1 MiB, host, the only one of 2 curves of resnet18 that could be fitted: " in figures[0].alt
+
+
+def test_a_prediction_beyond_twice_the_best_misses():
+    assert [agreement(ratio) for ratio in (0.49, 0.5, 2.0, 2.1, None)] == [
+        "0.490, misses", "0.500", "2.00", "2.10, misses", "n/a",
+    ]  # fmt: skip
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
@@ -84,10 +113,12 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     assert float(latency.split()[0]) == pytest.approx(32 * 9, rel=0.08)
     assert float(bandwidth) == pytest.approx(95 * 32 / 31, rel=0.08)
     assert figure.alt.endswith(
-        f"a call costs {latency} {latency_ends} before the first byte and sends at {bandwidth} {bandwidth_ends} GB/s of algorithm"
-        f" bandwidth (algbw); half of that is reached at {half}; fitted to {num_cells} cells, n = {num}."
+        f"a call costs {latency} {latency_ends} before the first byte; the algorithm bandwidth (algbw) is {bandwidth} GB/s"
+        f" {bandwidth_ends}; half of that is reached at {half}; fitted to {num_cells} cells, n = {num}."
     )
-    assert re.fullmatch(r"\([\d.]+ to [\d.]+\)", bandwidth_ends)  # 3 launches: a range
+    # 3 launches would make a range; the residuals of the sizes reach further.
+    assert re.fullmatch(r"\[[\d.]+, [\d.]+\] of residuals", bandwidth_ends)
+    assert "[a, b] of residuals is" in figure.caption
 
 
 def test_residuals_are_measured_over_model_less_one_and_an_arc_changes_sides_twice():
@@ -124,7 +155,8 @@ def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
     tables = read_tables(tmp_path / "r" / "tables")
     assert scaling_model_figures(tables["scaling_models"], tables["scaling"], {}, "cpu") == []
     rows = refusal_table(tables["scaling_models"], tables["communication_models"]).rows
-    assert sum(int(num) for kind, num, _ in rows if kind == "scaling") == 4
+    assert sum(int(num) for kind, num, *_ in rows if kind == "scaling") == 4
+    assert any("resnet18, ddp" in which for kind, *_, which in rows if kind == "scaling")
     assert refusal_table(tables["scaling_models"][:0], tables["communication_models"][:0]) is None
 
 
@@ -134,6 +166,18 @@ def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
     row = next(row for row in table.rows if row[0] == "resnet101, ddp, 8×4, contained")
     assert row[1] in ("25", "100")
     assert float(row[3]) > 0
-    assert "all_reduce" in row[5]
-    assert "its spread is of its inputs w and o alone" in table.caption
+    assert "all_reduce" in row[6]
+    assert "…" in row[4]
+    assert "its ends are of its inputs w and o alone" in table.caption
     assert best_bucket_table(tables["buckets"][:0]) is None
+
+
+def test_a_curve_that_lacks_launches_is_drawn_and_is_no_finding(tmp_path):
+    folder = write_failing(tmp_path / "r")
+    shown = content(analyse(folder), folder)
+    section = next(section for section in shown["sections"] if section.id == "models")
+    figure = next(figure for figure in section.figures if figure.id == "scaling-model-1")
+    assert "the only one of 12 curves that could be fitted: Amdahl, fitted to 4 sizes from 1 to 32 GPUs (without 1×4, 2×4," in figure.alt  # fmt: skip
+    assert figure.alt.endswith("] of residuals (n = 1).")
+    assert not any(finding.anchor.startswith("scaling-model") for finding in shown["findings"])
+    assert "8 of 8 communication curves and 1 of 12 scaling curves could be fitted" in section.lead

@@ -211,7 +211,9 @@ def test_warnings_tell_what_was_found_and_what_to_do(laptop):
     text = re.sub(r"\s+", " ", visible(laptop))
     assert "The store has 1 torn or corrupt line." in text
     assert "2 of 17 cells have fewer valid launches than planned." in text
-    assert "3 launches per cell: the report shows points and their range, not confidence intervals." in text
+    assert (
+        "3 launches per cell: the report shows points and their range, not confidence intervals over launches." in text
+    )
     assert text.count("What to do:") >= 4
 
 

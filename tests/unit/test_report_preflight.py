@@ -3,12 +3,13 @@ import re
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, train_cell, write_results
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, three_stacks, write_preflight
 from test_report import SCRIPTS, Page, visible
 
-from regatta.report.preflight_section import preflight_findings, preflight_section
+from regatta.report.preflight_section import preflight_advice, preflight_findings, preflight_section
 
 
 def report_with(tmp_path, preflight):
@@ -43,7 +44,7 @@ def test_the_section_stands_before_the_warnings_and_is_linked(page):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
     assert titles.index("Preflight") == titles.index("Warnings") - 1
     assert page.count('<a href="#preflight">Preflight</a>') == 2  # from the sections and from the findings
-    assert "The preflight failed 2 of 3 stacks: contained, host." in page
+    assert "2 of 3 stacks failed the preflight: contained, host." in page
 
 
 def test_problems_come_first_with_what_to_do_and_the_log(page):
@@ -88,10 +89,21 @@ def test_notes_are_told_and_fail_nothing(tmp_path):
     stack = looked_at(make_stack(), make_seen(), "n1 NCCL INFO Using network Socket\n")
     text = report_with(tmp_path, make_preflight(stack))
     section = section_of(text)
-    assert "<h3>Worth knowing of stack bind</h3>" in section
+    assert "<h3>Worth knowing about stack bind</h3>" in section
     assert "NCCL uses TCP sockets between nodes." in section
     assert "failure" not in section
-    assert "The preflight failed" not in text
+    assert "failed the preflight" not in text
+
+
+def test_numbers_of_stacks_that_failed_or_were_not_looked_at_are_warned_of():
+    section = preflight_section(make_preflight())
+    rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
+    measurements = pd.DataFrame(rows, columns=["stack", "status"])
+    failed, unseen = preflight_advice(section, measurements)
+    assert failed.found == ("There are numbers of 1 stack that failed the preflight: contained (2 ok measurements).")
+    assert "--forcerun measure" in failed.advice
+    assert unseen.found == "The preflight did not look at 1 stack with numbers here: other (1 ok measurement)."
+    assert preflight_advice(section, measurements[:1]) == preflight_advice(None, measurements) == []
 
 
 def test_a_preflight_on_cpus_has_no_gpus():

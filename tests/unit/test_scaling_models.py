@@ -108,7 +108,7 @@ def test_launches_give_the_range_over_their_combinations():
 def test_noisy_launches_give_an_interval_that_holds_the_truth():
     rng = np.random.default_rng(3)
     row = model({n: [usl(n, 0.03, 0.0007) * rng.lognormal(0, 0.01) for _ in range(8)] for n in SHAPES})
-    assert (row["scaling_model"], row["interval"]) == ("usl", "bootstrap")
+    assert (row["scaling_model"], row["interval"]) == ("usl", "interval")
     assert 0.02 < row["sigma_low_ratio"] < 0.03 < row["sigma_high_ratio"] < 0.04
     assert 0.0005 < row["kappa_low_ratio"] < 0.0007 < row["kappa_high_ratio"] < 0.0009
     assert row["extrapolated_low_samples_per_s"] < usl(128, 0.03, 0.0007) < row["extrapolated_high_samples_per_s"]
@@ -127,7 +127,7 @@ def test_intervals_of_many_curves_hold_the_truth_nearly_as_often_as_they_say():
 
 def test_one_launch_each_has_the_interval_that_the_residuals_give():
     exact = model({n: usl(n, 0.1, 0) for n in (1, 2, 4, 8)})
-    assert exact["interval"] == "single"
+    assert exact["interval"] == "residuals"
     assert (exact["sigma_low_ratio"], exact["sigma_high_ratio"]) == pytest.approx((0.1, 0.1))
     # Seconds of a step 1 % off in turns: with n/X = p0 + p1 (n-1) the linear theory of log residuals, done by numpy's lstsq.
     off = np.array([1.01, 0.99, 1.01, 0.99])
@@ -158,7 +158,7 @@ def test_a_gain_within_the_spread_of_the_launches_is_not_super_linear():
 
 def test_a_model_within_the_spread_of_the_launches_fits():
     medians = {1: 1000, 2: 1600, 4: 3600}
-    assert model(medians)["refusal"].startswith("Amdahl misses 2 ranks by ")
+    assert model(medians)["refusal"].startswith("Amdahl at 2 ranks is off by ")
     row = model({n: [0.8 * rate, rate, 1.25 * rate] for n, rate in medians.items()})
     assert row["scaling_model"] == "amdahl"
     assert row["max_residual_ratio"] > 0.05
@@ -167,8 +167,8 @@ def test_a_model_within_the_spread_of_the_launches_fits():
 def test_what_neither_model_explains_is_refused_with_the_sizes_they_miss():
     row = model({1: 1000, 2: 1980, 4: 3900, 8: 3900, 16: 7800, 32: 15600})  # the second node halves everything
     assert is_refused(row)
-    assert row["refusal"].startswith("Amdahl misses 8 ranks by 5")
-    assert row["refusal"].endswith("%, more than the noise; USL finds no kappa and is Amdahl then")
+    assert row["refusal"].startswith("Amdahl at 8 ranks is off by 5")
+    assert row["refusal"].endswith("%, more than the noise; USL gives kappa = 0, which is Amdahl's law")
 
 
 def scattered(truth, sizes, num, scatter=0.005, seed=1):
@@ -201,7 +201,7 @@ def test_residuals_that_are_no_noise_refuse_a_model_with_their_signs():
     assert is_refused(row)
     assert re.fullmatch(
         r"the residuals of Amdahl are no noise: [+-]( [+-]){5} at 1, 2, 4, 8, 16, 32 ranks, up to [34]\.\d %, where launches"
-        r" scatter by 0\.\d % \(lack of fit, p < 0\.01\); USL finds no kappa and is Amdahl then",
+        r" scatter by 0\.\d % \(lack of fit, p < 0\.01\); USL gives kappa = 0, which is Amdahl's law",
         row["refusal"],
     )
 

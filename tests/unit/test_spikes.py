@@ -270,14 +270,17 @@ def test_the_report_tells_the_counts_and_the_rank_with_most():
     assert table.columns[-5:] == ("all ranks", "one host", "one rank", "unknown", "most of one rank")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
     assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on host b has 2 of 3")
-    assert spike_sentence(groups).endswith("(11.0 %): 6 of all ranks, 1 of one host, 3 of one rank, 1 unknown.")
+    assert spike_sentence(groups).endswith(
+        "(11.0 %): 6 of all ranks, 1 of one host, 3 of one rank, 1 that cannot be attributed; together they cost 5.50 % of the time."
+    )
 
 
 def test_few_spikes_are_told_in_a_sentence_that_names_a_rank_which_has_all_of_them():
     mine = [who for who in MIXED if who != (ONE_RANK, 0)]
     groups = spike_groups(tables_of(launch_of(0, spikes(*mine), num_iterations=3000))[0])
     assert spike_sentence(groups) == (
-        "10 spikes in 3,000 iterations (0.3 %): 6 of all ranks, 1 of one host, 2 of one rank, 1 unknown. Of one rank:"
+        "10 spikes in 3,000 iterations (0.3 %): 6 of all ranks, 1 of one host, 2 of one rank, 1 that cannot be attributed;"
+        " together they cost 0.167 % of the time. Of one rank:"
         " rank 3 on host b has 2 of 2 in calls of 2\N{MULTIPLICATION SIGN}2, host."
     )
     assert spike_table(groups) is None
@@ -319,7 +322,7 @@ def test_spikes_of_a_record_are_told_in_words():
     found = spikes((ALL_RANKS, None), (ONE_RANK, 1), (ONE_RANK, 1), (ONE_HOST, "b"), (None, None))
     assert (
         told_spikes(found, 60, FOUR)
-        == "5 spikes in 60 iterations: 1 of all ranks, 1 of host b, 2 of rank 1 on host a, 1 unknown"
+        == "5 spikes in 60 iterations: 1 of all ranks, 1 of host b, 2 of rank 1 on host a, 1 that cannot be attributed"
     )
     assert told_spikes(spikes((ONE_RANK, 1)), 60, (None,) * 4) == "1 spike in 60 iterations: 1 of rank 1"
     assert told_spikes((), 60, FOUR) == "no spikes in 60 iterations"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
+from scipy.stats import binomtest
 
 from regatta.analysis.all_tables import read_tables
 from regatta.analysis.collected import read_collected
@@ -21,6 +22,7 @@ from regatta.analysis.tables import COLLECTED
 from regatta.numbers import duration, percent, size, three
 from regatta.report.collective_figures import message_size
 from regatta.report.traces import NAMES, row_names
+from regatta.statistics import DRIFT_P
 from regatta.verdicts import FALSE_DISCOVERIES
 
 UNITS = r"%|samples/s|GB/s|ms|\N{MICRO SIGN}s|s|KiB|MiB|GiB|kB|MB|GB|B|times"
@@ -39,6 +41,7 @@ EXEMPT = (
     re.compile(r"more than (10 times the median|5 % of the samples)|fewer than 10 % as many"),
     re.compile(r"95 % interval"),
     re.compile(r"than the \d+ asked for"),  # the campaign says it
+    re.compile(r"asked for, ±[\d.]+ %( or ±[\d.]+ %)*|no verdict is possible below 3 launches"),
 )
 
 
@@ -142,11 +145,11 @@ def ideal(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
 
 
 def fitted(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
-    """How many models and how many cells are named; and how far these cells lie from the first model, in percent, how many
+    """How many models, how many that were not refused and how many cells are named; and how far these cells lie from the first model, in percent, how many
     sizes they have and how often the distance changes sign from one to the next."""
     models = [row for row in rows if row["table"].endswith("_models")]
     cells = [row for row in rows if not row["table"].endswith("_models")]
-    found = {str(len(models)), str(len(cells))}
+    found = {str(len(models)), str(len(cells)), str(sum(pd.isna(row["refusal"]) for row in models))}
     size, value = ("world_size", "throughput_samples_per_s") if "step_s" in cells[0] else ("message_bytes", "latency_s")
     cells = sorted(cells, key=lambda row: (row[size], row["nodes"]))
     cells = [row for i, row in enumerate(cells) if i == 0 or cells[i - 1][size] != row[size]]
@@ -210,6 +213,9 @@ def spikes(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
     sums = {name: int(sum(row[name] for row in places.values())) for name in ("num_fenced", "num_spikes", *kinds)}
     sums["unknown"] = sums["num_spikes"] - sum(sums[name] for name in kinds)
     found = {(f"{num:,}", "") for num in sums.values()} | cost
+    if sums["num_fenced"]:
+        lost = sum(row["spike_cost_iterations"] for row in places.values())
+        found |= {(three(100 * lost / sums["num_fenced"]), "%")}
     return found | ({(percent(sums["num_spikes"] / sums["num_fenced"]), "%")} if sums["num_fenced"] else set())
 
 
@@ -220,9 +226,20 @@ def verdict_counts(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
     for _, own in frame.groupby("interval"):
         counts.add(int(((own["time_low_ratio"] > 1) | (own["time_high_ratio"] < 1)).sum()))
     counts |= {0} if set(frame["verdict"]) != {"slower", "faster", "inconclusive", "equivalent"} else set()
-    return {(str(count), "") for count in counts} | {
-        (percent(margin), "%") for margin in frame["margin_ratio"].unique()
-    }
+    counts.add(int((frame[["num_launches", "num_reference_launches"]].min(axis=1) < 3).sum()))
+    margins = {(percent(margin), "%") for margin in frame["margin_ratio"].unique()}
+    return {(str(count), "") for count in counts} | margins | direction(frame["time_ratio"])
+
+
+def direction(ratios: pd.Series) -> set[tuple[str, str]]:
+    """How many ratios are on the side of 1 that most are on, how far from it they are, and how likely that is by chance."""
+    side = max(ratios[ratios > 1], ratios[ratios < 1], key=len)
+    if not len(side):
+        return set()
+    most = max(side, key=lambda ratio: abs(math.log(ratio)))
+    p_value = binomtest(len(side), int((ratios != 1).sum())).pvalue
+    told = {(percent(abs(ratio - 1)), "%") for ratio in (ratios.median(), most)}
+    return told | {(str(len(side)), ""), ("0.001" if p_value < 0.001 else three(p_value), "")}
 
 
 def with_a_value(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
@@ -247,9 +264,16 @@ def counts(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:
     of_all |= {int((ok["first_iteration_s"] / ok["p50_s"]).notna().sum())}
     counted = ok[ok["num_outliers"].notna()]
     of_all |= {int(counted[name].sum()) for name in ("num_outliers", "num_iterations")}
+    ranges = [row["range_ratio"] for row in rows if row["table"] == "launch_ranges" != rows[0]["table"]]
+    rows = [row for row in rows if row["table"] == rows[0]["table"]]
+    widths = [row["half_width_ratio"] for row in rows if not pd.isna(row.get("half_width_ratio"))]
+    medians = {(percent(pd.Series(ratios).median()), "%") for ratios in (ranges, widths) if ratios}
+    by_chance = DRIFT_P * ok["has_drift"].notna().sum()
+    medians.add((f"{by_chance:.0f}" if by_chance >= 9.5 else f"{by_chance:.2g}", ""))
+    medians.add((percent(counted["num_outliers"].sum() / max(counted["num_iterations"].sum(), 1)), "%"))
     own = {len(rows), len({row["cell"] for row in rows}), *pd.Series([row.get("stop") for row in rows]).value_counts()}
     rises = sum((row.get("drift_ratio") or 0) > 0 for row in rows)
-    return {(str(count), "") for count in {*of_all, *own, rises, len(rows) - rises}}
+    return medians | {(str(count), "") for count in {*of_all, *own, rises, len(rows) - rises}}
 
 
 def first_iterations(rows: list[dict], tables: Tables) -> set[tuple[str, str]]:

@@ -39,14 +39,16 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
-    """Return a range over launches as (low to high), an interval as [low, high], or n/a.
+    """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
 
-    kind: what a table's column `interval` says. All but a range are intervals: of launches, or of a fit's residuals.
+    kind: what a table's column `interval` says; the interval that a fit's residuals give is told apart, as [low, high] of residuals.
     """
     if is_unknown(low) or is_unknown(high):
         return UNKNOWN
-    is_range = not is_unknown(kind) and kind == "range"
-    return f"({show(low)} to {show(high)})" if is_range else f"[{show(low)}, {show(high)}]"
+    word = "" if is_unknown(kind) else kind
+    if word == "range":
+        return f"({show(low)} to {show(high)})"
+    return f"[{show(low)}, {show(high)}]{' of residuals' if word == 'residuals' else ''}"
 
 
 def spread_head(kinds: Iterable[str | None]) -> str:

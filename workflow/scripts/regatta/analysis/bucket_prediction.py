@@ -137,7 +137,8 @@ def _from_buckets(num_bytes: int, own: list[dict]) -> Cost:
     calls, seconds = points.T
     num = len(set(calls))
     if num < MIN_BUCKETS:
-        return Cost(reason=f"{plural(num, 'number')} of calls of strategy bucketed, where a line needs {MIN_BUCKETS}")
+        text = f"strategy bucketed was measured with {plural(num, 'bucket size')}; a line needs {MIN_BUCKETS}"
+        return Cost(reason=text)
     import scipy.stats
 
     line = scipy.stats.linregress(calls, seconds)

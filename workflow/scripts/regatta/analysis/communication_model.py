@@ -11,7 +11,7 @@ import pandas as pd
 
 from regatta.analysis.collectives import BYTES_PER_GB
 from regatta.analysis.launch_values import LaunchValues
-from regatta.analysis.log_fit import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit
+from regatta.analysis.log_fit import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit, wider
 from regatta.analysis.rows import grouped, plain_rows
 from regatta.analysis.tables import CELL, REAL, TEXT, WHOLE, make_table
 from regatta.numbers import percent, size, three
@@ -124,7 +124,7 @@ def _model(curve: Curve) -> dict:
     if distinct[-1] < MIN_RANGE * distinct[0]:
         factor = three(distinct[-1] / distinct[0])
         return row | {"refusal": f"the sizes span a factor of {factor}; a fit needs {MIN_RANGE}"}
-    form, fit, intervals, left_out = _best_form(curve)
+    form, fit, (*intervals, kind), left_out = _best_form(curve)
     if refusal := _misses(curve, fit):
         return row | {"refusal": refusal}
     values, low, high = ({term: column[i] for i, term in enumerate(form)} for column in (fit.parameters, *intervals))
@@ -132,7 +132,7 @@ def _model(curve: Curve) -> dict:
     left_out += [problem for problem in problems.values() if problem]
     if all(problems.values()):
         return row | {"refusal": "neither latency nor bandwidth can be told; " + "; ".join(problems.values())}
-    row |= {"interval": _kind(curve.launches), "left_out": "; ".join(left_out) or None}
+    row |= {"interval": kind, "left_out": "; ".join(left_out) or None}
     row |= {"max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
     for term, columns in _columns(values, low, high).items():
         row |= {} if problems.get(term) else columns
@@ -142,39 +142,39 @@ def _model(curve: Curve) -> dict:
     return row
 
 
-def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray, np.ndarray], list[str]]:
-    """Return the terms, their fit, both ends of their intervals, and why c is not among them.
+def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray, np.ndarray, str], list[str]]:
+    """Return the terms, their fit, both ends of their intervals and what these are, and why c is not among them.
 
     c stays where AICc is better with it and it is known within MAX_FACTOR.
     """
     fits = {form: fit_sum(curve.terms[:, form], curve.seconds) for form in (WITHOUT_SQRT, WITH_SQRT)}
     reason = "c: the sizes do not ask for it (AICc)"
     if fits[WITH_SQRT].aicc < fits[WITHOUT_SQRT].aicc:
-        low, high = _intervals(curve, WITH_SQRT, fits[WITH_SQRT])
+        low, high, kind = _intervals(curve, WITH_SQRT, fits[WITH_SQRT])
         if high[SQRT] <= MAX_FACTOR * low[SQRT]:
-            return WITH_SQRT, fits[WITH_SQRT], (low, high), []
+            return WITH_SQRT, fits[WITH_SQRT], (low, high, kind), []
         reason = f"c: {_known_within(low[SQRT], high[SQRT])}"
     fit = fits[WITHOUT_SQRT]
     return WITHOUT_SQRT, fit, _intervals(curve, WITHOUT_SQRT, fit), [reason]
 
 
-def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the wider of two: the spread over launches, and the 95 % interval that the residuals give."""
+def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the ends of the wider of two, the spread over launches and the 95 % interval that the residuals give, and which."""
     terms = curve.terms[:, form]
     reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
-    low, high = np.maximum(fit.parameters - reach, 0), fit.parameters + reach
-    if len(curve.launches) > 1:
-        found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
-        tail = 100 * (1 - CONFIDENCE) / 2 if _kind(curve.launches) == "bootstrap" else 0
-        ends = np.percentile(found, [tail, 100 - tail], axis=0)
-        low, high = np.minimum(low, ends[0]), np.maximum(high, ends[1])
-    return low, high
+    residuals, kind = (fit.parameters - reach, fit.parameters + reach), _kind(curve.launches)
+    if len(curve.launches) < 2:
+        return wider((fit.parameters, fit.parameters), residuals, kind)
+    found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
+    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
+    low, high = np.percentile(found, [tail, 100 - tail], axis=0)
+    return wider((low, high), residuals, kind)
 
 
 def _resampled(launches: np.ndarray) -> np.ndarray:
     """Return times (resamples, sizes). A launch measures all sizes, so they are drawn together. Few launches stand for
     themselves."""
-    if _kind(launches) != "bootstrap":
+    if _kind(launches) != "interval":
         return launches
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     return np.median(launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))], axis=1)
@@ -183,7 +183,7 @@ def _resampled(launches: np.ndarray) -> np.ndarray:
 def _kind(launches: np.ndarray) -> str:
     if len(launches) < 2:
         return ("none", "single")[len(launches)]
-    return "bootstrap" if len(launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+    return "interval" if len(launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:

@@ -7,7 +7,15 @@ import pandas as pd
 from regatta.analysis.campaigns_compared import CampaignResults, CampaignsCompared
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison import is_noise
-from regatta.analysis.comparison_words import HOW_TO_READ, launches_text, spread_text, summary, verdict_text
+from regatta.analysis.comparison_words import (
+    HOW_TO_READ,
+    direction_text,
+    judged_rows,
+    launches_text,
+    spread_text,
+    summary,
+    verdict_text,
+)
 from regatta.analysis.environment_differences import NOT_KNOWN, Difference
 from regatta.analysis.tables import CELL
 from regatta.numbers import UNKNOWN, duration, percent, plural
@@ -21,12 +29,14 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines = [*_side("base", found.base), *_side("test", found.test), ""]
     lines += _environment(found)
     lines += ["", f"{summary(found.comparisons)} (margin {percent(found.margin)} %)."]
-    noise = is_noise(found.comparisons)
-    shown = found.comparisons if shows_all else found.comparisons[~noise]
+    direction = direction_text(judged_rows(found.comparisons))
+    lines += [f"In all, {direction}."] if direction else []
+    is_within = is_noise(found.comparisons)
+    shown = found.comparisons if shows_all else found.comparisons[~is_within]
     if len(shown):
         lines += [HOW_TO_READ, "", *aligned([HEADS, *_rows(shown, found.comparisons)])]
-    if noise.any() and not shows_all:
-        lines += ["", _folded(found.comparisons[noise])]
+    if is_within.any() and not shows_all:
+        lines += ["", _folded(found.comparisons[is_within])]
     lists = {"only in base": found.only_base, "only in test": found.only_test}
     lists |= {f"not compared, {reason}": cells for reason, cells in found.not_compared.items()}
     for title, cells in lists.items():
@@ -77,9 +87,9 @@ def _rows(rows: pd.DataFrame, of: pd.DataFrame) -> Iterator[tuple[str, ...]]:
         yield label, *times, spread_text(row), launches_text(row), verdict_text(row)
 
 
-def _folded(noise: pd.DataFrame) -> str:
-    words = ", ".join(f"{num} {word}" for word, num in noise["verdict"].value_counts().sort_index().items())
-    return f"Not shown, within the margin: {plural(len(noise), 'row')} ({words}). --all shows them."
+def _folded(rows: pd.DataFrame) -> str:
+    words = ", ".join(f"{num} {word}" for word, num in rows["verdict"].value_counts().sort_index().items())
+    return f"Not shown, within the margin: {plural(len(rows), 'row')} ({words}). --all shows them."
 
 
 def _list(title: str, cells: pd.DataFrame, shows_all: bool) -> Iterator[str]:

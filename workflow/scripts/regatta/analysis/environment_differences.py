@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.numbers import NOT_PLANNED
 from regatta.preflight.loaded_libraries import COMMUNICATION, family_of
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
@@ -19,7 +18,7 @@ OF_NCCL = ("network", "plugin", "provider", "transports")  # as the preflight re
 NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that say nothing of the software
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
-NOT_KNOWN = "not recorded"
+NOT_KNOWN, NOTHING = "not recorded", "nothing"
 ABSENT_IS_NONE = ("image id", "wrapper sha256", "runtime", "runtime options", "binds", "python", "srun")  # of a stack
 
 Facts = dict[str, set[str]]  # what is said -> the values that it had, over all launches of a side
@@ -67,7 +66,7 @@ def differences(reference: Side, other: Side) -> list[Difference]:
     found = [Difference(name, *(_text(name, v) for v in pair)) for name, pair in values.items() if all(pair) and pair[0] != pair[1]]  # fmt: skip
     unknown = [_kinds(name for name, pair in values.items() if any(pair) and not pair[side]) for side in (0, 1)]
     if any(unknown):
-        found.append(Difference(NOT_KNOWN, *(", ".join(names) or NOT_PLANNED for names in unknown)))
+        found.append(Difference(NOT_KNOWN, *(", ".join(names) or NOTHING for names in unknown)))
     return found
 
 

@@ -104,6 +104,17 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
 
 
+def wider(
+    launches: tuple[np.ndarray, np.ndarray], residuals: tuple[np.ndarray, np.ndarray], kind: str
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the ends of two spreads together, never below 0, and what they are: `kind`, that of the launches, only where they
+    reach as far as the residuals at every end, but for RESOLUTION; else `residuals`, also of one launch, which has no spread.
+    """
+    low, high = np.maximum(np.minimum(launches[0], residuals[0]), 0), np.maximum(launches[1], residuals[1])
+    is_inside = (launches[0] - low <= RESOLUTION * high) & (high - launches[1] <= RESOLUTION * high)
+    return low, high, kind if kind in ("range", "interval") and is_inside.all() else "residuals"
+
+
 def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
     """Return the F test of lack of fit against pure error, in logarithms: points around the fit against launches around
     their point. None where no point has two launches, or as many parameters are above 0 as there are points.

@@ -53,6 +53,16 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
     if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
         return None
+    return _word(efficiency_ratio)
+
+
+def grades_within(low: float, high: float) -> list[str]:
+    """Return the words that a spread reaches over, the best first."""
+    words = ["excellent", "good", "poor"]
+    return words[words.index(_word(high)) : words.index(_word(low)) + 1]
+
+
+def _word(efficiency_ratio: float) -> str:
     if efficiency_ratio > EXCELLENT:
         return "excellent"
     return "good" if efficiency_ratio > GOOD else "poor"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.analysis.log_fit import NUM_RESAMPLES, LackOfFit, LogFit, fit_sum, half_widths, lack_of_fit, refit
+from regatta.analysis.log_fit import NUM_RESAMPLES, LackOfFit, LogFit, fit_sum, half_widths, lack_of_fit, refit, wider
 from regatta.analysis.rows import grouped, plain_rows
 from regatta.analysis.scaling import steps_by_cell
 from regatta.analysis.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
@@ -143,7 +143,7 @@ def _model(points: Points) -> dict:
     model = min(fitting, key=lambda name: (fits[name].aicc, NUM_TERMS[name]))
     row |= {f"{name}_aicc": fit.aicc if math.isfinite(fit.aicc) else None for name, fit in fits.items()}
     row |= {f"{name}_lack_of_fit_p": lack.p_value for name, lack in lacks.items() if lack}
-    row |= {"scaling_model": model, "interval": _kind(points.launches)}
+    row |= {"scaling_model": model}
     row |= {"max_residual_ratio": fits[model].max_ratio, "rms_log_residual": fits[model].rms}
     return row | _parameters(model, points, fits[model])
 
@@ -168,7 +168,7 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
     if shares[1] > 1:
         return f"{name} needs {three(float(shares[1]))} of the work to be serial, more than there is"
     if model == "usl" and fit.parameters[2] == 0:
-        return f"{name} finds no kappa and is Amdahl then"
+        return f"{name} gives kappa = 0, which is Amdahl's law"
     away = np.exp(np.abs(fit.log_residuals)) - 1
     predicted = points.seconds * np.exp(fit.log_residuals)
     is_inside = (away <= NOISE) | ((predicted >= points.low) & (predicted <= points.high))
@@ -176,7 +176,7 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
         return None
     at = int(np.where(is_inside, 0, away).argmax())
     where = plural(int(points.sizes[at]), "rank")
-    return f"{name} misses {where} by {percent(float(away[at]))} %, more than the noise"
+    return f"{name} at {where} is off by {percent(float(away[at]))} %, more than the noise"
 
 
 def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
@@ -194,7 +194,8 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
 def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     """Return the parameters, the peak and the prediction at twice the largest size.
 
-    Each has the wider of two intervals: its spread over launches, and the 95 % interval that the residuals give.
+    Each has the wider of two intervals, its spread over launches and the 95 % interval that the residuals give; `interval` says
+    which.
     """
     beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
     terms = points.terms(model)
@@ -202,11 +203,12 @@ def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     values, gradients = _derived(fit.parameters[None], model, beyond)
     spread, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
-    tail = 100 * (1 - CONFIDENCE) / 2 if _kind(points.launches) == "bootstrap" else 0
+    kind = _kind(points.launches)
+    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
     lows, highs = np.percentile(spread, [tail, 100 - tail], axis=0)
-    lows, highs = np.maximum(np.minimum(lows, values[0] - reach), 0), np.maximum(highs, values[0] + reach)
+    lows, highs, kind = wider((lows, highs), (values[0] - reach, values[0] + reach), kind)
     names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
-    row = {"extrapolated_world_size": beyond}
+    row = {"interval": kind, "extrapolated_world_size": beyond}
     for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
         row |= {f"{name}_{unit}": value, f"{name}_low_{unit}": low, f"{name}_high_{unit}": high}
     if model == "usl":
@@ -240,7 +242,7 @@ def _kind(launches: list[np.ndarray]) -> str:
     nums = [len(values) for values in launches]
     if max(nums) == 1:
         return "single"
-    return "bootstrap" if min(nums) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+    return "interval" if min(nums) >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
 def _resampled(launches: list[np.ndarray]) -> np.ndarray:
@@ -248,10 +250,10 @@ def _resampled(launches: list[np.ndarray]) -> np.ndarray:
 
     For a range: one launch of each size, in all combinations, or in as many as a bootstrap has.
     """
-    if _kind(launches) != "bootstrap" and math.prod(map(len, launches)) <= NUM_RESAMPLES:
+    if _kind(launches) != "interval" and math.prod(map(len, launches)) <= NUM_RESAMPLES:
         return np.array(list(itertools.product(*launches)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    if _kind(launches) != "bootstrap":
+    if _kind(launches) != "interval":
         return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
     draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
     return np.stack([np.median(draw, axis=1) for draw in draws], axis=1)

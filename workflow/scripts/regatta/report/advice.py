@@ -30,7 +30,7 @@ def warnings(
         _fewer_launches(campaign, measurements),
         _other_losses(tables["training_runs"], words),
         disagreement(tables["launch_ranges"], words),
-        _imprecise(ok),
+        _imprecise(campaign, ok, tables["launch_ranges"]),
         drifting(ok, words),
         few_independent(ok, words),
         outlying(ok, words),
@@ -181,7 +181,8 @@ def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again for what was not measured; add --forcerun measure to try again what failed.",
+        "Run the same command again for what was not measured. After mending the causes under Failures, add --forcerun measure to"
+        " try again what failed.",
         traces=(of_rows("failures", planned[planned["status"] != "ok"]),),
     )
 
@@ -215,20 +216,38 @@ def disagreement(launch_ranges: pd.DataFrame, words: dict[str, str]) -> Advice |
     )
 
 
-def _imprecise(ok: pd.DataFrame) -> Advice | None:
+def _imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> Advice | None:
+    """Which is larger decides what helps: the interval within a launch, or how far launches lie apart."""
     missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
     if missed.empty:
         return None
     limits = [f"{limit} in {num}" for limit, num in sorted(missed["stop"].value_counts().items())]
     missed = missed.sort_values("half_width_ratio", ascending=False, kind="stable")
-    widest = missed["half_width_ratio"].max()
-    reached = "" if pd.isna(widest) else f"; the widest interval is ±{percent(float(widest))} %"
+    ranges = launch_ranges[launch_ranges["cell"].isin(missed["cell"]) & launch_ranges["range_ratio"].notna()]
+    typical, apart = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
+    advice = f"Raise {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept the precision."
+    reached = ""
+    if not pd.isna(typical):
+        widest = float(missed["half_width_ratio"].max())
+        reached = f"; reached were ±{percent(float(typical))} % in the median and ±{percent(widest)} % at worst"
+    if not pd.isna(typical) and not pd.isna(apart):
+        reached += f", and launches of these cells lie {percent(float(apart))} % apart in the median"
+        if apart > 2 * typical:  # the whole width of an interval
+            advice = "Launches lie further apart than an interval is wide: more launches (repeats) help, longer sampling does not."
     return Advice(
         f"{plural(len(missed), 'measurement')} of {len(ok)} in {plural(missed['cell'].nunique(), 'cell')} ended before the precision"
-        f" that was asked for (by {', '.join(limits)}){reached}.",
-        "Raise that limit under sampling, or accept the precision: spread between launches usually is the larger part.",
-        traces=(of_rows("measurements", missed),),
+        f" that was asked for{_asked(campaign, missed)} (by {', '.join(limits)}){reached}.",
+        advice,
+        traces=(of_rows("measurements", missed), *([of_cells("launch_ranges", ranges["cell"])] if len(ranges) else [])),
     )
+
+
+def _asked(campaign: dict, missed: pd.DataFrame) -> str:
+    """Return the precision that these cells were to be measured with: `, ±1.0 %`. Empty of imported cells."""
+    cells = set(missed["cell"])
+    rules = [cell["spec"].get("sampling") for cell in campaign["cells"] if cell["id"] in cells]
+    asked = sorted({rule["target_precision"] for rule in rules if rule})
+    return f", {' or '.join(f'±{percent(ratio)} %' for ratio in asked)}" if asked else ""
 
 
 def _slow_first(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
@@ -248,7 +267,7 @@ def _few_launches(campaign: dict) -> Advice | None:
     if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
         return None
     return Advice(
-        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows points and their range, not confidence intervals.",
+        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows points and their range, not confidence intervals over launches.",
         f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more for 95 % intervals; only the missing launches are run.",
         traces=(Trace(campaign["source"], what="repeats"),),
     )

@@ -18,13 +18,24 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
             rows = rows[rows.groupby("cell")["against"].transform("nunique") > 1]
         cells = named.loc[rows["cell"]]
         rows = rows.assign(world_size=cells["world_size"].to_numpy())
-        rows = rows.sort_values("world_size", ascending=False, kind="stable")[:MOST_ROWS]
+        rows = rows.sort_values("world_size", ascending=False, kind="stable")
+        shown = rows[rows["cell"].isin(_first_cells(rows))]
         if len(rows):
-            body = tuple(_row(row, named.loc[row.cell]) for row in rows.itertuples())
-            heads = ("cell", "against", "n", "efficiency (%)", f"{spread_head(rows['interval'])} (%)")
+            body = tuple(_row(row, named.loc[row.cell]) for row in shown.itertuples())
+            heads = ("cell", "against", "n", "efficiency (%)", f"{spread_head(shown['interval'])} (%)")
             title = f"Efficiency by baseline, {kind} scaling; the largest shapes first"
+            title += (
+                f"; {len(shown)} of {len(rows)} rows, all are in efficiencies.csv" if len(shown) < len(rows) else ""
+            )
             found.append(Table(title, heads, body, sources=("efficiencies",)))
     return tuple(found)
+
+
+def _first_cells(rows: pd.DataFrame) -> list[str]:
+    """Return as many cells as have MOST_ROWS rows together at most, and one at least: none is cut in two."""
+    counts = rows.groupby("cell", sort=False).size()
+    ends = counts.cumsum()
+    return list(counts.index[(ends <= MOST_ROWS) | (ends == counts)])
 
 
 def _row(row, cell: pd.Series) -> tuple[str, ...]:

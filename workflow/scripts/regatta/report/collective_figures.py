@@ -86,10 +86,10 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     best = max(shown[shown["busbw_gb_per_s"].notna()].itertuples(), key=lambda row: row.busbw_gb_per_s)
     spread = _bandwidth_spread(best)
     spread = "" if spread == UNKNOWN else f" {spread}"
-    alt = f"{title}: the highest bus bandwidth measured is {three(best.busbw_gb_per_s)} GB/s{spread}"
-    alt += (
-        f", with {message_size(best.message_bytes)} {_where(best)}, n = {best.num_launches}{_host_words(shown, '; ')}."
-    )
+    alt = f"{title}: the highest bus bandwidth {calls} is {three(best.busbw_gb_per_s)} GB/s{spread}"
+    alt += f", with {message_size(best.message_bytes)} {_where(best)}, n = {best.num_launches}"
+    further, largest = _reach(shown, best)
+    alt += f"{further}{_host_words(shown, '; ')}."
     caption = (
         f"Bus bandwidth {calls} over the message size; logarithmic below, linear from 0 at the side, higher is better. It is"
         f" algorithm bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
@@ -98,7 +98,26 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     columns = ("algbw (GB/s)", "busbw (GB/s)", f"{spread_head(shown['interval'])} of busbw", "pipelined busbw")
     table = _table(f"Bandwidth of {title}", columns, shown, _bandwidth_cells)
     words = (alt, caption)
-    return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, shown, [best.cell])
+    return make_figure(
+        figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, shown, [best.cell, *largest]
+    )
+
+
+def _reach(shown: pd.DataFrame, best) -> tuple[str, list[str]]:
+    """Return whether the best was measured within a host or across nodes, and where there is both, what the largest shape has at
+    most; and the cell of that."""
+    if _host_words(shown, ""):
+        return "", []
+    where = ", across nodes" if best.nodes > 1 else ", within one host"
+    known = shown[shown["busbw_gb_per_s"].notna()]
+    if known["nodes"].max() == 1 or known["nodes"].min() > 1:
+        return where, []
+    at_largest = known[known["world_size"] == known["world_size"].max()]
+    most = max(at_largest.itertuples(), key=lambda row: (row.nodes > 1, row.busbw_gb_per_s))
+    if (most.nodes, most.gpus_per_node) == (best.nodes, best.gpus_per_node):
+        return where, []
+    text = f"{where}; on {shape(most.nodes, most.gpus_per_node)} at most {three(most.busbw_gb_per_s)} GB/s, n = {most.num_launches}"
+    return text, [most.cell]
 
 
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
@@ -108,11 +127,12 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
     measured = rows[rows["latency_s"].notna()]
     least = min(measured.itertuples(), key=lambda row: row.latency_s)
     most = max(measured.itertuples(), key=lambda row: row.latency_s)
-    alt = f"{title}: {duration(least.latency_s)} with {message_size(least.message_bytes)} {_where(least)}"
+    alt = f"{title}: {_time_text(least)} with {message_size(least.message_bytes)} {_where(least)}, n = {least.num_launches}"
     if most.cell == least.cell:
         alt += _host_words(rows, "; ")
     else:
-        alt += f", up to {duration(most.latency_s)} with {message_size(most.message_bytes)} {_where(most)}{_host_words(rows, '; ')}"
+        alt += f", up to {_time_text(most)} with {message_size(most.message_bytes)} {_where(most)}, n = {most.num_launches}"
+        alt += _host_words(rows, "; ")
     caption = (
         f"Time {call} over the message size; both axes logarithmic, lower is better."
         f" {how_to_read(rows, 'latency_s')} Pipelined: time per call of many, with one wait at the end; not drawn."
@@ -134,12 +154,15 @@ def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: A
     shapes = {int(row.world_size): shape(row.nodes, row.gpus_per_node) for row in measured.itertuples()}
     x = Axis("ranks (nodes × ranks per node)", True, ticks=size_ticks(list(shapes), lambda n: f"{n}\n{shapes[n]}"))
     most = max(measured.itertuples(), key=lambda row: row.latency_s)
-    alt = (
-        f"{title}: up to {duration(most.latency_s)}, {_where(most)}, n = {most.num_launches}{_host_words(rows, '; ')}."
-    )
+    alt = f"{title}: up to {_time_text(most)}, {_where(most)}, n = {most.num_launches}{_host_words(rows, '; ')}."
     caption = f"Time of one blocking call, slowest rank, over the number of ranks; lower is better. {how_to_read(rows, 'latency_s')}"
     table, words = _table(f"Time of {title}", _time_heads(rows), rows, _time_cells), (alt, caption)
     return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, rows, [most.cell])
+
+
+def _time_text(row) -> str:
+    spread = bracket(row.latency_low_s, row.latency_high_s, row.interval, duration)
+    return duration(row.latency_s) + ("" if spread == UNKNOWN else f" {spread}")
 
 
 def _at(row) -> str:

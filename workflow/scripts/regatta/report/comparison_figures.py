@@ -5,21 +5,22 @@ import pandas as pd
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison import ALIKE, by_effect, is_noise
 from regatta.analysis.comparison_words import (
-    excluding_text,
+    finding_text,
     judged_rows,
     launches_text,
     margin_text,
+    p_text,
     spread_text,
     summary,
     verdict_text,
 )
-from regatta.analysis.environment_differences import Difference
+from regatta.analysis.environment_differences import NOT_KNOWN, Difference
 from regatta.analysis.tables import to_csv
-from regatta.numbers import UNKNOWN, duration, is_unknown, plural, ratio_text, three
+from regatta.numbers import UNKNOWN, duration, is_unknown, plural, ratio_text
 from regatta.report.forest import Row, draw_forest, pages
 from regatta.report.panels import Figure, Table
 from regatta.report.traces import of_rows
-from regatta.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
+from regatta.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS, NO_TEST
 
 MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
 MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
@@ -28,14 +29,14 @@ ALIKE_HEADS = ("cell", "reference", "this", "ratio", "n", "verdict")
 
 
 def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
-    """Return forest plots of the rows that have a ratio, by benchmark: those outside the noise first, then the others."""
+    """Return forest plots of the rows that have a ratio, by benchmark: those beyond the margin first, then the others."""
     known = judged_rows(comparisons)
     if not len(known):
         return []
     known = known.assign(label=_labels(known))
     found: list[Figure] = []
     for benchmark, rows in known.groupby("benchmark", sort=False):
-        left = _noise_last(rows)
+        left = _within_margin_last(rows)
         split = pages([_row(row) for row in left.itertuples()])[:MAX_PANELS]
         for index, page in enumerate(split):
             part, left = left.iloc[: len(page)], left.iloc[len(page) :]
@@ -48,7 +49,7 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
 
 def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
     """Return what differs between the environments of two sides, or None if nothing is known to."""
-    rows = tuple((difference.name, difference.reference, difference.other) for difference in found)
+    rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
     return (
         Table(title, ("what", reference, other), rows, is_words=True, sources=("launches/*.jsonl",)) if rows else None
     )
@@ -76,12 +77,10 @@ def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) ->
 
 
 def finding(comparisons: pd.DataFrame) -> str:
-    """Return the sentence on all comparisons: how many ended in which word, by which margin, how many spreads do not hold
-    1, and the largest effect."""
+    """Return the sentence on all comparisons: which side takes longer where nearly all agree, how many ended in which word,
+    by which margin, and the largest effect."""
     known = judged_rows(comparisons)
-    excluding = excluding_text(known)
-    text = f"{_pair_words(known)}: {summary(known)}, by a margin of {margin_text(known)}"
-    text += f"; {excluding}" if excluding else ""
+    text = f"{_pair_words(known)}: {finding_text(known)}"
     told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
     if not len(told):
         return f"{text}."
@@ -95,10 +94,10 @@ def _told_first(known: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([told, known.drop(told.index)])
 
 
-def _noise_last(rows: pd.DataFrame) -> pd.DataFrame:
+def _within_margin_last(rows: pd.DataFrame) -> pd.DataFrame:
     ordered = by_effect(rows)
-    noise = is_noise(ordered)
-    return pd.concat([ordered[~noise], ordered[noise]])
+    is_within = is_noise(ordered)
+    return pd.concat([ordered[~is_within], ordered[is_within]])
 
 
 def _labels(known: pd.DataFrame) -> pd.Series:
@@ -159,8 +158,9 @@ def _caption(rows: pd.DataFrame, num_left: int, is_first: bool) -> str:
         some = "" if is_paired.all() else f" in {plural(int(is_paired.sum()), 'row')}"
         text += f", compared in pairs{some}, each of one allocation"
     text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {margin_text(rows)}."
-    text += " On top what is outside the noise, the largest effect first."
-    if is_first:
+    nothing = " (here nothing)" if is_noise(rows).all() else ""
+    text += f" First what is beyond the margin{nothing}, then what is within it, each with the largest effect first."
+    if is_first and (rows["test"].fillna(NO_TEST) != NO_TEST).any():
         text += " In the table p is of the named test that the ratio is 1, corrected by Benjamini and Hochberg over all"
         text += " comparisons; faster and slower also need the whole spread beyond the margin."
     if num_left:
@@ -176,8 +176,8 @@ def _numbers(title: str, rows: pd.DataFrame) -> Table:
             (
                 *_times(row),
                 UNKNOWN if is_unknown(row.test) else row.test,
-                _p(row.p_value),
-                _p(row.p_adjusted),
+                p_text(row.p_value),
+                p_text(row.p_adjusted),
                 verdict_text(row),
             )
             for row in rows.itertuples()
@@ -187,9 +187,3 @@ def _numbers(title: str, rows: pd.DataFrame) -> Table:
 
 def _times(row) -> tuple[str, ...]:
     return row.label, duration(row.reference_time_s), duration(row.time_s), spread_text(row), launches_text(row)
-
-
-def _p(value: float | None) -> str:
-    if is_unknown(value):
-        return UNKNOWN
-    return "below 0.001" if value < 0.001 else three(value)

@@ -7,7 +7,7 @@ import jinja2
 from regatta.analysis.campaigns_compared import CampaignResults, CampaignsCompared
 from regatta.analysis.cell_labels import cell_labels
 from regatta.analysis.comparison import is_noise
-from regatta.analysis.comparison_words import COMPARED, summary
+from regatta.analysis.comparison_words import COMPARED, direction_text, judged_rows, summary
 from regatta.analysis.history_of_cells import History
 from regatta.analysis.tables import CELL, to_csv
 from regatta.numbers import UNKNOWN, percent, plural
@@ -43,6 +43,8 @@ def comparison_page(found: CampaignsCompared) -> str:
     facts = tuple((name, _told(side)) for name, side in (("Base", found.base), ("Test", found.test)))
     title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
     lead = f"{summary(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
+    direction = direction_text(judged_rows(found.comparisons))
+    lead += f" In all, {direction}." if direction else ""
     parts = (_environment(found), _comparisons(found), _unmatched(found))
     return render(Page(title, lead, facts, "comparisons.csv", to_csv(found.comparisons), parts))
 
@@ -85,11 +87,11 @@ def _environment(found: CampaignsCompared) -> Part:
 
 
 def _comparisons(found: CampaignsCompared) -> Part:
-    rows, noise = found.comparisons, is_noise(found.comparisons)
-    told, inside = comparison_table("Outside the noise, the largest effect first", rows, rows.index[~noise]), ()
-    if noise.any():
-        head = f"Inside the noise, within the margin of {percent(found.margin)} %: {plural(int(noise.sum()), 'row')}"
-        inside = ((head, comparison_table("Inside the noise", rows, rows.index[noise])),)
+    rows, is_within = found.comparisons, is_noise(found.comparisons)
+    told, inside = comparison_table("Beyond the margin, the largest effect first", rows, rows.index[~is_within]), ()
+    if is_within.any():
+        head = f"Within the margin of {percent(found.margin)} %: {plural(int(is_within.sum()), 'row')}"
+        inside = ((head, comparison_table("Within the margin", rows, rows.index[is_within])),)
     empty = "No cell has ok launches on both sides."
     section = Section(
         "comparisons",

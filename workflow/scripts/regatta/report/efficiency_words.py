@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from regatta.analysis.scaling import is_inconclusive
-from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, shape
+from regatta.analysis.scaling import grades_within, is_inconclusive
+from regatta.numbers import UNKNOWN, bracket, is_unknown, percent, ratio_text, shape
 from regatta.report.largest import launches_text
-from regatta.report.panels import Baseline, how_to_read, product_text
+from regatta.report.panels import Baseline, how_to_read
 
 Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
 
@@ -39,10 +39,21 @@ def is_wide(row) -> bool:
 
 
 def grade_word(row) -> str:
-    """Return the grade. Where the ranks had fewer cores than the baseline's, a word would judge the machine's size."""
+    """Return the grade, both words where the spread lies on both sides of a limit, or why there is none.
+
+    Where the ranks had fewer cores than the baseline's, a word would judge the machine's size.
+    """
     if not is_unknown(row.baseline) and row.cell == row.baseline:
         return "baseline"
-    return UNKNOWN if is_unknown(row.grade) or row.uneven else row.grade
+    if is_unknown(row.efficiency_ratio) or row.uneven:
+        return UNKNOWN
+    if not is_unknown(row.grade):
+        return row.grade
+    if is_unknown(row.efficiency_low_ratio) or is_unknown(row.efficiency_high_ratio):
+        return "one launch"
+    if is_wide(row):
+        return "inconclusive"
+    return " or ".join(grades_within(row.efficiency_low_ratio, row.efficiency_high_ratio))
 
 
 def efficiency_text(title: str, row, chosen: str, base: Baseline, one: str) -> str:
@@ -50,7 +61,7 @@ def efficiency_text(title: str, row, chosen: str, base: Baseline, one: str) -> s
     rank."""
     num = launches_text(row)
     if row.baseline_launches != row.num_launches:
-        num += f" against {row.baseline_launches}"
+        num += f", baseline n = {row.baseline_launches}"
     uneven = sharing(pd.DataFrame([row._asdict()]))
     uneven = f" {uneven}" if uneven else ""
     low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
@@ -63,3 +74,20 @@ def efficiency_text(title: str, row, chosen: str, base: Baseline, one: str) -> s
     kept = f"{percent(row.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
     parts = product_text(row)
     return f"{title}: {row.name}{chosen} keeps {kept} of {what}{uneven}, {num}" + (f"; {parts}." if parts else ".")
+
+
+def product_text(row) -> str:
+    """Return `wrapper 0.950 × intra-node 0.949 × inter-node 0.982` with the parts that this cell has.
+
+    Where one is unknown there is no product: `wrapper n/a, intra-node 0.949`. An empty text where all are.
+    """
+    parts = (
+        (row.strategy != "none", "wrapper", row.wrapper_ratio),
+        (row.gpus_per_node > 1, "intra-node", row.intra_node_ratio),
+        (row.nodes > 1, "inter-node", row.inter_node_ratio),
+    )
+    own = [(name, ratio) for applies, name, ratio in parts if applies]
+    if all(is_unknown(ratio) for _, ratio in own):
+        return ""
+    between = ", " if any(is_unknown(ratio) for _, ratio in own) else " × "
+    return between.join(f"{name} {ratio_text(ratio)}" for name, ratio in own)

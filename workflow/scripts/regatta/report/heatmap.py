@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
 from regatta.analysis.tables import CELL, SCALING, to_csv
+from regatta.cell_words import rank_word
 from regatta.numbers import NOT_PLANNED, is_unknown, percent, plural, shape
 from regatta.report.figures import INK, STYLE, WIDTH_IN
 from regatta.report.images import image_of
@@ -97,7 +98,7 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     said = {letter: status.replace("_", " ") for status, letter in LETTERS.items()} | WORDS
     hatched = f" Hatched: {', '.join(f'{letter} {said[letter]}' for letter in letters)}." if letters else ""
     caption = (
-        "Throughput per rank as a share of the baseline's, in per cent, on a fixed scale from 0 to 100; the number is that of the"
+        f"Throughput per {rank_word(rows['device'].iloc[0])} as a share of the baseline's, in per cent, on a fixed scale from 0 to 100; the number is that of the"
         f" table (n there). Empty: not planned.{hatched}"
     )
     table = Table(

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from regatta.numbers import is_unknown, plural
 from regatta.report.panels import SETTINGS, WHERE
 
 # What candidates may differ in, and what they are called where it is that alone.
@@ -37,13 +38,26 @@ def chosen_text(rows: pd.DataFrame) -> str:
     ]
     noun = NOUNS.get(varied[0], "cells") if len(varied) == 1 else "cells"
     is_part = len(chosen) < len(_of_largest(rows))
-    return f", the fastest of {len(chosen)} {noun}{' with all launches' if is_part else ''},"
+    text = f", the fastest of {len(chosen)} {noun}{' with all launches' if is_part else ''},"
+    near = _not_told_apart(chosen)
+    if near and noun == NOUNS["bucket_cap_mb"]:
+        return f"{text} not told apart from {' and '.join(f'{row.bucket_cap_mb:g} MiB' for row in near)},"
+    return f"{text} not told apart from the next," if near else text
+
+
+def _not_told_apart(chosen: pd.DataFrame) -> list:
+    """Return the cells whose spread reaches into that of the fastest. It is no test, as in tables/buckets.csv."""
+    best, *others = sorted(chosen.itertuples(), key=lambda row: -row.throughput_samples_per_s)
+    if is_unknown(best.step_high_s):
+        return []
+    return [row for row in others if not is_unknown(row.step_low_s) and row.step_low_s <= best.step_high_s]
 
 
 def launches_text(row) -> str:
-    """Return `n = 3`, or `n = 2 of 3` where launches are missing."""
-    num = f"n = {row.num_launches}"
-    return num if row.num_launches >= row.num_planned else f"{num} of {row.num_planned}"
+    """Return `n = 3`, or `n = 2 launches of 3 planned` where some are missing."""
+    if row.num_launches >= row.num_planned:
+        return f"n = {row.num_launches}"
+    return f"n = {plural(row.num_launches, 'launch', 'launches')} of {row.num_planned} planned"
 
 
 def _of_largest(rows: pd.DataFrame) -> pd.DataFrame:

@@ -29,14 +29,13 @@ from regatta.report.traces import Trace, of_cells, of_rows
 MOST = 4  # figures of each kind: those of the largest shapes; the table has all
 STEPS = 24  # points of a drawn curve
 WORDS = {"usl": "USL", "amdahl": "Amdahl"}
-BEST_BUCKET = (
-    "Best bucket size, measured, and predicted as sqrt(s w o); its spread is of its inputs w and o alone,"
-    " and says nothing of how well the formula holds"
-)
-SPREAD_OF_FITS = (
-    "Spreads are the wider of that over launches and the 95 % interval of the residuals; (a to b) where launches are too few for an"
-    " interval of theirs."
-)
+MOST_NAMED = 6  # curves of one refusal
+SPREAD_OF_FITS = {
+    "range": "(a to b) is the range of what each launch gives.",
+    "interval": "[a, b] is the 95 % interval over launches (bootstrap).",
+    "residuals": "[a, b] of residuals is the 95 % interval that the scatter of the sizes around the fit gives: it reaches further than"
+    " the launches, and holds for sizes like these and not for further launches.",
+}
 
 
 def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: dict, device: str) -> list[Figure]:
@@ -47,13 +46,12 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
     drawn = fastest.drop_duplicates("model")[:MOST]
     found = []
     for number, row in enumerate(drawn.to_dict("records"), start=1):
-        own = _cells_of(row, scaling[scaling["step_s"].notna()], SCALING_MODELS).sort_values(
-            "world_size", kind="stable"
-        )
-        figure_id, curves = f"scaling-model-{number}", fitted[fitted["model"] == row["model"]]
-        told = drawn.iloc[[number - 1]]
+        planned = _cells_of(row, scaling, SCALING_MODELS).sort_values(["world_size", "nodes"], kind="stable")
+        own = planned[planned["step_s"].notna()]
+        figure_id, told = f"scaling-model-{number}", drawn.iloc[[number - 1]]
+        curves = models if len(fitted) == 1 else models[models["model"] == row["model"]]
         pair = (
-            _scaling_model(figure_id, row, own, steps, device, len(curves)),
+            _scaling_model(figure_id, row, planned, steps, device, _chosen(row, curves)),
             _scaling_residuals(f"residuals-{figure_id}", row, own, steps, device),
         )
         curves = pd.concat([told, curves.drop(told.index)])
@@ -63,13 +61,34 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
     return found
 
 
-def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str, num_curves: int) -> Figure:
-    """num_curves: of the workload that could be fitted, of which this one is told."""
+def _chosen(row: dict, curves: pd.DataFrame) -> str:
+    """Return of how many curves this one is told, refused ones among them; nothing of one curve alone."""
+    num = int(curves["refusal"].isna().sum())
+    if len(curves) == 1:
+        return ""
+    of = "" if curves["model"].nunique() > 1 else f" of {row['model']}"
+    if num == 1:
+        return f", the only one of {len(curves)} curves{of} that could be fitted"
+    return f", the fastest of {num} fitted of {len(curves)} curves{of}"
+
+
+def _sizes(row: dict, planned: pd.DataFrame, ranks: str) -> str:
+    """Return `4 sizes from 1 to 32 GPUs (without 1×4, of which there is no value)`."""
+    text = f"{row['num_sizes']} sizes from {row['min_world_size']} to {row['max_world_size']} {ranks}"
+    missing = planned[planned["step_s"].isna()]
+    names = ", ".join(shape(cell.nodes, cell.gpus_per_node) for cell in missing.itertuples())
+    return f"{text} (without {names}, which gave no value)" if names else text
+
+
+def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict, device: str, chosen: str) -> Figure:
+    """planned: the cells of the curve; only where all of them were measured, by two launches or more, it weighs as a finding."""
+    cells = planned[planned["step_s"].notna()]
     points = tuple(
         Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
         for cell in cells.itertuples()
     )
     last, beyond = int(row["max_world_size"]), int(row["extrapolated_world_size"])
+    weight = float(row["num_launches"] > 1 and len(cells) == len(planned))
     within = scaling_curve(row, sorted({int(n) for n in cells["world_size"]}))
     further = scaling_curve(row, [last, beyond])
     model = WORDS.get(row["scaling_model"], row["scaling_model"])
@@ -86,20 +105,42 @@ def _scaling_model(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, 
         dotted=("not measured",),
     )
     at_most = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
-    chosen = f", the fastest of {num_curves} fitted curves" if num_curves > 1 else ""
+    sizes = _sizes(row, planned, ranks)
     alt = (
-        f"{name}{chosen}: {model}, fitted with residuals up to {percent(row['max_residual_ratio'])} %, has a contention σ of"
+        f"{name}{chosen}: {model}, fitted to {sizes} with residuals up to {percent(row['max_residual_ratio'])} %, has a contention σ of"
         f" {percent(row['sigma_ratio'])} % {_percents(row, 'sigma')}"
         + ("" if is_unknown(row["kappa_ratio"]) else f" and a coherence κ of {three(100 * row['kappa_ratio'])} %")
         + f"; at {beyond} {ranks}, which were not measured, it gives {three(row['extrapolated_samples_per_s'])} samples/s {at_most} (n = {row['num_launches']})."
     )
     caption = (
         f"Points: launches; a bar the value of the table. Dashed: {model}, fitted to the medians; dotted: its extrapolation to twice the"
-        f" largest measured size, no further. Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS}"
+        f" largest measured size, no further. Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS[row['interval']]}"
     )
-    table = Table(f"Scaling model of {name}", ("sizes", "contention σ (%)", "coherence κ (%)", f"samples/s at {beyond}"),
-                  ((f"{row['min_world_size']} to {last}", percent(row["sigma_ratio"]), UNKNOWN if is_unknown(row["kappa_ratio"]) else three(100 * row["kappa_ratio"]), three(row["extrapolated_samples_per_s"])),))  # fmt: skip
-    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "")
+    table = _scaling_model_table(name, row)
+    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "", weight)
+
+
+def _scaling_model_table(name: str, row: dict) -> Table:
+    heads = (
+        "sizes",
+        "n",
+        "contention σ (%)",
+        "spread of σ (%)",
+        "coherence κ (%)",
+        f"samples/s at {row['extrapolated_world_size']}",
+        "spread of it",
+    )
+    kappa = UNKNOWN if is_unknown(row["kappa_ratio"]) else three(100 * row["kappa_ratio"])
+    told = (
+        f"{row['min_world_size']} to {row['max_world_size']}",
+        str(row["num_launches"]),
+        percent(row["sigma_ratio"]),
+        _percents(row, "sigma"),
+        kappa,
+        three(row["extrapolated_samples_per_s"]),
+        bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"]),
+    )
+    return Table(f"Scaling model of {name}", heads, (told,))
 
 
 def _from(pair: tuple[Figure, Figure], table: str, told: pd.DataFrame, traces: tuple[Trace, ...]) -> list[Figure]:
@@ -166,14 +207,14 @@ def _communication_model(figure_id: str, row: dict, cells: pd.DataFrame) -> Figu
     bandwidth_ends = bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"])
     half = size(round(row["half_bandwidth_bytes"]))
     alt = (
-        f"{name}: a call costs {latency} {latency_ends} before the first byte and sends at {bandwidth} {bandwidth_ends} GB/s of"
-        f" algorithm bandwidth (algbw); half of that is reached at {half}; fitted to {plural(len(cells), 'cell')}, n ="
+        f"{name}: a call costs {latency} {latency_ends} before the first byte; the algorithm"
+        f" bandwidth (algbw) is {bandwidth} GB/s {bandwidth_ends}; half of that is reached at {half}; fitted to {plural(len(cells), 'cell')}, n ="
         f" {row['num_launches']}."
     )
     caption = (
         "T(S) = a + c √S + S/B, fitted in logarithms to the medians over launches (bars); the term with c only where it makes the"
         " fit better. B is algorithm bandwidth, bytes of the message per second, and not the bus bandwidth of Communication."
-        f" Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS}"
+        f" Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS[row['interval']]}"
     )
     heads = ("cells", "n", "a", "spread of a", "B (algbw, GB/s)", "spread of B", "half of B at")
     told = (str(len(cells)), str(row["num_launches"]), latency, latency_ends, bandwidth, bandwidth_ends, half)
@@ -210,13 +251,19 @@ def _cells_of(model: dict, cells: pd.DataFrame, columns: dict) -> pd.DataFrame:
 
 
 def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFrame) -> Table | None:
-    """Return how many curves were not fitted, for each reason; None where all were."""
+    """Return which curves were not fitted, for each reason; None where all were."""
     rows = []
-    for kind, models in (("scaling", scaling_models), ("communication", communication_models)):
+    kinds = (
+        ("scaling", scaling_models, lambda row: f"{row['model']}, {_series(row)}"),
+        ("communication", communication_models, _operation),
+    )
+    for kind, models, name in kinds:
         for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            rows.append((kind, str(len(own)), reason))
+            names = list(dict.fromkeys(name(row) for row in own.to_dict("records")))
+            rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            rows.append((kind, str(len(own)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
-    heads = ("kind", "curves", "reason")
+    heads = ("kind", "curves", "reason", "which")
     return Table("Curves without a model, and why", heads, tuple(rows), True, sources) if rows else None
 
 
@@ -232,28 +279,3 @@ def _series(row: dict) -> str:
 def _percents(row: dict, name: str) -> str:
     spread = bracket(row[f"{name}_low_ratio"], row[f"{name}_high_ratio"], row["interval"], percent)
     return "" if spread == UNKNOWN else spread
-
-
-def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
-    """Return the best bucket of each workload and shape, as measured and as predicted; None without two sizes."""
-    rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
-    heads = (
-        "workload",
-        "best (MiB)",
-        "not told apart from (MiB)",
-        "predicted (MiB)",
-        "by the ends of w and o (MiB)",
-        "from, or why not",
-    )
-    texts = tuple(
-        (
-            f"{row.model}, {row.strategy}, {shape(row.nodes, row.gpus_per_node)}, {row.stack}",
-            f"{row.best_bucket_cap_mb:g}",
-            UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
-            three(row.predicted_bucket_mib),
-            bracket(row.predicted_low_mib, row.predicted_high_mib, "range"),
-            row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
-        )
-        for row in rows.itertuples()
-    )
-    return Table(BEST_BUCKET, heads, texts, is_words=True, sources=("buckets",)) if texts else None

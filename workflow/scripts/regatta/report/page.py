@@ -16,11 +16,11 @@ from regatta.cell_words import natural, varying_words
 from regatta.numbers import UNKNOWN, plural, size, three
 from regatta.report.advice import disagreement, environments, warnings
 from regatta.report.embedding import filters
-from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups
+from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups, told_status
 from regatta.report.images import bitmaps
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Section
-from regatta.report.preflight_section import PreflightSection, preflight_findings, preflight_section
+from regatta.report.preflight_section import PreflightSection, preflight_advice, preflight_findings, preflight_section
 from regatta.report.provenance import provenance
 from regatta.report.sections import Numbers, sections
 from regatta.report.spikes import spike_advice
@@ -30,7 +30,12 @@ from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MARKS = {"ok": "\N{CHECK MARK}", "not_measured": "\N{WHITE CIRCLE}", "skipped": "\N{EN DASH}"}
+MARKS = {
+    "ok": "\N{CHECK MARK}",
+    "not_measured": "\N{WHITE CIRCLE}",
+    "not_started": "\N{WHITE CIRCLE}",
+    "skipped": "\N{EN DASH}",
+}
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
 MOST_ROWS_TOLD = 2  # of a statement; more are folded
 MOST_ROWS_NAMED = 20  # in there; more are counted
@@ -116,6 +121,7 @@ def content(results: Results, folder: Path) -> dict:
         shown = sections(numbers)
     planned = measurements[measurements["repeat"].notna()]
     told = warnings(campaign, measurements, results.headers, results.problems, results.tables)
+    told += preflight_advice(results.preflight, measurements)
     told += spike_advice(results.tables["stragglers"], results.tables["straggler_hosts"])
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -199,7 +205,8 @@ def contents(
 def run_table(measurements: pd.DataFrame) -> list[dict]:
     """Return for each cell its command and, for each repeat, its status and where its record is."""
     columns = ["cell", "repeat", "status", "launch", "line", "command"]
-    planned = measurements.loc[measurements["repeat"].notna(), columns].astype(object)
+    told = measurements.assign(status=told_status(measurements))
+    planned = told.loc[told["repeat"].notna(), columns].astype(object)
     rows: dict[str, dict] = {}
     for run in planned.where(planned.notna(), None).to_dict("records"):
         row = rows.setdefault(run["cell"], {"cell": run["cell"], "command": run["command"], "runs": []})
@@ -256,7 +263,7 @@ def _git(headers: list[dict]) -> list[str]:
 
 def _counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
     """Return (status, number): measurements by status, cells skipped last; ok and what is not 0."""
-    numbers = Counter(measurements["status"])
+    numbers = Counter(told_status(measurements))
     return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.analysis.tables import COLLECTIVES, SCALING, to_csv
 from regatta.cell_words import parameter_word
-from regatta.numbers import is_unknown, plural, ratio_text, shape, three
+from regatta.numbers import is_unknown, plural, shape, three
 from regatta.report.figures import MAX_SERIES, Panel, Point, Series, draw
 from regatta.report.traces import Finding, Trace, of_cells
 
@@ -280,12 +280,6 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> Baseline:
     if len(names) > 1:
         text = f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
     return Baseline(text, tuple(found["cell"]))
-
-
-def product_text(row) -> str:
-    """Return `wrapper 0.950 × intra-node 0.949 × inter-node 0.982` with the parts that are known, or an empty text."""
-    parts = (("wrapper", row.wrapper_ratio), ("intra-node", row.intra_node_ratio), ("inter-node", row.inter_node_ratio))
-    return " × ".join(f"{name} {ratio_text(ratio)}" for name, ratio in parts if not is_unknown(ratio))
 
 
 def make_figure(

@@ -50,14 +50,15 @@ def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
 def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
     base_mib, mib = (f"{row.bucket_cap_mb:g} MiB" for row in pairs[0])
     heads = ["cell", "n"]
-    for time in COMPARED:
+    known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
+    for time in known:
         name = time.removesuffix("_s")
-        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", "slower by (%)"]
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"slower than {base_mib} by (%)"]
     body = tuple(
         (
             _place(row, device, with_bucket=False),
             f"{base.num_launches} and {row.num_launches}",
-            *(text for time in COMPARED for text in _difference(base, row, time)),
+            *(text for time in known for text in _difference(base, row, time)),
         )
         for base, row in pairs
     )

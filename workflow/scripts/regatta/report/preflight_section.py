@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from regatta.numbers import NOT_PLANNED, UNKNOWN, plural, shape
 from regatta.preflight.loaded_libraries import libraries_named
+from regatta.report.sample_advice import Advice
 from regatta.report.traces import Finding, Trace
 from regatta.store.records import one_line
 
@@ -67,9 +70,42 @@ def preflight_findings(section: PreflightSection | None) -> list[Finding]:
     failed = [stack.name for stack in section.stacks if not stack.ok] if section else []
     if not failed:
         return []
-    text = f"The preflight failed {len(failed)} of {plural(len(section.stacks), 'stack')}: {', '.join(failed)}."
+    text = f"{len(failed)} of {plural(len(section.stacks), 'stack')} failed the preflight: {', '.join(failed)}."
     trace = Trace("preflight/*.json", tuple(f"stack {name}" for name in failed))
     return [Finding(text, "preflight", "Preflight", (trace,))]
+
+
+def preflight_advice(section: PreflightSection | None, measurements: pd.DataFrame) -> list[Advice]:
+    """Return warnings of stacks with numbers in this report which the preflight failed, or did not look at."""
+    if section is None:
+        return []
+    num_ok = (
+        measurements.loc[measurements["status"] == "ok", "stack"].dropna().map(one_line).value_counts().sort_index()
+    )
+    told = {stack.name: stack.ok for stack in section.stacks}
+    failed = {name: num for name, num in num_ok.items() if told.get(name) is False}
+    unseen = {name: num for name, num in num_ok.items() if name not in told}
+    trace = Trace("preflight/*.json", what="all stacks"), Trace("measurements.csv", what="ok, by stack")
+    found = []
+    if failed:
+        found.append(Advice(
+            f"There are numbers of {plural(len(failed), 'stack')} that failed the preflight: {_with_counts(failed)}.",
+            "They may be of another software or network than the campaign says, and comparisons with them too. Mend what stands"
+            " under Preflight; if it holds for what was measured before, measure that again (--forcerun measure).",
+            traces=trace,
+        ))  # fmt: skip
+    if unseen:
+        found.append(Advice(
+            f"The preflight did not look at {plural(len(unseen), 'stack')} with numbers here: {_with_counts(unseen)}.",
+            "What these ranks loaded is known from their launches alone (Provenance). Run the campaign's preflight with that stack in it, and"
+            " compare only then.",
+            traces=trace,
+        ))  # fmt: skip
+    return found
+
+
+def _with_counts(stacks: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({plural(num, 'ok measurement')})" for name, num in stacks.items())
 
 
 def _view(stack: dict) -> StackView:

@@ -7,9 +7,12 @@ import pandas as pd
 from regatta.cell_words import with_words
 from regatta.numbers import percent, plural, three
 from regatta.report.traces import Trace, of_rows
+from regatta.statistics import DRIFT_P
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are worth a word
 OUTLIER_RATIO = 0.05  # so are more outliers than this share; of an exponential tail it is 1 %
+MIN_OUTLIERS = 3  # fewer say nothing of a launch: of 23 samples, two are 9 %
+CHANCE = 0.01  # that chance alone finds so many drifting measurements
 
 
 @dataclass(frozen=True)
@@ -27,20 +30,29 @@ def of_measurements(found: pd.DataFrame, first: object) -> Trace:
 
 
 def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+    """Times that rise or fall within launches, where more do than chance explains."""
+    from scipy.stats import binomtest  # half a second, which a report without such columns need not spend
+
     tested = ok[ok["has_drift"].notna()]
     found = tested[tested["has_drift"].astype(bool)]
-    if found.empty:
+    # What has no drift is flagged with a chance of DRIFT_P, or less: a change too small to matter is never flagged.
+    if found.empty or binomtest(len(found), len(tested), DRIFT_P, alternative="greater").pvalue > CHANCE:
         return None
     most = found.loc[found["drift_ratio"].abs().idxmax()]
     rises = int((found["drift_ratio"] > 0).sum())
     return Advice(
-        f"Times rose or fell within the launch in {plural(len(found), 'measurement')} of {len(tested)} ({rises} rose, {len(found) - rises}"
-        f" fell); most, by {percent(float(most['drift_ratio']))} % from first to last sample, in {with_words(most['cell'], words)},"
+        f"Times rose or fell within the launch in {plural(len(found), 'measurement')} of {len(tested)} (about"
+        f" {_about(DRIFT_P * len(tested))} expected by chance; {rises} rose, {len(found) - rises} fell); most, by {percent(float(most['drift_ratio']))} % from first to last sample, in {with_words(most['cell'], words)},"
         f" repeat {most['repeat']}.",
         "Rising: look at temperatures and clocks, and for work that grows. Falling: raise max_warmup_seconds. The median is then one of"
         " a time that changes, and depends on how long was sampled.",
         traces=(of_measurements(found, most.name),),
     )
+
+
+def _about(expected: float) -> str:
+    """Return an expected number of measurements with two figures: 0.03, 8.2, 123."""
+    return f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
 
 
 def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
@@ -64,14 +76,14 @@ def outlying(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     counted = ok[ok["num_outliers"].notna()]
     total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
     ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
-    many = ratio[ratio > OUTLIER_RATIO]
+    many = ratio[(ratio > OUTLIER_RATIO) & (counted["num_outliers"] >= MIN_OUTLIERS)]
     if many.empty:
         return None
     most = counted.loc[many.idxmax()]
     return Advice(
         f"Outliers are more than {100 * OUTLIER_RATIO:g} % of the samples in {plural(len(many), 'measurement')} of {len(ratio)}; most in"
         f" {with_words(most['cell'], words)}, repeat {most['repeat']}: {most['num_outliers']} of {most['num_iterations']}. In all"
-        f" measurements {total} of {num_samples} samples.",
+        f" measurements {total} of {num_samples} samples, {percent(total / num_samples)} %.",
         "They are kept in all numbers; medians hardly feel them, means and high percentiles do. Look for other work on the machine.",
         traces=(of_measurements(counted.loc[many.index], many.idxmax()),),
     )

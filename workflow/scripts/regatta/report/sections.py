@@ -8,15 +8,16 @@ import pandas as pd
 from regatta.analysis.launch_values import LaunchValues
 from regatta.analysis.scaling import steps_by_cell
 from regatta.cell_words import rank_word
+from regatta.numbers import plural
 from regatta.report.advice import threads_by_shape
 from regatta.report.baseline_table import baseline_tables
 from regatta.report.batch_norm_figures import batch_norm_figures
+from regatta.report.bucket_table import best_bucket_table
 from regatta.report.collective_figures import collective_figures
 from regatta.report.comparison_section import comparison_section
 from regatta.report.heatmap import heatmap_figures
 from regatta.report.memory_figures import memory_figures, memory_tables
 from regatta.report.model_figures import (
-    best_bucket_table,
     communication_model_figures,
     refusal_table,
     scaling_model_figures,
@@ -26,10 +27,13 @@ from regatta.report.panels import Section, common_words
 from regatta.report.percentile_tables import bucket_tables, percentile_tables
 from regatta.report.straggler_section import straggler_section
 from regatta.report.strategy_figures import strategy_figures
+from regatta.report.traces import Finding, Trace
 from regatta.report.training_figures import bucket_figures, scaling_figures
 from regatta.report.training_run_figures import training_run_figures
 from regatta.report.training_run_tables import common_of_runs, training_tables
 from regatta.statistics import PERCENTILES, min_samples
+
+MOST_EFFICIENCIES = 4  # among the findings
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,14 @@ def scaling_section(numbers: Numbers) -> Section:
     lead = f"All workloads: {common}. A batch is that of one {one}." if common else ""
     lead = " ".join(text for text in (lead, peaks_text(campaign, scaling)) if text)
     has_efficiency = any(figure.id.startswith("efficiency") for figure in figures)
-    told = ("efficiency", 3) if has_efficiency else ("throughput", 2)
+    told = ("efficiency", MOST_EFFICIENCIES) if has_efficiency else ("throughput", 2)
+    num = sum(figure.id.startswith("efficiency") for figure in figures)
+    few = f"The {MOST_EFFICIENCIES} lowest of {num} are told: efficiencies of the largest shape of each workload and stack."
+    traces = (Trace("tables/scaling.csv", what="all rows with an efficiency"),)
+    counted = (Finding(few, "scaling", "Scaling", traces),) if num > MOST_EFFICIENCIES else ()
     models = (*baseline_tables(numbers.tables["efficiencies"], scaling), *model_tables(numbers.ok))
     empty = "No training step was measured."
-    return Section("scaling", "Scaling", empty, lead, tuple(figures), models, findings=(told,))
+    return Section("scaling", "Scaling", empty, lead, tuple(figures), models, (told,), counted)
 
 
 def heatmap_section(numbers: Numbers) -> Section:
@@ -111,7 +119,7 @@ def bucket_section(numbers: Numbers) -> Section:
     tables = bucket_tables(numbers.tables["percentiles"], numbers.campaign["device"])
     best = best_bucket_table(numbers.tables["buckets"])
     tables = (*tables, best) if best else tables
-    told = "In the tables, slower by is the difference of a percentile's medians over launches: no test of it, and minus is faster."
+    told = "In the tables, slower than is the difference of a percentile's medians over launches: no test of it, and minus is faster."
     lead = told if tables else ""
     empty = "No workload was measured with two bucket sizes."
     return Section("bucket", "Bucket size", empty, lead, tuple(figures), tables, findings=(("bucket", 1),))
@@ -140,16 +148,21 @@ def model_section(numbers: Numbers) -> Section:
         *scaling_model_figures(tables["scaling_models"], tables["scaling"], steps, device),
         *communication_model_figures(tables["communication_models"], tables["collectives"]),
     )
-    fitted = sum(int(tables[name]["refusal"].isna().sum()) for name in ("scaling_models", "communication_models"))
+    counts = [
+        f"{int(tables[name]['refusal'].isna().sum())} of {plural(len(tables[name]), f'{kind} curve')}"
+        for kind, name in (("communication", "communication_models"), ("scaling", "scaling_models"))
+        if len(tables[name])
+    ]
+    num_told = min(1, sum(figure.weight > 0 for figure in figures))  # of a curve that lacks sizes or launches none
     refused = refusal_table(tables["scaling_models"], tables["communication_models"])
     lead = (
         "Of each model the curve with the largest throughput, of each operation one of the largest shape;"
-        f" {fitted} of {len(tables['scaling_models']) + len(tables['communication_models'])} curves could be fitted, all are in"
+        f" {' and '.join(counts)} could be fitted, all are in"
         " scaling_models.csv and communication_models.csv."
     )
     return Section(
         "models", "Fitted models", "Nothing was measured that a model could be fitted to.", lead if figures else "",
-        figures, (refused,) if refused else (), findings=(("scaling-model", 1),),
+        figures, (refused,) if refused else (), findings=(("scaling-model", num_told),),
     )  # fmt: skip
 
 

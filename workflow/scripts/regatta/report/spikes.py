@@ -16,6 +16,7 @@ MOST_ROWS = 20
 FINDING_RATIO = 0.01  # of iterations, and of their time; fewer spikes, or cheaper ones, are told in the section alone
 CLASSES = {ALL_RANKS: "all ranks", ONE_HOST: "one host", ONE_RANK: "one rank"}
 UNKNOWN_CLASS = "unknown"
+NOT_ATTRIBUTED = "that cannot be attributed"
 _COUNTS = {**{f"num_spikes_{kind}": name for kind, name in CLASSES.items()}, UNKNOWN_CLASS: UNKNOWN_CLASS}
 WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps without exchange", HOST_WAIT: "steps"}
 LOOK = (
@@ -32,7 +33,7 @@ def told_spikes(spikes: Sequence[Spike], num_iterations: int, hosts: Sequence[st
     for (kind, who), num in sorted(Counter((s.kind, s.who) for s in spikes).items(), key=_order):
         on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
         names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
-        parts.append(f"{num} {names.get(kind, UNKNOWN_CLASS)}")
+        parts.append(f"{num} {names.get(kind, NOT_ATTRIBUTED)}")
     return f"{plural(len(spikes), 'spike')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
 
 
@@ -70,7 +71,9 @@ def spike_sentence(groups: pd.DataFrame) -> str:
     if not num:
         return f"No spikes in {num_iterations:,} iterations."
     parts = _parts({column: int(groups[column].sum()) for column in _COUNTS})
-    text = f"{num:,} {'spike' if num == 1 else 'spikes'} in {num_iterations:,} iterations ({percent(num / num_iterations)} %): {parts}."
+    cost = three(100 * groups["spike_cost_iterations"].sum() / num_iterations)
+    text = f"{num:,} {'spike' if num == 1 else 'spikes'} in {num_iterations:,} iterations ({percent(num / num_iterations)} %): {parts};"
+    text += f" {'it costs' if num == 1 else 'together they cost'} {cost} % of the time."
     named = [row for row in groups.itertuples() if _is_named(row)]
     if not named:
         return text
@@ -79,8 +82,8 @@ def spike_sentence(groups: pd.DataFrame) -> str:
 
 
 def _parts(counts: dict[str, int]) -> str:
-    """Return `6 of all ranks, 3 of one rank, 1 unknown`. counts: by column of `_COUNTS`."""
-    names = {column: name if name == UNKNOWN_CLASS else f"of {name}" for column, name in _COUNTS.items()}
+    """Return `6 of all ranks, 3 of one rank, 1 that cannot be attributed`. counts: by column of `_COUNTS`."""
+    names = {column: NOT_ATTRIBUTED if name == UNKNOWN_CLASS else f"of {name}" for column, name in _COUNTS.items()}
     return ", ".join(f"{num:,} {names[column]}" for column, num in counts.items() if num)
 
 

@@ -27,15 +27,16 @@ def outcome(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     looked = (
         f"{plural(int(of_rank_0['num_records'].sum()), 'measurement')} in {plural(num_launches, 'launch', 'launches')}"
     )
-    text = f"No rank and no host is persistently last: of {looked} looked at, {num_suspect or 'no'}"
-    text += f" {'launch has' if num_suspect == 1 else 'launches have'} a rank that is last in most of its own."
+    where = f"in {plural(num_suspect, 'launch', 'launches')}" if num_suspect else "in no launch"
+    text = f"No rank and no host is persistently last: of {looked} looked at, {where} is one rank last in more than half of its"
+    text += " measurements."
     short = stragglers[[_needed(row, len(stragglers)) > row.num_launches for row in stragglers.itertuples()]]
     if len(short) < len(stragglers):
         return text
     least = min(short.itertuples(), key=lambda row: _needed(row, len(stragglers)))
     return (
         f"{text} So few could not tell: of {least.world_size} ranks, the same one has to be last in"
-        f" {_needed(least, len(stragglers))} launches to be beyond chance; there were {least.num_launches}."
+        f" {_needed(least, len(stragglers))} launches to be beyond chance; there were {least.num_launches} of that shape and stack."
     )
 
 
