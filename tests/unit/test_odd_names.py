@@ -114,3 +114,11 @@ def test_a_pipe_among_imported_launch_files_is_told_and_not_waited_for(tmp_path)
     os.mkfifo(tmp_path / "c" / "launches" / "x.jsonl")
     with pytest.raises(UserError, match=r"x.jsonl: has no launch line. Delete it"):
         run_import(tmp_path / "c", "times.csv")
+
+
+def test_a_python_without_the_libraries_is_told_to_use_the_environment(tmp_path):
+    words = [sys.executable, "-S", str(SCRIPTS / "import_results.py"), "--help"]  # -S: no site-packages
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "has none of the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
+    assert "Traceback" not in done.stderr

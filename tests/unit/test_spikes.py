@@ -295,7 +295,7 @@ def test_spikes_are_a_finding_only_where_they_are_many_and_cost_time():
         return spike_finding(spike_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))
 
     assert finding(2, 1.5) == (
-        "Spikes make calls of 2\N{MULTIPLICATION SIGN}2, host, 3.0 % longer: 2 in 100 iterations (2 of all ranks)."
+        "Spikes make calls of 2\N{MULTIPLICATION SIGN}2, stack host, 3.0 % longer: 2 in 100 iterations (2 of all ranks)."
     )
     assert finding(2, 0.4) is None  # 0.8 % of the time
     assert finding(1, 9.0) is None  # 1 % of iterations, which may be chance
@@ -349,5 +349,5 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     assert calls["spike_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on host node001 has 6 of 8" in text
-    assert "Spikes make calls of 2\N{MULTIPLICATION SIGN}4, contained," in text.partition('id="findings"')[2].partition("</section>")[0]  # fmt: skip
+    assert "Spikes make calls of 2\N{MULTIPLICATION SIGN}4, stack contained," in text.partition('id="findings"')[2].partition("</section>")[0]  # fmt: skip
     assert "One rank held up the others in 8 spikes: rank 5 on host node001 has 6 of 8" in text

@@ -88,11 +88,11 @@ def test_a_figure_tells_the_least_and_the_most_exposed():
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
     assert figure.alt == (
-        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms (10.0 to 20.0) of a step of 100 ms (12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms"
-        " (50.0 to 50.0) of a step of 100 ms (50.0 %, n = 3); the two differ by more than the spread."
+        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms (10.0 to 20.0) of a step of 100 ms (median share 12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms"
+        " (50.0 to 50.0) of a step of 100 ms (median share 50.0 %, n = 3); the two differ by more than the spread."
     )
-    assert figure.table.rows[0][7:11] == ("12.0", "(10.0 to 20.0)", "12.0", "70.0")
-    assert figure.table.columns[8] == "range (ms)"
+    assert figure.table.rows[0][8:12] == ("12.0", "(10.0 to 20.0)", "12.0", "70.0")
+    assert figure.table.columns[9] == "range (ms)"
     assert strategy_figures(strategies[:0], measurements) == []
 
 
@@ -119,7 +119,7 @@ def test_exposed_times_are_said_to_differ_only_where_their_spreads_do(no_sync_s,
 def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
     without = {"whole_step_s": 0.1, "communication_s": 0.04}
     figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
-    assert "(20.0 %, n = 2)" in figure.alt
+    assert "(median share 20.0 %, n = 2)" in figure.alt
     assert [row[1] for row in figure.table.rows] == ["3/3", "2/3"]
     assert "n counts launches that have both steps" in figure.caption
     assert "(n = 2 to 3 per cell)" in figure.caption

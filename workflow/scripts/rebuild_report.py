@@ -36,6 +36,7 @@ def main() -> None:
         done = subprocess.run([sys.executable, str(SCRIPTS / script), campaign, *arguments])
         if done.returncode:
             sys.exit(done.returncode)
+    print(folder / "report.html")
 
 
 if __name__ == "__main__":

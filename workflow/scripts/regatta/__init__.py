@@ -1,1 +1,10 @@
 """Regatta's driver side: from the campaign file to batches, and from the store to the report. It never imports torch."""
+
+import sys
+from importlib.util import find_spec
+
+if find_spec("pandas") is None:  # typed with the system's Python; a traceback would say the same less clearly
+    sys.exit(
+        f"{sys.executable} has none of the libraries that Regatta needs, such as pandas. Activate the environment first"
+        " (. .venv/bin/activate), or name the Python of your own."
+    )

@@ -99,7 +99,9 @@ def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
 
 
 def _lines(plan: Plan) -> str:
-    return "\n".join(f"stack {name} launches with:\n  {line}" for name, line in launch_lines(plan).items())
+    return "\n".join(
+        f"stack {name} launches its largest shape with:\n  {line}" for name, line in launch_lines(plan).items()
+    )
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:

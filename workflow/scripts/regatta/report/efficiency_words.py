@@ -69,7 +69,8 @@ def efficiency_text(title: str, row, chosen: str, base: Baseline, one: str) -> s
     if is_wide(row):
         kind = "range" if row.efficiency_interval == "range" else "interval"
         spread = f"{kind} {percent(low)} to {percent(high)} %"
-        return f"{title}: how much {row.name}{chosen} keeps of {what}{uneven} is inconclusive: {spread}, {num}."
+        told = f"median {percent(row.efficiency_ratio)} %, {spread}, {num}"
+        return f"{title}: how much {row.name}{chosen} keeps of {what}{uneven} is inconclusive: {told}."
     spread = bracket(low, high, row.efficiency_interval, percent)
     kept = f"{percent(row.efficiency_ratio)} %" + ("" if spread == UNKNOWN else f" {spread}")
     parts = product_text(row)

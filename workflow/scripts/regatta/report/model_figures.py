@@ -114,7 +114,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     )
     caption = (
         f"Points: launches; a bar the value of the table. Dashed: {model}, fitted to the medians; dotted: its extrapolation to twice the"
-        f" largest measured size, no further. Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS[row['interval']]}"
+        f" largest measured size, no further. Model and values are apart by a factor of {1 + row['max_residual_ratio']:.3f} at most; the next figure has all residuals. {SPREAD_OF_FITS[row['interval']]}"
     )
     table = _scaling_model_table(name, row)
     return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "", weight)
@@ -214,7 +214,7 @@ def _communication_model(figure_id: str, row: dict, cells: pd.DataFrame) -> Figu
     caption = (
         "T(S) = a + c √S + S/B, fitted in logarithms to the medians over launches (bars); the term with c only where it makes the"
         " fit better. B is algorithm bandwidth, bytes of the message per second, and not the bus bandwidth of Communication."
-        f" Largest residual {percent(row['max_residual_ratio'])} %; the next figure has all of them. {SPREAD_OF_FITS[row['interval']]}"
+        f" Model and values are apart by a factor of {1 + row['max_residual_ratio']:.3f} at most; the next figure has all residuals. {SPREAD_OF_FITS[row['interval']]}"
     )
     heads = ("cells", "n", "a", "spread of a", "B (algbw, GB/s)", "spread of B", "half of B at")
     told = (str(len(cells)), str(row["num_launches"]), latency, latency_ends, bandwidth, bandwidth_ends, half)

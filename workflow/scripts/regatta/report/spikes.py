@@ -139,7 +139,7 @@ def spike_finding(groups: pd.DataFrame) -> str | None:
     parts = _parts({column: int(getattr(most, column)) for column in _COUNTS})
     named = f"; of one rank, {_most(most)}" if _is_named(most) else ""
     return (
-        f"Spikes make {WHAT[most.quantity]} of {shape(most.nodes, most.gpus_per_node)}, {most.stack},"
+        f"Spikes make {WHAT[most.quantity]} of {shape(most.nodes, most.gpus_per_node)}, stack {most.stack},"
         f" {percent(most.cost)} % longer: {most.num_spikes:,} in {most.num_fenced:,} iterations ({parts}{named})."
     )
 

@@ -78,7 +78,7 @@ def _told(row: pd.Series) -> str:
     spread = bracket(*(times(row[f"exposed_{end}_s"], MILLISECONDS) for end in ("low", "high")), row["interval"])
     spread = "" if spread == UNKNOWN else f" {spread}"
     text = f"{name} exposes {three(row['exposed_s'] * MILLISECONDS)} ms{spread} of a step of {three(row['whole_step_s'] * MILLISECONDS)} ms"
-    return f"{text} ({percent(row['exposed_share_ratio'])} %, n = {row['num_exposed']})"
+    return f"{text} (median share {percent(row['exposed_share_ratio'])} %, n = {row['num_exposed']})"
 
 
 def _apart(best: pd.Series, worst: pd.Series) -> str:
@@ -90,7 +90,16 @@ def _apart(best: pd.Series, worst: pd.Series) -> str:
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
-    heads = ("strategy", "n", "step p50 (ms)", "mean (ms)", "std (ms)", "without exchange (ms)", "exchange alone (ms)")
+    heads = (
+        "strategy",
+        "n",
+        "step p50 (ms)",
+        "mean (ms)",
+        "std (ms)",
+        "step in turns (ms)",
+        "without exchange (ms)",
+        "exchange alone (ms)",
+    )
     heads += (
         "exposed (ms)",
         f"{spread_head(rows['interval'])} (ms)",
@@ -99,7 +108,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
         "host wait (ms)",
         "calls",
     )
-    columns = ("step_p50_s", "step_mean_s", "step_std_s", "no_sync_s", "communication_s", "exposed_s")
+    columns = ("step_p50_s", "step_mean_s", "step_std_s", "whole_step_s", "no_sync_s", "communication_s", "exposed_s")
     return Table(
         f"Step and communication of {title}",
         heads,
