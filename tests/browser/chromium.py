@@ -18,6 +18,7 @@ FLAGS = (
     " --disable-component-update --disable-sync --disable-default-apps --mute-audio --remote-debugging-pipe"
 )
 TIMEOUT_S = 60
+MAX_SHOT_PIXELS = 60_000
 
 
 class Chromium:
@@ -110,8 +111,10 @@ class Chromium:
         return answer["result"]["value"]
 
     def screenshot(self, path: Path) -> None:
-        """Save the whole page, as long as it is."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        """Save the page from its top, at most MAX_SHOT_PIXELS of it: Chromium makes no image of 131,072 lines and more."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], MAX_SHOT_PIXELS), "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def print_pdf(self, path: Path) -> None:
