@@ -271,7 +271,7 @@ def test_the_report_tells_the_counts_and_the_rank_with_most():
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
     assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on host b has 2 of 3")
     assert spike_sentence(groups).endswith(
-        "(11.0 %): 6 of all ranks, 1 of one host, 3 of one rank, 1 that cannot be attributed; together they cost 5.50 % of the time."
+        "(11.0 %): 6 of all ranks, 1 of one host, 3 of one rank, 1 that cannot be attributed; together they make all of it 5.50 % longer."
     )
 
 
@@ -280,7 +280,7 @@ def test_few_spikes_are_told_in_a_sentence_that_names_a_rank_which_has_all_of_th
     groups = spike_groups(tables_of(launch_of(0, spikes(*mine), num_iterations=3000))[0])
     assert spike_sentence(groups) == (
         "10 spikes in 3,000 iterations (0.3 %): 6 of all ranks, 1 of one host, 2 of one rank, 1 that cannot be attributed;"
-        " together they cost 0.167 % of the time. Of one rank:"
+        " together they make all of it 0.167 % longer. Of one rank:"
         " rank 3 on host b has 2 of 2 in calls of 2\N{MULTIPLICATION SIGN}2, host."
     )
     assert spike_table(groups) is None

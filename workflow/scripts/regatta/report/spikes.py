@@ -73,7 +73,7 @@ def spike_sentence(groups: pd.DataFrame) -> str:
     parts = _parts({column: int(groups[column].sum()) for column in _COUNTS})
     cost = three(100 * groups["spike_cost_iterations"].sum() / num_iterations)
     text = f"{num:,} {'spike' if num == 1 else 'spikes'} in {num_iterations:,} iterations ({percent(num / num_iterations)} %): {parts};"
-    text += f" {'it costs' if num == 1 else 'together they cost'} {cost} % of the time."
+    text += f" {'it makes' if num == 1 else 'together they make'} all of it {cost} % longer."
     named = [row for row in groups.itertuples() if _is_named(row)]
     if not named:
         return text
