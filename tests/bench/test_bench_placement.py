@@ -76,7 +76,7 @@ def test_half_an_environment_is_an_error():
 
 def test_more_ranks_without_an_address_are_an_error(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(ValueError, match="export the first node's name"):
+    with pytest.raises(ValueError, match="with srun, export MASTER_PORT"):
         peers.connect_store(0, 2, 1.0, "test")
 
 

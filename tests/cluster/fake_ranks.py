@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stands in for the Python of a stack on the test cluster: srun starts it once per rank, as it does the real ranks.
 
-Rank 0 writes the launch file without torch, as tests/workflow/fake_torchrun.py does and with the same FAKE_ variables; the
+Rank 0 writes the launch file without torch, as tests/workflow/fake_launch.py does and with the same FAKE_ variables; the
 others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1 ends
 with status 0 while rank 0 waits for it; "die": rank 1 is killed. No rank comes up on the nodes that the file
 FAKE_BROKEN_NODES lists, as where a mount is missing.
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
-import fake_torchrun
+import fake_launch
 
 RANK = int(os.environ.get("SLURM_PROCID", "0"))
 
@@ -26,8 +26,8 @@ def preflight(request: dict) -> None:
     if RANK != 0:
         return
     backends = [{"backend": name, "ok": True, "cause": None, "elapsed_ns": 1} for name in request["backends"]]
-    header = fake_torchrun.launch_line(request | {"campaign": "x", "batch": "x", "repeat": 0, "git": None, "cells": []})
-    seen = {"schema": 1, "stack": request["stack"], "launch": request["launch"], "time_utc": fake_torchrun.utc_now()}
+    header = fake_launch.launch_line(request | {"campaign": "x", "batch": "x", "repeat": 0, "git": None, "cells": []})
+    seen = {"schema": 1, "stack": request["stack"], "launch": request["launch"], "time_utc": fake_launch.utc_now()}
     seen |= {"placement_problems": [], "environment": header["environment"], "backends": backends, "ranks": []}
     Path(request["out_file"]).write_text(json.dumps(seen))
 
@@ -73,7 +73,7 @@ def main() -> None:
         os.environ["FAKE_FAULTS"] = json.dumps(
             json.loads(os.environ.get("FAKE_FAULTS", "{}")) | dict.fromkeys(rank_faults, "hang")
         )
-        fake_torchrun.main()
+        fake_launch.main()
     else:
         wait_for_rank_0(request)
 

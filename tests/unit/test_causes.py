@@ -1,7 +1,7 @@
-"""Why a launch ended. The logs in tests/golden/torchrun_*.log are torchrun 2.12's own, shortened, of two ranks:
+"""Why a launch ended. The logs in tests/golden/start_ranks_*.log are of two ranks that bench/start_ranks.py started:
 
 raised            rank 1 raises, so that rank 0's barrier fails
-killed            rank 1 gets SIGKILL, so that rank 0's all_reduce fails
+killed            rank 1 gets SIGKILL while rank 0 waits in an all_reduce
 import_error      both ranks lack a module
 no_program        the program is not there
 store_unwritable  rank 0 cannot write the launch file and exits with 74
@@ -46,7 +46,7 @@ CLOSED = {
 
 
 def golden(name: str) -> str:
-    return (GOLDEN / f"torchrun_{name}.log").read_text(encoding="utf-8")
+    return (GOLDEN / f"start_ranks_{name}.log").read_text(encoding="utf-8")
 
 
 def srun(name: str) -> str:
@@ -59,16 +59,16 @@ def srun(name: str) -> str:
         ("raised", {0: -15, 1: 1}),
         ("killed", {0: -15, 1: -9}),
         ("import_error", {0: 1, 1: 1}),
-        ("no_program", {0: 2, 1: 2}),
+        ("no_program", {0: -15, 1: 2}),
         ("store_unwritable", {0: 74, 1: -15}),
     ],
 )
-def test_exit_codes_are_read_from_torchrun_s_summary(name, codes):
+def test_exit_codes_are_those_that_the_launcher_prints(name, codes):
     assert rank_exit_codes(golden(name)) == codes
 
 
-def test_a_log_without_a_summary_has_no_exit_codes():
-    assert rank_exit_codes("rank : 0\nexitcode : 1\n") == {}
+def test_a_log_in_which_no_rank_failed_has_no_exit_codes():
+    assert rank_exit_codes("rank 0 ended with exit code 1\n") == {}
 
 
 def test_the_earliest_error_of_a_rank_is_the_cause():
@@ -92,11 +92,11 @@ def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory():
 
 
 def test_another_signal_is_no_lack_of_memory_although_the_kernel_killed_something():
-    log = golden("killed").replace("-9 ", "-11 ")
+    log = golden("killed").replace("code -9", "code -11")
     assert find_cause([], log, 1, 1) == Cause("failed", None, "rank 1 was killed by SIGSEGV")
 
 
-def test_ranks_that_torchrun_itself_stopped_are_not_the_cause():
+def test_ranks_that_the_launcher_itself_stopped_are_not_the_cause():
     cause = find_cause([], golden("raised"), 1, 5)
     assert "killed" not in cause.text
 
@@ -112,7 +112,7 @@ def test_ranks_that_torchrun_itself_stopped_are_not_the_cause():
         ),
     ],
 )
-def test_without_error_files_the_cause_is_the_ranks_last_word_not_torchrun_s(name, end):
+def test_without_error_files_the_cause_is_the_last_line_of_the_ranks_and_not_of_their_launcher(name, end):
     cause = find_cause([], golden(name), 1, 0)
     assert cause == Cause("failed", "launch", f"the launch ended with exit code 1; its log ends: {end}")
 
@@ -199,7 +199,7 @@ def test_the_kernel_s_count_of_kills_is_a_number_or_0(monkeypatch):
 
 
 def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause():
-    log = golden("killed").replace("-9 ", "-6 ")
+    log = golden("killed").replace("code -9", "code -6")
     assert find_cause([RAISED], log, 1, 0).text == "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
     assert find_cause([], log, 1, 0).text == "rank 1 was killed by SIGABRT"
 

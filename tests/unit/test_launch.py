@@ -10,11 +10,11 @@ from campaign_files import HOSTILE, SLURM, contained, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv, launch_environment
+from regatta.campaign import launch_lines
+from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, START_RANKS, Geometry, launch_argv
 from regatta.errors import UserError
 
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1"]
-ALL_RANKS_END = ["--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]
+ALL_RANKS_END = ["--job-name=regatta", "--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]
 HOST = stack()
 
 
@@ -26,10 +26,16 @@ def on_slurm(nodes: int, gpus_per_node: int, device: str = "cpu", gpu_request: s
     return Geometry({"scheduler": "slurm", "gpu_request": gpu_request}, nodes, gpus_per_node, device)
 
 
+def launch_environment(stack: dict, extra: dict | None = None, uses_slurm: bool = True) -> dict[str, str]:
+    return launch_lines.launch_environment(stack, extra, uses_slurm=uses_slurm)
+
+
 def test_a_launch_starts_the_ranks_with_this_python_unless_the_stack_has_its_own():
     words = launch_argv(one_machine(4), HOST, [str(RUN_LAUNCH), "--request", "/r/request 1.json"])
-    assert words == [sys.executable, *TORCHRUN, "--nproc-per-node=4", str(RUN_LAUNCH), "--request", "/r/request 1.json"]
+    program = [str(RUN_LAUNCH), "--request", "/r/request 1.json"]
+    assert words == [sys.executable, str(START_RANKS), "--nproc-per-node=4", *program]
     assert RUN_LAUNCH.is_file()
+    assert START_RANKS.is_file()
 
 
 @pytest.mark.parametrize("python", ["/opt/my env/bin/python", "/opt/$(x)/python", "/opt/$HOME/python", "~/python"])
@@ -63,6 +69,12 @@ def test_options_of_cluster_and_stack_come_last_before_the_program():
     assert words[4:] == [*ALL_RANKS_END, *options, sys.executable, "x.py"]
 
 
+def test_a_step_is_pinned_to_the_nodes_that_it_is_given_and_to_none_otherwise():
+    words = launch_argv(on_slurm(2, 1), stack(cluster=SLURM), ["x.py"], hosts=["n2", "n4"])
+    assert words[1:5] == ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--nodelist=n2,n4"]
+    assert not any("nodelist" in word for word in launch_argv(on_slurm(2, 1), stack(cluster=SLURM), ["x.py"]))
+
+
 @pytest.mark.parametrize(("seconds", "minutes"), [(1, 1), (60, 1), (60.5, 2), (3600, 60)])
 def test_a_step_ends_by_itself_should_the_supervisor_be_gone(seconds, minutes):
     words = launch_argv(on_slurm(1, 1), stack(cluster=SLURM), ["x.py"], limit_seconds=seconds)
@@ -70,11 +82,11 @@ def test_a_step_ends_by_itself_should_the_supervisor_be_gone(seconds, minutes):
     assert not any(word.startswith("--time") for word in launch_argv(one_machine(), HOST, ["x.py"], limit_seconds=9))
 
 
-def test_in_an_image_srun_starts_the_runtime_and_torchrun_runs_inside():
+def test_in_an_image_srun_starts_the_runtime_and_start_ranks_runs_inside():
     made = contained(python="/opt/conda/bin/python")
     inside = ["apptainer", "run", "--bind", str(ROOT), "/images/a.sif", "/opt/conda/bin/python"]
-    assert launch_argv(on_slurm(2, 1), made, ["x.py"])[7:] == [*inside, "x.py"]
-    assert launch_argv(one_machine(), made, ["x.py"]) == [*inside, *TORCHRUN, "--nproc-per-node=2", "x.py"]
+    assert launch_argv(on_slurm(2, 1), made, ["x.py"])[8:] == [*inside, "x.py"]
+    assert launch_argv(one_machine(), made, ["x.py"]) == [*inside, str(START_RANKS), "--nproc-per-node=2", "x.py"]
 
 
 def test_what_stands_between_srun_and_python_is_in_the_order_that_the_runtime_wants():
@@ -188,13 +200,24 @@ def test_srun_finds_slurm_conf_although_the_executor_took_it_away(monkeypatch):
     assert launch_environment(HOST)["SLURM_CONF"] == "/etc/other.conf"
 
 
-def test_where_the_ranks_meet_is_not_for_the_stack_to_say():
-    meeting_point = {"MASTER_ADDR": "n1", "MASTER_PORT": "12345"}
-    environment = launch_environment(stack(env={"MASTER_PORT": "1", "A": "2"}), meeting_point)
-    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"], environment["A"]) == ("n1", "12345", "2")
+def test_where_the_ranks_meet_is_not_for_the_shell_or_the_stack_to_say(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "of-the-shell")
+    environment = launch_environment(stack(env={"MASTER_PORT": "1", "A": "2"}), {"MASTER_PORT": "12345"})
+    assert (environment["MASTER_PORT"], environment["A"]) == ("12345", "2")
+    assert "MASTER_ADDR" not in environment  # ranks take it from their step
+    assert "MASTER_PORT" not in launch_environment(stack(env={"MASTER_PORT": "1"}), uses_slurm=False)
 
 
-def test_threads_that_a_stack_fixes_reach_the_ranks_under_a_name_that_torchrun_does_not_set():
+def test_on_one_machine_no_interface_of_the_shell_is_opened_but_a_stack_s_is(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth0")
+    assert launch_environment(stack())["NCCL_SOCKET_IFNAME"] == "eth0"  # under srun it is the site's choice
+    environment = launch_environment(stack(env={"NCCL_SOCKET_IFNAME": "ib0"}), uses_slurm=False)
+    assert environment["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert "GLOO_SOCKET_IFNAME" not in environment
+
+
+def test_threads_that_a_stack_fixes_reach_the_ranks_under_a_name_that_their_launcher_does_not_set():
     made = stack(env={"OMP_NUM_THREADS": "3"})
     assert launch_environment(made)["OMP_NUM_THREADS"] == "3"
     assert launch_environment(made)["REGATTA_THREADS_PER_RANK"] == "3"
@@ -203,7 +226,7 @@ def test_threads_that_a_stack_fixes_reach_the_ranks_under_a_name_that_torchrun_d
 def test_an_image_s_own_value_does_not_win_over_the_campaign_s():
     """Apptainer's rule: a variable from outside does not replace one that the image sets, unless it is called so."""
     made = contained(env={"NCCL_NET": "AWS Libfabric", "NCCL_PROTO": "^LL128", "OMP_NUM_THREADS": "3"})
-    environment = launch_environment(made, {"MASTER_ADDR": "n1"})
+    environment = launch_environment(made, {"MASTER_PORT": "9"})
     found = {key: value for key, value in environment.items() if key.startswith("APPTAINERENV_")}
     assert found == {
         "APPTAINERENV_PYTHONNOUSERSITE": "1",
@@ -211,7 +234,7 @@ def test_an_image_s_own_value_does_not_win_over_the_campaign_s():
         "APPTAINERENV_NCCL_PROTO": "^LL128",
         "APPTAINERENV_OMP_NUM_THREADS": "3",
         "APPTAINERENV_REGATTA_THREADS_PER_RANK": "3",
-        "APPTAINERENV_MASTER_ADDR": "n1",
+        "APPTAINERENV_MASTER_PORT": "9",
         "APPTAINERENV_PYTHONUNBUFFERED": "1",
     }
     assert {key: environment[key] for key in made["env"]} == made["env"]

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from campaign_files import SLURM, collectives, fake_sif, plan, program, small, write, write_launch
 
+from regatta.campaign.launch_lines import START_RANKS
 from regatta.campaign.load import load_campaign
 from regatta.errors import UserError
 from regatta.planning.plan import make_plan, plan_json, totals, write_frozen, write_plan
@@ -328,7 +329,7 @@ def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
     python.parent.mkdir()
     program(python, "")
     made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": str(python)}}))
-    assert f"'{python}' -m torch.distributed.run --standalone --nnodes=1 --nproc-per-node=2" in plan_text(made)
+    assert f"'{python}' {START_RANKS} --nproc-per-node=2" in plan_text(made)
     assert not (tmp_path / "results").exists()
 
 
@@ -345,7 +346,8 @@ def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
         "image": {"kind": "contained", "image": "a.sif", "binds": ["$TMPDIR"]},
     }
     made = on_slurm(collectives(4, stacks=stacks, shapes=[{"nodes": [1, 2], "gpus_per_node": [1, 4]}]))
-    shape = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --wait=60 --export=ALL"
+    shape = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --job-name=regatta"
+    shape += " --kill-on-bad-exit=1 --wait=60 --export=ALL"
     lines = plan_json(made)["stacks"]
     assert lines["host"].startswith(f"{shape} --mpi=pmi2 /bin/sh ")
     assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")

@@ -48,7 +48,15 @@ TRANSLATION = {
     "/projects/benchmarking/public/examples/ddp/benchmark.py": f"{RUN_LAUNCH} --request r.json",
 }
 # What Regatta says beyond: the number of nodes, that all ranks end with one, and where results go.
-ADDED = ["--nodes=2", "--kill-on-bad-exit=1", "--wait=60", "--export=ALL", "--time=10", f"--bind {RESULTS}"]
+ADDED = [
+    "--nodes=2",
+    "--job-name=regatta",
+    "--kill-on-bad-exit=1",
+    "--wait=60",
+    "--export=ALL",
+    "--time=10",
+    f"--bind {RESULTS}",
+]
 
 
 @pytest.fixture
@@ -113,7 +121,8 @@ def test_what_depends_on_order_is_in_the_published_order(campaign, stack):
 
 
 def test_the_whole_lines_of_eight_ranks(campaign):
-    head = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --kill-on-bad-exit=1 --wait=60 --export=ALL --time=10"
+    head = "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --job-name=regatta --kill-on-bad-exit=1 --wait=60"
+    head += " --export=ALL --time=10"
     layout = "--distribution=*:block --cpu-bind=socket --ntasks-per-socket=1 --cpus-per-task=72"
     binds = "--bind /projects --bind /tmp/job7 --bind /home/me"
     own = f"--bind {ROOT} --bind {RESULTS} IMAGE"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regatta.errors import UserError
-from regatta.running.launchers import find_launcher
+from regatta.running.launchers import Launcher, find_launcher
 from regatta.slurm import queue
 
 FOLDER = Path("/home/me/regatta")
@@ -63,14 +63,14 @@ def test_the_state_behind_completing(monkeypatch, json_text, text, expected):
 
 
 def test_only_steps_of_srun_are_signalled(command, tmp_path):
-    command("squeue", "7.batch\n7.extern\n7.0\n7.3\n")
+    command("squeue", "7.batch|x\n7.extern|x\n7.0|regatta\n7.3|a|b\n")
     command("scancel", "")
     queue.signal_steps("7", "USR1")
     assert (tmp_path / "scancel.calls").read_text() == "--signal=USR1 7.0 7.3\n"
 
 
 def test_steps_are_ended_also_when_squeue_does_not_answer_at_once(monkeypatch):
-    answers = iter([None, "7.batch\n7.0", "7.0", "7.batch"])
+    answers = iter([None, "7.batch|x\n7.0|y", "7.0|y", "7.batch|x"])
     monkeypatch.setattr(queue, "answer", lambda line, *_: next(answers) if line[0] == "squeue" else asked.append(line))
     monkeypatch.setattr(queue, "POLL_SECONDS", 0.0)
     asked = []
@@ -85,12 +85,37 @@ def test_whether_slurmctld_answers_is_what_scontrol_says(command):
     assert not queue.is_answering()
 
 
-def test_the_meeting_point_is_the_first_node_of_the_allocation(command):
-    command("squeue", "n[7-8]")
-    command("scontrol", "n7\nn8\n")
-    found = queue.meeting_point("7")
-    assert found["MASTER_ADDR"] == "n7"
-    assert 1024 <= int(found["MASTER_PORT"]) < 65536
+def test_ranks_meet_at_a_port_that_differs_from_launch_to_launch():
+    ports = {int(queue.meeting_point()["MASTER_PORT"]) for _ in range(8)}
+    assert len(ports) > 1
+    assert all(1024 <= port < 65536 for port in ports)
+
+
+def test_the_steps_that_measure_are_known_by_their_name(command, monkeypatch):
+    command("squeue", "7.batch|regatta\n7.0|regatta\n7.1|bash\n7.2|regatta\n")
+    monkeypatch.setenv("SLURM_STEP_ID", "2")  # this process itself runs in one
+    assert queue.measuring_steps("7") == ["7.0"]
+    command("squeue", "", status=1)
+    assert queue.measuring_steps("7") == []
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "avoid", "expected"),
+    [
+        (1, [], ["n7"]),
+        (2, [], ["n7", "n8"]),
+        (2, ["n7"], ["n8", "n10"]),
+        (2, ["n8", "n10"], ["n7", "n8"]),  # there are no others
+        (3, ["n7"], []),  # all nodes of the job: nothing to choose
+    ],
+)
+def test_a_step_is_pinned_to_the_first_nodes_of_a_larger_job_and_leaves_bad_ones_out(
+    command, num_nodes, avoid, expected
+):
+    command("squeue", "n[7-8,10]")
+    command("scontrol", "n7\nn8\nn10\n")
+    assert Launcher("7").step_hosts(num_nodes, avoid) == expected
+    assert Launcher().step_hosts(num_nodes, avoid) == []
 
 
 def test_a_command_that_fails_or_is_not_there_says_nothing(command):

@@ -10,13 +10,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
-FAKE = Path(__file__).resolve().parent / "fake_torchrun.py"
+FAKE = Path(__file__).resolve().parent / "fake_launch.py"
 
 SAMPLING = {"min_seconds": 0.02, "max_seconds": 0.05, "max_warmup_seconds": 0.05}
 
 
 def fake_campaign(faults: dict | None = None, env: dict | None = None, **changes) -> dict:
-    """Return a campaign of 7 cells (and 3 skipped) whose launches are played by fake_torchrun.py."""
+    """Return a campaign of 7 cells (and 3 skipped) whose launches are played by fake_launch.py."""
     variables = {"FAKE_FAULTS": json.dumps(faults or {}), **(env or {})}
     campaign = {
         "schema": 1,

@@ -1,4 +1,4 @@
-"""`snakemake ... gate` through Snakemake, with launches played by fake_torchrun.py: exit status, files, last words."""
+"""`snakemake ... gate` through Snakemake, with launches played by fake_launch.py: exit status, files, last words."""
 
 import xml.etree.ElementTree as ET
 

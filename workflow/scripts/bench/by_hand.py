@@ -142,6 +142,9 @@ def build_spec(name: str, benchmark: ModuleType, arguments: argparse.Namespace, 
 def own_command(world_size: int, num_hosts: int) -> str:
     """Return the line that repeats this run. Under srun its flags are not known to the ranks, and so not in it."""
     program = shlex.join(sys.argv)
+    if "STORE_LISTEN_FD" in os.environ:
+        starter = shlex.quote(str(Path(sys.argv[0]).with_name("start_ranks.py")))
+        return f"python {starter} --nproc-per-node={world_size} {program}"
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return f"python {program}"
     num_nodes = f"--nnodes={num_hosts} " if num_hosts > 1 else "--standalone "

@@ -4,7 +4,11 @@ Everything here works without numpy: figures travel as tensors, never as pickled
 numpy).
 """
 
+import errno
+import ipaddress
 import os
+import re
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,6 +18,7 @@ import torch.distributed as dist
 # A rank that waits longer than this for its peers gives up by itself. It is torch's own default for gloo; the time that
 # a cell may really take is the supervisor's business, and shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
+BACKLOG = 4096  # connections that wait to be accepted: all ranks connect at once; the kernel lowers it to somaxconn
 
 
 @dataclass
@@ -53,29 +58,73 @@ def position_from_environment(environment: dict[str, str]) -> tuple[int, int, in
 
 
 def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str) -> dist.Store:
-    """Return the store through which the ranks find each other. `name` parts its keys from those of torchrun's agent.
+    """Return the store through which the ranks find each other. `name` separates its keys from torchrun's own.
 
     torchrun's agent hosts a store already and says so with TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a
-    client (torch/distributed/rendezvous.py, _create_c10d_store). Under srun rank 0 hosts it at MASTER_ADDR:MASTER_PORT.
-    It does not wait for all ranks: the placement proof does, and can say which are missing.
+    client (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the
+    first node of its Slurm step. It does not wait for all ranks: the placement proof does, and can say which are missing.
     """
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    address, port = meeting_point(dict(os.environ))
     if not address or not port:
         if world_size > 1:
             raise ValueError(
                 f"{world_size} ranks, but MASTER_ADDR is {address!r} and MASTER_PORT is {port!r}. "
-                "torchrun sets both; with srun, export the first node's name and a free port."
+                "torchrun sets both; with srun, export MASTER_PORT, a free port of the step's first node."
             )
         return dist.PrefixStore(name, dist.HashStore())
     is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_master = rank == 0 and not is_hosted_by_agent
     store = dist.TCPStore(
         host_name=address,
         port=int(port),
-        is_master=rank == 0 and not is_hosted_by_agent,
+        is_master=is_master,
         timeout=timedelta(seconds=timeout_seconds),
         wait_for_workers=False,
+        **(listen_options(address, int(port)) if is_master else {}),
     )
     return dist.PrefixStore(name, store)
+
+
+def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
+    """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
+    address = environment.get("MASTER_ADDR")
+    if not address and "SLURM_PROCID" in environment:
+        address = first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    return address or None, environment.get("MASTER_PORT")
+
+
+def first_host(nodelist: str) -> str:
+    """Return the first name of a Slurm node list: gh001-ib of gh[001-004,007]-ib,login1."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodelist)[0]
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first)
+
+
+def listen_options(address: str, port: int) -> dict[str, object]:
+    """Return TCPStore's arguments that have it listen on one address only; by itself it listens on all interfaces.
+
+    torch before 2.8 takes a listening socket only without libuv (pytorch/pytorch#150215).
+    """
+    inherited = os.environ.get("STORE_LISTEN_FD")  # from start_ranks.py
+    descriptor = int(inherited) if inherited else listen(address, port).detach()
+    version = [int(part) for part in torch.__version__.split(".")[:2]]
+    return {"master_listen_fd": descriptor, **({} if version >= [2, 8] else {"use_libuv": False})}
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """Return a socket that listens on the interface of `address`, a host name.
+
+    On all interfaces where other nodes could not reach it there: some sites have a node's own name stand for loopback
+    in its /etc/hosts, or for an address that is none of its interfaces.
+    """
+    family, _, _, _, resolved = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    is_loopback = ipaddress.ip_address(resolved[0].partition("%")[0]).is_loopback
+    if not is_loopback or os.environ.get("SLURM_STEP_NUM_NODES", "1") == "1":
+        try:
+            return socket.create_server(resolved[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    return socket.create_server(("", port), family=family, backlog=BACKLOG)
 
 
 def choose_device(device_type: str, local_rank: int) -> torch.device:

@@ -8,11 +8,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.stacks import expand
+from regatta.slurm.queue import STEP_NAME
 
 SCRIPTS = Path(__file__).resolve().parents[2]
 ROOT = SCRIPTS.parents[1]
@@ -36,9 +37,14 @@ THREADS = (
 PLAIN_VALUE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 SET_BY_RUNTIME = ("PATH", "LD_LIBRARY_PATH")
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
+START_RANKS = SCRIPTS / "bench" / "start_ranks.py"
+# Where the ranks meet is never for the user's shell or a stack to say.
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+# On one machine start_ranks.py sets these to loopback, unless the stack says otherwise.
+SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 # Once one rank has ended, the others have as long as it may take to say farewell; then srun ends them.
 SECONDS_AFTER_FIRST_EXIT = 60
-FIRST_HOST = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)" MASTER_PORT=29500'
+PORT_BY_HAND = "MASTER_PORT=29500"
 
 
 @dataclass(frozen=True)
@@ -63,33 +69,29 @@ def launch_argv(
     variables: Mapping[str, str] | None = None,
     folders: tuple[Path, ...] = (ROOT,),
     limit_seconds: float | None = None,
+    hosts: Sequence[str] = (),
+    start_ranks: str = str(START_RANKS),
 ) -> list[str]:
     """Return the line that starts `program`, a Python file and its arguments, on all ranks.
 
     variables: of the job, put into the stack's binds; None leaves their names. folders: what the ranks read and write,
-    bound into an image. limit_seconds: of a Slurm step, which ends it should the supervisor be gone.
+    bound into an image. limit_seconds: of a Slurm step, which ends it should the supervisor be gone. hosts: the nodes of
+    the step, where the job has more. start_ranks: the program that starts them without Slurm.
     """
+    container = _in_container(stack, geometry.device, variables, folders)
     if geometry.uses_slurm:
-        container = _in_container(stack, geometry.device, variables, folders)
-        return [*_srun(geometry, stack, limit_seconds), *container, _python(stack), *program]
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nnodes=1",
-        f"--nproc-per-node={geometry.gpus_per_node}",
-    ]
-    return [*_in_container(stack, geometry.device, variables, folders), _python(stack), *torchrun, *program]
+        return [*_srun(geometry, stack, limit_seconds, hosts), *container, _python(stack), *program]
+    return [*container, _python(stack), start_ranks, f"--nproc-per-node={geometry.gpus_per_node}", *program]
 
 
-def launch_environment(stack: dict, meeting_point: dict[str, str] | None = None) -> dict[str, str]:
+def launch_environment(stack: dict, extra: Mapping[str, str] | None = None, *, uses_slurm: bool) -> dict[str, str]:
     """Return the environment of the ranks: this process's, with the stack's variables over it.
 
     PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's; REGATTA_* too:
     they change the number, so they must come from the stack, which a cell's id knows. So are binds and variables of
     containers (OF_THE_RUNTIME), and the
     *_NUM_THREADS that Snakemake sets for each job: how many threads a rank has is between the stack and the ranks.
-    meeting_point: MASTER_ADDR and MASTER_PORT, where srun and not torchrun starts the ranks.
+    extra: set over the stack's variables, such as the port where ranks that srun starts meet.
     """
     own = {
         key: value
@@ -97,11 +99,14 @@ def launch_environment(stack: dict, meeting_point: dict[str, str] | None = None)
         if (key in WHERE_THE_RUNTIME_WORKS or not key.startswith((*NOT_INHERITED, *OF_THE_RUNTIME)))
         and key not in THREADS
         and (key in JOB_IDENTITY or not key.startswith(OF_SLURM))
+        and key not in MEETING_POINT
+        and (uses_slurm or key not in SOCKET_INTERFACES)
     }
     if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor takes SLURM_CONF away from the job
         own.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
     # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
-    given = {"PYTHONNOUSERSITE": "1", **stack_variables(stack), **(meeting_point or {}), "PYTHONUNBUFFERED": "1"}
+    of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
+    given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
     return {**own, **given, **{name: given[key] for key, name in _names_over_image(stack, given).items()}}
 
 
@@ -145,11 +150,12 @@ def command_by_hand(spec: dict, stack: dict) -> str:
         line = ["torchrun", "--standalone", f"--nproc-per-node={spec['gpus_per_node']}", *program]
     else:
         own = {"python": stack["python"] or "python3", "binds": [*stack["binds"], "$PWD"]}
-        line = launch_argv(geometry, {**stack, **own}, program, folders=())
+        starter = str(START_RANKS.relative_to(ROOT))
+        line = launch_argv(geometry, {**stack, **own}, program, folders=(), start_ranks=starter)
     given = stack_variables(stack)
     names = _names_over_image(stack, given)
     variables = [f"{names.get(key, key)}={value}" for key, value in given.items()]
-    words = [*map(shlex.quote, variables), *([FIRST_HOST] if uses_slurm else [])]
+    words = [*map(shlex.quote, variables), *([PORT_BY_HAND] if uses_slurm else [])]
     return " ".join([*(["env"] if words else []), *words, *_shell_line(line)])
 
 
@@ -157,14 +163,16 @@ def _python(stack: dict) -> str:
     return stack["python"] or (sys.executable if stack["kind"] == "host" else "python3")
 
 
-def _srun(geometry: Geometry, stack: dict, limit_seconds: float | None) -> list[str]:
-    """One task for each rank. srun is told everything: the Slurm executor leaves it no variable to know it from."""
+def _srun(geometry: Geometry, stack: dict, limit_seconds: float | None, hosts: Sequence[str]) -> list[str]:
+    """Return srun with one task per rank. All options are passed explicitly: the Slurm executor unsets their variables."""
     nodes, gpus = geometry.nodes, geometry.gpus_per_node
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
     if geometry.device == "cuda":
         request = geometry.cluster["gpu_request"]
         line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
-    line += ["--kill-on-bad-exit=1", f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
+    if hosts:
+        line.append(f"--nodelist={','.join(hosts)}")
+    line += [f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1", f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
     if limit_seconds is not None:
         line.append(f"--time={math.ceil(limit_seconds / 60)}")
     return [*line, *stack["srun"]]

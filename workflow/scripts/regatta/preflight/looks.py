@@ -17,6 +17,7 @@ from regatta.campaign.stacks import changed_since_planned
 from regatta.errors import UserError
 from regatta.preflight.verdict import judge
 from regatta.running.causes import find_cause, read_log_tail, read_rank_errors
+from regatta.running.exclusive import exclusive_use
 from regatta.running.launchers import Launcher, find_launcher
 from regatta.store.launch_files import read_frozen, write_json
 
@@ -106,10 +107,11 @@ def run_preflight(folder: Path) -> dict:
     frozen = read_frozen(folder / "request.json")
     launcher = find_launcher(frozen["cluster"])
     attempt = len(list(folder.glob("*.launch.json")))
-    stacks = [
-        _look_at(folder, frozen, launcher, name, stack, attempt + index)
-        for index, (name, stack) in enumerate(frozen["stacks"].items())
-    ]
+    with exclusive_use(launcher, folder.parents[2], folder.name):
+        stacks = [
+            _look_at(folder, frozen, launcher, name, stack, attempt + index)
+            for index, (name, stack) in enumerate(frozen["stacks"].items())
+        ]
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
@@ -125,7 +127,7 @@ def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: d
     request, log = None, folder / f"{launch}.log"
     if cause is None:
         try:
-            request = _write_request(folder, frozen, name, stack, launch, out_file, error_dir)
+            request = _write_request(folder, frozen, launcher, name, stack, launch, out_file, error_dir)
             cause = _launch(launcher, request, stack, log, frozen["launch_start_seconds"])
         except NodeFailed:
             raise
@@ -148,7 +150,7 @@ def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: d
 
 
 def _write_request(
-    folder: Path, frozen: dict, name: str, stack: dict, launch: str, out_file: Path, error_dir: Path
+    folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, launch: str, out_file: Path, error_dir: Path
 ) -> dict:
     geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
     path = (folder / f"{launch}.launch.json").resolve()
@@ -159,6 +161,7 @@ def _write_request(
         variables=os.environ,
         folders=(ROOT, folder.parent.parent.resolve()),
         limit_seconds=2 * frozen["launch_start_seconds"],
+        hosts=launcher.step_hosts(frozen["nodes"]),
     )
     request = {
         "schema": 1,

@@ -14,7 +14,7 @@ from regatta.running.causes import Cause
 from regatta.running.driver_lines import launch_line, record_line, stopped_line
 from regatta.running.launch_request import launch_request
 from regatta.running.launchers import Launcher
-from regatta.running.policy import StackWatch, note_job, open_job
+from regatta.running.policy import StackWatch, hosts_to_avoid, note_job, open_job
 from regatta.running.progress import Progress
 from regatta.running.watch import Watch
 from regatta.store.history import SAYS_NOTHING, summarise
@@ -52,7 +52,6 @@ class Run:
     progress: Progress | None = None
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
-    is_waiting: bool = False
 
     @property
     def id(self) -> str:
@@ -113,7 +112,8 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     """Write what the ranks of the next attempt at a planned launch are asked to do, and return it."""
     launch = run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git)
+    hosts = run.launcher.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
+    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
     Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
     Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
     write_json(path, request)

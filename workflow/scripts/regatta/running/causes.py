@@ -1,4 +1,4 @@
-"""Say why a launch ended: from the error files of its ranks, the exit codes that torchrun printed, and its log."""
+"""Say why a launch ended: from the error files of its ranks, the exit codes that their launcher printed, and its log."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from regatta.slurm.srun_log import TaskEnd, blamed_hosts, exit_codes, first_task
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
 MAX_CAUSE_CHARACTERS = 300
-# Lines of torchrun, and of srun once a task has ended; what srun says before that is why no task came up.
-FROM_LAUNCHER = r"[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+# Lines of start_ranks.py, and of srun once a task has ended; what srun says before that is why no task came up.
+FROM_LAUNCHER = r"start_ranks: |[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ def read_log_tail(log: Path) -> str:
 
 
 def rank_exit_codes(log: str) -> dict[int, int]:
-    """Return exit codes by rank as torchrun's failure summary prints them (torch 2.12, errors/__init__.py)."""
-    found = re.findall(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(-?\d+)", log)
-    return {int(rank): int(code) for rank, code in found}
+    """Return the exit codes of ranks that failed, as start_ranks.py prints them: negative for a signal."""
+    return {
+        int(rank): int(code) for rank, code in re.findall(r"start_ranks: rank (\d+) ended with exit code (-?\d+)", log)
+    }
 
 
 def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
@@ -65,7 +66,7 @@ def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int)
     # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
     if killed and not is_consequence:
-        rank, number = min(killed.items())
+        rank, number = next(iter(killed.items()))
         if number == signal.SIGKILL and num_oom_kills:
             return Cause("out_of_memory", None, f"rank {rank} was killed by the kernel: out of memory")
         return Cause("failed", None, f"rank {rank} was killed by {signal_name(number)}")
@@ -116,16 +117,8 @@ def signal_name(number: int) -> str:
 
 
 def last_line(log: str) -> str:
-    """Return the last line of the ranks that says something: an error of a rank that failed, where there is one.
-
-    What torchrun says of its own (`E1121 03:38:34 ... failed (exitcode: 1)`, and all that follows) is left out.
-    """
-    ranks = re.split(r"^E\d{4} .* failed \(exitcode", log, maxsplit=1, flags=re.MULTILINE)[0]
-    lines = [
-        line.strip()
-        for line in ranks.splitlines()
-        if re.search(r"\w", line) and not re.match(FROM_LAUNCHER, line) and "Setting OMP_NUM_THREADS" not in line
-    ]
+    """Return the last meaningful line of the ranks: an error of a rank that failed, where there is one."""
+    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not re.match(FROM_LAUNCHER, line)]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
     failed = {f"[rank{rank}]" for rank, code in rank_exit_codes(log).items() if code > 0}
     of_failed = [line for line in errors if line.split(":")[0] in failed]

@@ -8,10 +8,13 @@ from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_arg
 SCHEMA = 1
 
 
-def launch_request(batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict) -> dict:
+def launch_request(
+    batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict, hosts: list[str]
+) -> dict:
     """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
 
     path: where the request will lie, `batches/<batch>/launches/<launch>.json`; the launch bears its name. Paths are absolute.
+    hosts: the nodes that its step is pinned to, if any.
     """
     planned = batch["launches"][index]
     launch, folder = path.stem, path.parent.parent
@@ -23,6 +26,7 @@ def launch_request(batch: dict, index: int, cells: list[str], path: Path, store_
         variables=os.environ,
         folders=(ROOT, store_file.parent.parent),
         limit_seconds=_limit_seconds(batch, cells),
+        hosts=hosts,
     )
     return {
         "schema": SCHEMA,

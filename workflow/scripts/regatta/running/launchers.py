@@ -1,6 +1,7 @@
-"""Start, watch over and end the ranks of a launch: with torchrun on this machine, or with srun in a Slurm job."""
+"""Start, watch and end the ranks of a launch: with start_ranks.py on this machine, or with srun in a Slurm job."""
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from regatta.slurm import queue
 
 @dataclass(frozen=True)
 class Launcher:
-    """How launches are started here. `job` is the Slurm job whose nodes they get; None means torchrun on this machine."""
+    """How launches are started here. `job` is the Slurm job whose nodes they get; None means this machine."""
 
     job: str | None = None
 
     def start(self, argv: list[str], stack: dict, log: Path, extra: dict[str, str] | None = None) -> subprocess.Popen:
         """Start a launch, output to `log`. Raises OSError if its first word cannot be run."""
-        meeting_point = queue.meeting_point(self.job) if self.job else {}
-        return processes.start(argv, launch_environment(stack, {**meeting_point, **(extra or {})}), log)
+        extra = {**(queue.meeting_point() if self.job else {}), **(extra or {})}
+        return processes.start(argv, launch_environment(stack, extra, uses_slurm=self.job is not None), log)
 
     def dump_stacks(self, process: subprocess.Popen) -> None:
         """Have every rank write its Python stacks to the log."""
@@ -37,6 +38,17 @@ class Launcher:
     def hosts(self) -> list[str]:
         """Return the nodes of the Slurm job, or nothing on one machine."""
         return queue.hosts_of_job(self.job) if self.job else []
+
+    def step_hosts(self, num_nodes: int, avoid: Sequence[str] = ()) -> list[str]:
+        """Return the nodes that a step of `num_nodes` is pinned to, those in `avoid` only where the job has no others.
+
+        Nothing where a step gets all nodes of the job.
+        """
+        hosts = self.hosts()
+        if len(hosts) <= num_nodes:
+            return []
+        chosen = sorted(hosts, key=lambda host: host in avoid)[:num_nodes]
+        return [host for host in hosts if host in chosen]
 
     def state(self) -> str | None:
         """Return the Slurm job's state, None on one machine and where Slurm does not say."""

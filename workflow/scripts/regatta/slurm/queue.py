@@ -20,6 +20,7 @@ STEP_END_SECONDS = 60.0
 STATE_SECONDS = 5  # of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) most is for writing
 SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
+STEP_NAME = "regatta"  # of steps in which ranks run, so that another Regatta in the same job knows of them
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
@@ -77,13 +78,11 @@ def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | Non
     return None
 
 
-def meeting_point(job: str) -> dict[str, str]:
-    """Return where the ranks meet: the first node of the allocation, on which the supervisor runs, and a free port."""
+def meeting_point() -> dict[str, str]:
+    """Return the port where the ranks meet: random, and free on this node. The address they take from their step."""
     with socket.socket() as probe:
         probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    hosts = hosts_of_job(job)
-    return {"MASTER_ADDR": hosts[0] if hosts else socket.gethostname(), "MASTER_PORT": str(port)}
+        return {"MASTER_PORT": str(probe.getsockname()[1])}
 
 
 def job_state(job: str) -> str | None:
@@ -132,11 +131,22 @@ def end_steps(job: str) -> None:
 
 def running_steps(job: str) -> list[str] | None:
     """Return the steps of a job that srun started, and not JOB.batch or JOB.extern; None if squeue does not answer."""
-    text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i"])
+    named = _named_steps(job)
+    return None if named is None else list(named)
+
+
+def measuring_steps(job: str) -> list[str]:
+    """Return the steps of a job in which ranks of Regatta run; nothing where squeue does not answer."""
+    return [step for step, name in (_named_steps(job) or {}).items() if name == STEP_NAME]
+
+
+def _named_steps(job: str) -> dict[str, str] | None:
+    text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"])
     if text is None:
         return None
     own = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # where Regatta itself runs in a step: a shell that srun started
-    return [step for step in text.split() if re.fullmatch(r"\d+\.\d+", step) and step != own]
+    steps = dict(line.split("|", 1) for line in text.splitlines() if "|" in line)
+    return {step: name for step, name in steps.items() if re.fullmatch(r"\d+\.\d+", step) and step != own}
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:

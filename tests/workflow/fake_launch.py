@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for `python -m torch.distributed.run … run_launch.py --request FILE` in tests: a stack's `python` may name it.
+"""Stands in for `python start_ranks.py ... run_launch.py --request FILE` in tests: a stack's `python` may name it.
 
 It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON, tells which cells go wrong and how:
 {"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check" |
@@ -13,14 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-SUMMARY = """
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-21_00:00:00
-  host      : localhost
-  rank      : 0 (local_rank: 0)
-  exitcode  : {code} (pid: 1)
-"""
+ENDED = "start_ranks: rank 0 ended with exit code {code}"
 
 
 def utc_now():
@@ -109,7 +102,7 @@ def die(request, cell, status, cause):
     error = {"rank": 0, "host": "fake", "cell": cell["id"], "phase": "measure", "status": status, "cause": cause}
     path = Path(request["error_dir"]) / "rank-0.json"
     path.write_text(json.dumps(error | {"traceback": "", "time_ns": time.time_ns()}))
-    print(SUMMARY.format(code=1), file=sys.stderr)
+    print(ENDED.format(code=1), file=sys.stderr)
     sys.exit(1)
 
 
@@ -125,7 +118,7 @@ def go_wrong(request, cell, fault):
             file.write('{"kind": "record", "cell": "' + cell["id"][:5])
     if fault == "no_space":
         print("regatta: cannot write the launch file x: [Errno 28] No space left on device.", file=sys.stderr)
-    print(SUMMARY.format(code=74 if fault == "no_space" else -9), file=sys.stderr)
+    print(ENDED.format(code=74 if fault == "no_space" else -9), file=sys.stderr)
     sys.exit(1)
 
 

@@ -1,0 +1,94 @@
+"""Where ranks meet: the address, the interface that the store listens on, and what older versions of torch take."""
+
+import socket
+
+import pytest
+
+peers = pytest.importorskip("peers", reason="needs torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "host"),
+    [
+        ("n1", "n1"),
+        ("n2,n4", "n2"),
+        ("n[2-3]", "n2"),
+        ("n[7,9]", "n7"),
+        ("gh[001-004,007]-ib,login1", "gh001-ib"),
+        ("rack[1-2]n[05-06]", "rack1n05"),
+        ("node-a.example.org", "node-a.example.org"),
+        ("", ""),
+    ],
+)
+def test_the_first_host_of_a_node_list(nodelist, host):
+    assert peers.first_host(nodelist) == host
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "1"}, ("a", "1")),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "n[2-3]", "MASTER_PORT": "1"}, ("n2", "1")),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "MASTER_ADDR": "by-hand", "MASTER_PORT": "1"},
+            ("by-hand", "1"),
+        ),
+        ({"SLURM_STEP_NODELIST": "n2", "MASTER_PORT": "1"}, (None, "1")),  # torchrun within a job
+        ({"SLURM_PROCID": "0"}, (None, None)),
+        ({}, (None, None)),
+    ],
+)
+def test_ranks_meet_on_the_first_node_of_their_step_unless_told_otherwise(environment, expected):
+    assert peers.meeting_point(environment) == expected
+
+
+def resolve_to(monkeypatch, address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    found = [(family, socket.SOCK_STREAM, 6, "", (address, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+
+@pytest.mark.parametrize(
+    ("address", "num_nodes", "expected"),
+    [
+        ("127.0.0.1", "1", "127.0.0.1"),
+        ("127.0.0.1", "2", "0.0.0.0"),  # a node's own name stands for loopback: others could not reach it
+        ("127.0.0.2", "1", "127.0.0.2"),
+        ("198.51.100.1", "2", "0.0.0.0"),  # no interface of this host
+    ],
+)
+def test_the_store_listens_on_the_interface_of_its_address_where_others_can_reach_it(
+    monkeypatch, address, num_nodes, expected
+):
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", num_nodes)
+    resolve_to(monkeypatch, address)
+    with peers.listen("n1", 0) as listener:
+        assert listener.getsockname()[0] == expected
+
+
+def test_a_port_that_is_taken_is_an_error_and_not_another_interface(monkeypatch):
+    monkeypatch.delenv("SLURM_STEP_NUM_NODES", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        peers.listen("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("2.7.1+cu128", {"use_libuv": False}), ("2.8.0", {}), ("2.12.1", {}), ("3.0", {})]
+)
+def test_torch_before_2_8_is_given_the_socket_without_libuv(monkeypatch, version, expected):
+    monkeypatch.setattr(peers.torch, "__version__", version)
+    monkeypatch.setenv("STORE_LISTEN_FD", "9")
+    assert peers.listen_options("n1", 1) == {"master_listen_fd": 9, **expected}
+
+
+def test_a_store_made_on_an_address_is_reached_there_and_nowhere_else(monkeypatch, free_port):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port))
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    first = peers.connect_store(0, 2, 20, "x")
+    second = peers.connect_store(1, 2, 20, "x")
+    second.set("key", "value")
+    assert first.get("key") == b"value"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", free_port), timeout=5)

@@ -1,0 +1,218 @@
+"""Starting ranks on one machine: what each is told, how they end together, and that nothing listens beyond loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from bench_cells import BENCH, all_reduce_cell, clean_environment, train_step_cell
+
+START_RANKS = BENCH / "start_ranks.py"
+PRINT = "os.write(1, (words + chr(10)).encode())\n"  # at once: ranks share the pipe
+READY = "import os, pathlib, time; pathlib.Path(os.environ['FOLDER'], os.environ['RANK']).touch()\n"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts ranks of a program given as text. What is left of them at the end is killed."""
+    started = []
+
+    def start(num_ranks: int, text: str, *arguments: str, grace_seconds: float = 5, **environment: str):
+        program = tmp_path / "program.py"
+        program.write_text(text)
+        code = f"import start_ranks; start_ranks.GRACE_SECONDS = {grace_seconds}; start_ranks.main()"
+        line = [sys.executable, "-c", code, f"--nproc-per-node={num_ranks}", str(program), *arguments]
+        own = clean_environment() | {"PYTHONPATH": str(BENCH), "FOLDER": str(tmp_path)} | environment
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(line, env=own, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until_ready(folder, num_ranks: int) -> None:
+    deadline = time.monotonic() + 30
+    while not all((folder / str(rank)).exists() for rank in range(num_ranks)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_each_rank_is_told_its_place_and_the_same_meeting_point(start):
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+    text = f"import json, os, sys\nwords = json.dumps([*(os.environ[n] for n in {names}), *sys.argv[1:]])\n" + PRINT
+    process = start(3, text, "--x", "a b")
+    lines = sorted(json.loads(line) for line in process.communicate(timeout=30)[0].splitlines())
+    assert process.returncode == 0
+    port = lines[0][5]
+    assert lines == [[str(r), str(r), "3", "3", "127.0.0.1", port, "1", "--x", "a b"] for r in range(3)]
+
+
+@pytest.mark.parametrize(("num_ranks", "given", "expected"), [(1, {}, "None"), (2, {"OMP_NUM_THREADS": "3"}, "3")])
+def test_threads_are_set_only_where_ranks_share_a_machine_and_nobody_has_set_them(start, num_ranks, given, expected):
+    process = start(num_ranks, "import os\nwords = str(os.environ.get('OMP_NUM_THREADS'))\n" + PRINT, **given)
+    assert set(process.communicate(timeout=30)[0].split()) == {expected}
+
+
+def test_sockets_of_gloo_and_nccl_are_on_loopback_unless_an_interface_is_named(start):
+    text = "import os; print(os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])"
+    assert start(1, text).communicate(timeout=30)[0].split() == ["lo", "lo"]
+    assert start(1, text, NCCL_SOCKET_IFNAME="ib0").communicate(timeout=30)[0].split() == ["lo", "ib0"]
+
+
+def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopback(start):
+    text = (
+        "import os, socket\nfd = os.environ.get('STORE_LISTEN_FD')\n"
+        "words = f\"{os.environ['RANK']} {fd and socket.socket(fileno=int(fd)).getsockname()[0]}\"\n" + PRINT
+    )
+    assert sorted(start(2, text).communicate(timeout=30)[0].splitlines()) == ["0 127.0.0.1", "1 None"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "printed"),
+    [("sys.exit(3)", 3, 3), ("os.kill(os.getpid(), 9)", 137, -9), ("os._exit(74)", 74, 74)],
+)
+def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_s(start, fault, code, printed):
+    text = f"import os, sys, time\nif os.environ['RANK'] == '1': {fault}\ntime.sleep(600)"
+    process = start(3, text)
+    errors = process.communicate(timeout=30)[1].splitlines()
+    assert process.returncode == code
+    assert errors[0] == f"start_ranks: rank 1 ended with exit code {printed}"
+    assert sorted(errors[1:]) == [f"start_ranks: rank {rank} ended with exit code -15" for rank in (0, 2)]
+
+
+def test_a_rank_that_ends_well_does_not_end_the_others(start):
+    process = start(2, "import os, time\nif os.environ['RANK'] == '1':\n  time.sleep(0.5)\n  print('late')")
+    assert process.communicate(timeout=30)[0] == "late\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_launcher_ends_all_ranks(start, tmp_path, number):
+    process = start(2, READY + "time.sleep(600)")
+    wait_until_ready(tmp_path, 2)
+    ranks = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_ranks_that_ignore_the_signal_are_killed_after_a_while(start, tmp_path):
+    process = start(
+        2, "import signal; signal.signal(15, signal.SIG_IGN)\n" + READY + "time.sleep(600)", grace_seconds=1
+    )
+    wait_until_ready(tmp_path, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 137
+
+
+def test_the_signal_for_stacks_does_not_end_the_launcher(start, tmp_path):
+    process = start(1, READY + "time.sleep(1)")
+    wait_until_ready(tmp_path, 1)
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_a_program_that_is_not_there_and_no_ranks_are_told(start, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(tmp_path / "nofile.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "can't open file" in done.stderr
+    done = subprocess.run(
+        [sys.executable, str(START_RANKS), "--nproc-per-node=0", "x.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "at least 1" in done.stderr
+
+
+def listening(process: subprocess.Popen) -> set[str]:
+    """Return the addresses on which a process and its descendants listened, or had a UDP socket, until it ended."""
+    found = set()
+    while process.poll() is None:
+        for member in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+            try:
+                sockets = member.net_connections("inet")
+            except psutil.Error:
+                continue
+            found |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.torch
+def test_ranks_that_measure_listen_on_loopback_alone(write_request, launch_lines):
+    pytest.importorskip("torch")
+    request = write_request([all_reduce_cell(), train_step_cell("lm_tiny", "ddp")])
+    line = [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(BENCH / "run_launch.py"), "--request", request]
+    process = subprocess.Popen(line, env=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"})
+    assert listening(process) == {"127.0.0.1"}
+    assert process.returncode == 0
+    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok", "ok"]
+
+
+@pytest.mark.torch
+def test_two_launches_on_one_machine_know_of_each_other(write_request, tmp_path):
+    pytest.importorskip("torch")
+    from bench_cells import SHORT_SAMPLING
+
+    sampling = SHORT_SAMPLING | {"min_seconds": 4, "max_seconds": 5}
+    processes = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        cell = all_reduce_cell()
+        cell["spec"]["sampling"] = sampling
+        text = write_request([cell], store_file=str(tmp_path / name / "launch.jsonl")).read_text()
+        request = tmp_path / name / "request.json"
+        request.write_text(text)
+        line = [sys.executable, START_RANKS, "--nproc-per-node=2", BENCH / "run_launch.py", "--request", request]
+        processes.append(subprocess.Popen([*map(str, line)], env=clean_environment()))
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    for name in ("a", "b"):
+        lines = [json.loads(line) for line in (tmp_path / name / "launch.jsonl").read_text().splitlines()]
+        assert [(line["status"], line["other_ranks"]) for line in lines if line["kind"] == "record"] == [("ok", 2)]
+
+
+def test_only_ranks_of_other_launches_are_counted():
+    from other_ranks import launch_of
+
+    program = b"/x/bench/run_launch.py"
+    own = launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
+    assert own == (program, b"--request", b"a", b"")
+    assert launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
+    assert launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
+    others = [
+        [b"srun", b"--nodes=1", b"python3", program],
+        [b"apptainer", b"run", b"/i.sif", b"python3", program],
+        [b"python3", b"/x/bench/start_ranks.py", b"--nproc-per-node=2", program],
+        [b"python3", b"-m", b"torch.distributed.run", program],
+        [b"vim", b"/y/run_launch.py"],
+        [b""],
+    ]
+    assert [launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
+
+
+def test_ranks_are_counted_by_their_command_lines(tmp_path):
+    from other_ranks import count_other_ranks
+
+    lines = {"self": "a", "10": "a", "11": "a", "12": "b", "13": "b", "14": "c"}
+    for name, request in lines.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cmdline").write_bytes(f"python3\0/x/bench/run_launch.py\0--request\0{request}\0".encode())
+    (tmp_path / "15").mkdir()  # has ended meanwhile
+    (tmp_path / "meminfo").touch()
+    assert count_other_ranks(tmp_path) == 3
+    assert count_other_ranks(tmp_path / "none") is None

@@ -1,0 +1,103 @@
+"""Start the ranks of a launch on this machine, one process each, and end them together.
+
+  python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
+
+It takes the place of torchrun, whose agent imports torch before the ranks do (about 2 s a launch) and whose rendezvous
+listens on all interfaces and unpickles what it is sent. Here the ranks' store listens on loopback only.
+
+When a rank fails, the others get SIGTERM, then SIGKILL; so they do when this program is told to stop. Exit codes: 0 if
+all ranks exited with 0, else that of the first that did not, with 128 + n for signal n. Standard library only.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+LOOPBACK = "127.0.0.1"
+# By themselves gloo and NCCL listen on the interface of the host's name, or on the first that they find.
+SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+GRACE_SECONDS = 5  # between SIGTERM and SIGKILL
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nproc-per-node", type=int, required=True, help="number of ranks")
+    parser.add_argument("program", help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    options = parser.parse_args()
+    if options.nproc_per_node < 1:
+        parser.error(f"--nproc-per-node = {options.nproc_per_node}: at least 1 is needed")
+    running: dict[int, int] = {}  # process id -> rank
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the ranks, which print their stacks on it
+    signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, frame: stop(running, received))
+    start(running, options.nproc_per_node, [sys.executable, options.program, *options.arguments])
+    sys.exit(wait(running))
+
+
+def start(running: dict[int, int], num_ranks: int, line: list[str]) -> None:
+    """Start all ranks. Rank 0 inherits the listening socket of the store, so that no other process can take its port."""
+    with socket.create_server((LOOPBACK, 0), backlog=num_ranks + 16) as listener:
+        port = listener.getsockname()[1]
+        for rank in range(num_ranks):
+            environment = rank_environment(rank, num_ranks, port)
+            inherited = (listener.fileno(),) if rank == 0 else ()
+            if inherited:
+                environment["STORE_LISTEN_FD"] = str(listener.fileno())
+            running[subprocess.Popen(line, env=environment, pass_fds=inherited).pid] = rank
+
+
+def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
+    """Return the environment of one rank, with the variables by which torch's programs know their place."""
+    given = {
+        "RANK": rank,
+        "WORLD_SIZE": num_ranks,
+        "LOCAL_RANK": rank,
+        "LOCAL_WORLD_SIZE": num_ranks,
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": port,
+    }
+    environment = {**os.environ, **{name: str(value) for name, value in given.items()}}
+    for name in SOCKET_INTERFACES:
+        environment.setdefault(name, "lo")
+    if num_ranks > 1:  # as torchrun does, so that numbers stay comparable; ranks set their number of threads later
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def wait(running: dict[int, int]) -> int:
+    """Wait for all ranks, report each that failed, and return the exit code of the launch."""
+    first_failure = 0
+    while running:
+        pid, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        rank = running.pop(pid, None)
+        if rank is None or code == 0:
+            continue
+        print(f"start_ranks: rank {rank} ended with exit code {code}", file=sys.stderr, flush=True)
+        if not first_failure:
+            first_failure = code
+            stop(running, signal.SIGTERM)
+    return first_failure if first_failure >= 0 else 128 - first_failure
+
+
+def stop(running: dict[int, int], number: int) -> None:
+    """Ask the ranks to end; those that do not are killed GRACE_SECONDS later."""
+    send(running, number)
+    signal.alarm(GRACE_SECONDS)
+
+
+def send(running: dict[int, int], number: int) -> None:
+    for pid in list(running):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+if __name__ == "__main__":
+    main()
