@@ -241,6 +241,19 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
     assert "3f2a1c0d9e8b (dirty)" in text
 
 
+def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_path):
+    folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
+    path = sorted((folder / "launches").glob("*.jsonl"))[0]
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    records = [line for line in lines if line["kind"] == "record" and line["status"] == "ok"]
+    assert len(records) > 2
+    for number, record in enumerate(records):
+        record["other_ranks"] = [4, 2, 0][min(number, 2)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    text = visible(make_report(folder).read_text(encoding="utf-8"))
+    assert re.search(r"2 measurements of \d+ shared a host with ranks of another launch \(at most 4 of them\)", text)
+
+
 def test_a_launch_without_an_environment_costs_nothing(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
     edit_headers(folder, lambda index, header: header.update(environment=None, git=None))

@@ -196,8 +196,9 @@ if workflow.is_main_process:
     BATCHES = [batch.id for batch in PLAN.batches]
     BATCH_MINUTES = {price["batch"]: price["minutes"] for price in batch_prices(PLAN)}
     SITE = site_resources(PLAN.campaign.cluster) if PLAN.campaign.cluster["scheduler"] == "slurm" else {}
-    # All that there are: Snakemake cuts this down, and no other batch disturbs a batch on one machine.
-    THREADS = 10_000 if PLAN.campaign.cluster["scheduler"] == "none" else 1
+    # All cores, which Snakemake cuts down to what it has: without submission, so also within an allocation that the user
+    # holds, one batch runs at a time.
+    THREADS = 10_000 if workflow.local_exec else 1
     # A finished batch is a file like any other: only what is left to do can be made.
     BATCH_PATTERN = "|".join(map(re.escape, BATCHES)) or "none"
     CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)

@@ -13,6 +13,7 @@ import process
 import sampling
 import timing
 from failures import Progress
+from other_ranks import count_other_ranks
 
 # Above this many samples in all a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
 MAX_SAMPLES_IN_RECORD = 65_536
@@ -48,6 +49,7 @@ def measure_cell(
 
     An exception leaves the group as it is: ranks may then disagree, so the process has to end.
     """
+    others = [count_on_host(ranks)]
     begin = time.perf_counter_ns()
     progress.phase = "init"
     peers.begin_group(ranks, spec["backend"], store, name)
@@ -58,6 +60,7 @@ def measure_cell(
     plan = sampling.SamplingPlan(**spec["sampling"])
     fields |= run_phases(workload, ranks, plan, progress)
     del workload
+    fields["other_ranks"] = largest_known([*others, count_on_host(ranks)], ranks)
     peers.end_group()
     release_memory(ranks)
     failed = [check for check, has_passed in fields["checks"].items() if not has_passed]
@@ -106,6 +109,18 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
         "values": values,
         "memory": memory,
     }
+
+
+def count_on_host(ranks: peers.Ranks) -> int:
+    """Return how many ranks of other launches run on this host, -1 where that is unknown. One rank per host counts."""
+    found = count_other_ranks() if ranks.local_rank == 0 else None
+    return -1 if found is None else found
+
+
+def largest_known(values: list[int], ranks: peers.Ranks) -> int | None:
+    """Return the largest value of any rank, None where all are -1, unknown."""
+    largest = max(peers.largest_over_ranks(values, ranks))
+    return None if largest < 0 else largest
 
 
 def warmup_and_sampling(warmup: timing.Blocks | None, samples: timing.Blocks) -> dict:

@@ -16,6 +16,7 @@ MEASURED_FIELDS = (
     "checks",
     "values",
     "memory",
+    "other_ranks",
 )
 
 

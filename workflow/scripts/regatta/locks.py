@@ -9,28 +9,48 @@ from typing import TextIO
 
 from regatta.errors import UserError
 
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+class Taken(UserError):
+    """Another process holds the lock."""
+
+
+def hold_number(path: Path, number: int, taken: str) -> TextIO:
+    """Lock a number, of the many that one file has a lock for, as `hold` does a file: jobs by their id."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+    except OSError as error:
+        file.close()
+        if error.errno in WITHOUT_LOCKS:
+            raise _without_locks(path, error) from None
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        raise Taken(taken) from None
+    return file
+
 
 def hold(path: Path, taken: str) -> TextIO:
     """Lock a file and return it; the lock lasts until the file is closed or the process ends.
 
-    taken: the message of the UserError that is raised if another process holds the lock; its process id is added.
+    taken: the message of the Taken that is raised if another process holds the lock; its process id is added.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+        if error.errno in WITHOUT_LOCKS:
             file.close()
-            raise UserError(
-                f"{path}: this file system has no locks ({error.strerror}). Mount it with them (Lustre: -o flock)."
-            ) from None
+            raise _without_locks(path, error) from None
         if not isinstance(error, BlockingIOError):
             raise
         file.seek(0)
         holder = file.read().strip()
         file.close()
-        raise UserError(f"{taken} (process {holder})" if holder else taken) from None
+        raise Taken(f"{taken} (process {holder})" if holder else taken) from None
     try:
         file.truncate(0)
         os.write(file.fileno(), f"{os.getpid()} on {socket.gethostname()}".encode())
@@ -39,3 +59,9 @@ def hold(path: Path, taken: str) -> TextIO:
         error.filename = str(path)
         raise
     return file
+
+
+def _without_locks(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: this file system has no locks ({error.strerror}). Mount it with them (Lustre: -o flock)."
+    )

@@ -86,6 +86,7 @@ MEASUREMENTS = {
     **MEASURED,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": WHOLE,
+    "other_ranks": WHOLE,
     **dict.fromkeys(ERRORS, REAL),
     **dict.fromkeys(MODEL_COUNTS, WHOLE),
     "gpu": TEXT,

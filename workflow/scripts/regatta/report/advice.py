@@ -21,6 +21,7 @@ def warnings(
     words = varying_words(campaign)
     ok = measurements[measurements["status"] == "ok"]
     candidates = [
+        _shared_hosts(ok),
         _oversubscribed(headers),
         _uneven_threads(campaign, headers),
         _mixed_versions(headers),
@@ -52,6 +53,21 @@ def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int
         if number is not None:
             threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
     return threads
+
+
+def _shared_hosts(ok: pd.DataFrame) -> Advice | None:
+    """Launches that ran beside others of Regatta on the same host: each slows the other, and no status says so."""
+    shared = ok[(ok["other_ranks"] > 0).fillna(False)]
+    if shared.empty:
+        return None
+    most = shared["other_ranks"].idxmax()
+    return Advice(
+        f"{plural(len(shared), 'measurement')} of {len(ok)} shared a host with ranks of another launch (at most"
+        f" {shared.loc[most, 'other_ranks']} of them).",
+        "These times are not comparable with others. Run one campaign at a time on a node, give its jobs whole nodes"
+        " (exclusive: true in the cluster file), and measure the affected cells again under a new campaign name.",
+        traces=(of_measurements(shared, most),),
+    )
 
 
 def _oversubscribed(headers: list[dict]) -> Advice | None:

@@ -28,6 +28,7 @@ NOT_MEASURED = (
     "checks",
     "values",
     "memory",
+    "other_ranks",
 )
 
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from regatta.running.causes import (
     signal_name,
     store_write_error,
 )
+from regatta.running.exclusive import exclusive_use
 from regatta.running.launchers import find_launcher
 from regatta.running.policy import MAX_JOBS_WITHOUT_START, jobs_without_start, note_job
 from regatta.running.progress import Progress
@@ -56,7 +56,8 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
     batch = read_frozen(folder / "batch.json")
     run = Run(folder, batch, git, find_launcher(batch["cluster"]), held or {})
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
-    with hold(folder / "lock", taken), _noting_signals(run), _machine(run):
+    alone = exclusive_use(run.launcher, run.results.parent, run.id, lambda: _raise_if_stopped(run))
+    with hold(folder / "lock", taken), _noting_signals(run), alone:
         indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
         left = {index: len(run.remaining(index)) for index in indices}
         shape = f"{batch['nodes']}x{batch['gpus_per_node']}"
@@ -253,28 +254,6 @@ def _late(watch: Watch) -> Cause:
         "launch",
         f"no cell started within {limit:g} s (launch_start_seconds); the log holds the ranks' stacks",
     )
-
-
-@contextlib.contextmanager
-def _machine(run: Run) -> Iterator[None]:
-    """Have this machine to ourselves, where there is no scheduler to see to it: campaigns of one folder take turns."""
-    if run.launcher.job:
-        yield
-        return
-    lock = None
-    while lock is None:
-        try:
-            lock = hold(run.results.parent / ".machine.lock", "")
-        except UserError:
-            if not run.is_waiting:
-                print(
-                    f"{run.id}: waiting: another batch is being measured on this machine", file=sys.stderr, flush=True
-                )
-            run.is_waiting = True
-            _raise_if_stopped(run)
-            time.sleep(POLL_SECONDS)
-    with lock:
-        yield
 
 
 @contextlib.contextmanager

@@ -81,6 +81,7 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     """
     try:
         row = {**_memory(record), **_errors(record), **_counts(record), **_model(record)}
+        row["other_ranks"] = record.get("other_ranks")
         if record["status"] != "ok":
             return row, None
         if is_without_samples(record):

@@ -1,0 +1,93 @@
+"""One measurement at a time on a machine, and within a Slurm job: across processes, and freed when the holder dies."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regatta.locks import Taken, hold_number
+from regatta.running import exclusive
+from regatta.running.exclusive import exclusive_use
+from regatta.running.launchers import Launcher
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+HOLDER = """
+import sys, time
+from pathlib import Path
+from regatta.running.exclusive import exclusive_use
+from regatta.running.launchers import Launcher
+with exclusive_use(Launcher(sys.argv[1] or None), Path(sys.argv[2]), "batch-1"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+class GivenUp(Exception):
+    pass
+
+
+def give_up() -> None:
+    raise GivenUp
+
+
+@pytest.fixture
+def hold_elsewhere(tmp_path):
+    """A function that has another process hold a job (None: this machine), and returns that process."""
+    started = []
+
+    def hold(job: str | None) -> subprocess.Popen:
+        line = [sys.executable, "-c", HOLDER, job or "", str(tmp_path)]
+        process = subprocess.Popen(line, cwd=SCRIPTS, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("job", [None, "1001"])
+def test_a_second_batch_waits_and_says_so_until_the_first_is_gone(hold_elsewhere, tmp_path, capsys, job):
+    holder = hold_elsewhere(job)
+    with pytest.raises(GivenUp), exclusive_use(Launcher(job), tmp_path, "batch-2", give_up):
+        pytest.fail("two batches at a time")
+    where = "in Slurm job 1001" if job else "on this machine"
+    assert f"batch-2: waiting: another batch is being measured {where}" in capsys.readouterr().err
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with exclusive_use(Launcher(job), tmp_path, "batch-2", give_up):
+        assert capsys.readouterr().err == ""
+
+
+def test_batches_of_other_jobs_do_not_wait_for_each_other(hold_elsewhere, tmp_path):
+    hold_elsewhere("1001")
+    with exclusive_use(Launcher("1002"), tmp_path, "batch-2", give_up):
+        pass
+
+
+def test_many_jobs_share_one_lock_file(tmp_path):
+    with hold_number(tmp_path / "locks", 1, ""), hold_number(tmp_path / "locks", 2**31, ""):
+        assert [path.name for path in tmp_path.iterdir()] == ["locks"]
+
+
+def test_a_number_that_is_taken_is_told_with_the_given_words(hold_elsewhere, tmp_path):
+    hold_elsewhere("1001")
+    with pytest.raises(Taken, match=r"^job 1001 is taken$"):
+        hold_number(tmp_path / ".jobs.lock", 1001, "job 1001 is taken")
+
+
+def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsys):
+    """As of a Regatta in another folder, or of a supervisor that was killed."""
+    answers = iter([["1001.3", "1001.4"], ["1001.3"], []])
+    monkeypatch.setattr(exclusive.queue, "measuring_steps", lambda job: next(answers))
+    monkeypatch.setattr(exclusive, "STEP_POLL_SECONDS", 0)
+    with exclusive_use(Launcher("1001"), tmp_path, "batch-2"):
+        assert next(answers, "all asked") == "all asked"
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    assert "running steps of Regatta (1001.3, 1001.4)" in text
+    assert "scancel 1001.3 1001.4" in text

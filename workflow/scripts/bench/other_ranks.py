@@ -1,0 +1,38 @@
+"""Ranks of other launches on this host: where there are any, two measurements disturb each other. Standard library only."""
+
+from pathlib import Path
+
+PROGRAMS = ("run_launch.py", "preflight.py", "collective.py", "train_step.py", "train_run.py", "sync_batchnorm.py")
+
+
+def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
+    """Return how many ranks of other launches run on this host, or None where `proc` does not tell.
+
+    Ranks of one launch have the same command line. What runs in another process namespace, or is hidden from this user
+    (mount option hidepid), is not seen.
+    """
+    try:
+        own = launch_of((proc / "self" / "cmdline").read_bytes())
+        folders = [path for path in proc.iterdir() if path.name.isdigit()]
+    except OSError:
+        return None
+    found = [launch_of(command_line(folder)) for folder in folders]
+    return sum(launch is not None and launch != own for launch in found)
+
+
+def command_line(folder: Path) -> bytes:
+    """Return the command line of a process of /proc, empty if it has ended."""
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def launch_of(command_line: bytes) -> tuple[bytes, ...] | None:
+    """Return the program of a rank and its arguments, None for any other process: srun, a runtime, start_ranks.py."""
+    words = command_line.split(b"\0")[1:]  # the first is the interpreter
+    while words and words[0].startswith(b"-"):
+        words = words[1:]
+    folder, _, name = (words[0] if words else b"").rpartition(b"/")
+    is_rank = name.decode(errors="replace") in PROGRAMS and folder.rpartition(b"/")[2] == b"bench"
+    return tuple(words) if is_rank else None
