@@ -48,7 +48,7 @@ def flush(descriptor: int) -> None:
 
 
 def give_up(path: Path, error: OSError) -> None:
-    """Say it in one line and end the process at once. torchrun turns the exit code into its own; the line stays."""
+    """Say it in one line and end the process at once. The supervisor reads the line in the log."""
     message = f"regatta: cannot write the launch file {path}: [Errno {error.errno}] {error.strerror}."
     print(f"{message} Free space or raise the quota, then run again.", file=sys.stderr, flush=True)
     sys.stdout.flush()

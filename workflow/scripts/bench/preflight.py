@@ -5,7 +5,7 @@ which libraries it has loaded and whether from the image or from the host. Nothi
 written here hold all of a backend's start and are no measurement. Which transport NCCL chose it says itself, in the log
 that the driver asks for with NCCL_DEBUG.
 
-  torchrun --nproc-per-node=2 workflow/scripts/bench/preflight.py --request FILE
+  python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/preflight.py --request FILE
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/preflight.py --request FILE
 
 Rank 0 writes the request's `out_file`, whole or not at all. Exit codes: 0 also where ranks are misplaced, which the

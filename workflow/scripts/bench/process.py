@@ -45,7 +45,7 @@ def usable_cores() -> list[int]:
 def threads_per_rank(own_cores: list[int], cores_of_ranks_on_host: list[list[int]]) -> int:
     """Return this rank's share of its cores, at least 1.
 
-    torchrun gives all ranks of a host the same cores, srun may bind each to its own: so the cores are divided by the
+    start_ranks.py and torchrun give all ranks of a host the same cores, srun may bind each to its own: so the cores are divided by the
     number of ranks (this one included) that may run on any of them.
     """
     own = set(own_cores)

@@ -3,7 +3,7 @@
 Every rank runs this file; rank 0 writes the launch file. Starting Python, torch and a container costs more than most
 cells, so a launch measures many; each has a process group of its own, and memory is given back between them.
 
-  torchrun --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
+  python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/run_launch.py --request FILE
 
 Exit codes: 0 when the launch file is complete, also where cells failed a check; 1 after an exception, which is

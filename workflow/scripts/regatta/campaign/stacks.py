@@ -20,7 +20,7 @@ SIF_MAGIC = slice(32, 42)  # header of a SIF file: github.com/apptainer/sif, pkg
 SIF_UUID = slice(48, 64)
 IN_CONTAINER = ("image", "runtime", "runtime_options", "binds", "wrapper", "required_host_libraries")
 OF_THE_JOB = re.compile(r"TMPDIR$|SLURM_")  # variables whose value only the job knows
-# Options of the runtime after which ranks have no MASTER_ADDR, no rank, and nothing of the stack's env.
+# Options of the runtime after which ranks have no meeting point, no rank, and nothing of the stack's env.
 WITHOUT_ENVIRONMENT = ("-e", "--cleanenv", "-C", "--containall", "--compat")
 
 SRUN_BY_REGATTA = [

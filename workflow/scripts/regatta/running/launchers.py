@@ -67,6 +67,6 @@ def find_launcher(cluster: dict) -> Launcher:
     if job is None:
         raise UserError(
             f"cluster '{cluster['name']}' has scheduler slurm, but this is no Slurm job. Use --profile profiles/slurm,"
-            " or call Snakemake with profiles/local inside an allocation (salloc) of the batch's shape."
+            " or call Snakemake with profiles/local inside an allocation (salloc) that the batch's shape fits."
         )
     return Launcher(job)

@@ -1,0 +1,53 @@
+"""Nothing of a campaign on one machine listens beyond loopback: neither Snakemake nor the driver nor real ranks."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from campaigns import fake_campaign, record_lines, snakemake_line, write_campaign
+
+pytestmark = pytest.mark.torch
+
+BENCHMARKS = [
+    {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [4096]}},
+    {
+        "benchmark": "train_step",
+        "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [1], "strategy": ["ddp", "fsdp"]},
+    },
+]
+
+
+def open_addresses(process: psutil.Process) -> set[str]:
+    """Return the addresses on which a process tree listens now, or has a UDP socket."""
+    found = set()
+    for member in [process, *process.children(recursive=True)]:
+        try:
+            sockets = member.net_connections("inet")
+        except psutil.Error:
+            continue
+        found |= {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN or (s.type == 2 and s.laddr)}
+    return found
+
+
+def test_a_running_campaign_listens_on_loopback_alone(tmp_path: Path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")  # of the user's shell: not for this campaign
+    shapes = [{"nodes": [1], "gpus_per_node": [1, 2]}]
+    made = fake_campaign(stacks={"host": {"kind": "host"}}, shapes=shapes, repeats=1, benchmarks=BENCHMARKS)
+    line = snakemake_line(write_campaign(tmp_path, made))
+    with (tmp_path / "out").open("w") as output:
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT)
+    found: set[str] = set()
+    while process.poll() is None:
+        try:
+            found |= open_addresses(psutil.Process(process.pid))
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(0.02)
+    assert process.wait(timeout=10) == 0, (tmp_path / "out").read_text()
+    assert found == {"127.0.0.1"}
+    records = record_lines(tmp_path / "results" / "small")
+    assert {record["status"] for record in records} == {"ok"}
+    assert {record["spec"]["gpus_per_node"] for record in records} == {1, 2}
