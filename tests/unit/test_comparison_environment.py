@@ -61,6 +61,13 @@ def test_stacks_differ_in_image_and_binds_and_none_is_an_answer():
     assert told([header()], [header()], specs=([specs[0]], [specs[1]])) == [("binds", "none", "/opt/lib:/host")]
 
 
+def test_stacks_differ_in_what_their_scripts_hold():
+    specs = [{"stack": {"name": "a", "kind": "host", "scripts": {"python": digest}}} for digest in ("1f", "2e")]
+    without = {"stack": {"name": "a", "kind": "host"}}
+    assert told([], [], specs=([specs[0]], [specs[1]])) == [("scripts", "python=1f", "python=2e")]
+    assert told([], [], specs=([specs[0]], [without])) == [("scripts", "python=1f", "none")]
+
+
 def test_long_lists_of_values_are_cut():
     hosts = [{"host": f"n{i}", "ranks": [i], "devices": ["cpu"]} for i in range(5)]
     found = {name: (a, b) for name, a, b in told([header(hosts=hosts)], [header(hosts=hosts[:1])])}

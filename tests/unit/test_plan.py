@@ -373,6 +373,32 @@ def test_another_image_or_wrapper_under_the_same_path_is_a_change(folder, on_slu
     assert made.cells[0].reason == f'changed: stack.{field} "{old}" -> "{new}"'
 
 
+def test_an_edited_script_is_a_change_and_reverting_it_costs_nothing(tmp_path, play):
+    program(tmp_path / "env.sh", "")
+    program(tmp_path / "old.sh", "")
+    data = collectives(4, stacks={"host": {"kind": "host", "python": f"{tmp_path}/env.sh"}})
+    before = play(data)
+    program(tmp_path / "env.sh", "module load other\n")
+    made = plan(tmp_path, data)
+    old, new = (p.cells[0].cell.spec["stack"]["scripts"]["python"] for p in (before, made))
+    assert made.cells[0].reason == f'changed: stack.scripts {{"python":"{old}"}} -> {{"python":"{new}"}}'
+    write_frozen(made)
+    shutil.copy(tmp_path / "old.sh", tmp_path / "env.sh")
+    assert [(p.status, p.repeats) for p in plan(tmp_path, data).cells] == [("done", ())]
+
+
+def test_a_script_of_cells_that_were_planned_before_scripts_were_hashed_is_a_change(tmp_path):
+    program(tmp_path / "env.sh", "")
+    made = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": f"{tmp_path}/env.sh"}}))
+    write_frozen(made)
+    frozen = json.loads(made.frozen_campaign.read_text())
+    digest = frozen["cells"][0]["spec"]["stack"].pop("scripts")["python"]
+    frozen["cells"][0]["id"] = "collective-before"
+    made.frozen_campaign.write_text(json.dumps(frozen))
+    again = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": f"{tmp_path}/env.sh"}}))
+    assert again.cells[0].reason == f'changed: stack.scripts null -> {{"python":"{digest}"}}'
+
+
 def test_freezing_writes_each_batch_and_one_campaign(tmp_path):
     first = plan(tmp_path, collectives(4))
     write_frozen(first)

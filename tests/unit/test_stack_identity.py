@@ -1,16 +1,19 @@
 """Of a stack, what its image and its wrapper hold, and what can change a number, is in a cell's id; nothing else is."""
 
+import hashlib
+import json
 import shutil
 from pathlib import Path
 
 import pytest
-from campaign_files import SLURM, TEXT, collectives, fake_sif, matrix, pin_versions, program, stack, write
+from campaign_files import SLURM, TEXT, collectives, fake_sif, load, matrix, pin_versions, program, stack, write
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
 from regatta.campaign.stacks import changed_since_planned, image_id
 from regatta.campaign.stacks import expand as expand_bind
 from regatta.errors import UserError
+from regatta.preflight.looks import plan_preflight
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -210,6 +213,112 @@ def test_cells_of_this_machine_have_the_ids_they_had_before_there_were_container
     pin_versions(monkeypatch)
     path = write(tmp_path, collectives("4KiB", cluster="local", stacks={"host": entry}))
     assert [c.id for c in expand(load_campaign(path)).cells] == [cell]
+
+
+# ---- Scripts that a stack names
+
+NO_SCRIPT = {
+    "c7f31bc64a0d": {"kind": "host", "python": "/usr/bin/env", "srun": ["--mpi=pmix_v4", "--task-prolog=prolog.sh"]},
+    "a3278b30c0a1": {"kind": "host", "python": "python3.11"},
+    "5e70ac561253": {"kind": "bind-mounted", "image": "a.sif", "wrapper": "wrapper.sh", "binds": ["/usr:/host/usr"]}
+    | {"python": "/opt/python"},
+}
+
+
+@pytest.mark.parametrize("digest", NO_SCRIPT)
+def test_a_stack_that_names_no_script_has_the_ids_it_had_before_scripts_were_hashed(folder, monkeypatch, digest):
+    """If this fails, stores lose their history. Do that on purpose only."""
+    pin_versions(monkeypatch)
+    found = matrix(folder, collectives(4096, stacks={"a": NO_SCRIPT[digest]}), SLURM).cells
+    assert [cell.id for cell in found] == [f"collective-all_reduce-4096-n01g02-a-{digest}"]
+    assert "scripts" not in found[0].spec["stack"] | found[0].stack
+
+
+def test_a_preflight_without_a_script_has_the_id_it_had_before(folder, monkeypatch):
+    pin_versions(monkeypatch)
+    campaign = load(folder, collectives(4096, stacks={"a": {"kind": "host", "python": "/usr/bin/env"}}), SLURM)
+    assert plan_preflight(campaign, [(1, 2)], {"a"}, folder).id == "preflight-d7123a2122a6"
+
+
+def scripted(folder: Path, entry: dict, cluster: dict | None = None) -> tuple[list[str], str, dict, dict]:
+    """Return a campaign's cell ids, its preflight's id, the scripts in the cell and the stack as launches need it."""
+    campaign = load(folder, collectives(4096, stacks={"a": entry}), SLURM | (cluster or {}))
+    found = expand(campaign).cells
+    preflight = plan_preflight(campaign, [(1, 2)], {"a"}, folder).id
+    return [cell.id for cell in found], preflight, found[0].spec["stack"].get("scripts"), found[0].stack
+
+
+IMAGE = {"kind": "contained", "image": "a.sif"}
+SCRIPTS = {  # what names the script: the stack, the cluster, the key under which its hash stands
+    "python": ({"kind": "host", "python": "{folder}/env.sh"}, {}, "python"),
+    "python, from Regatta's folder": ({"kind": "host", "python": "./env.sh"}, {}, "python"),
+    "python in a bind": (IMAGE | {"python": "/env/env.sh", "binds": ["{folder}:/env"]}, {}, "python"),
+    "python in a bind within a bind": (
+        IMAGE | {"python": "/env/x/env.sh", "binds": ["$DIR:/env/x", "/usr:/env"]},
+        {},
+        "python",
+    ),
+    "python in the folder that is always mounted": (IMAGE | {"python": "{folder}/env.sh"}, {}, "python"),
+    "a prolog": ({"kind": "host", "srun": ["--prolog={folder}/env.sh"]}, {}, "--prolog"),
+    "a prolog without a folder": ({"kind": "host", "srun": ["--prolog=env.sh"]}, {}, "--prolog"),
+    "an epilog": ({"kind": "host", "srun": ["--epilog={folder}/env.sh"]}, {}, "--epilog"),
+    "a task prolog": (IMAGE | {"srun": ["--task-prolog=./env.sh"]}, {}, "--task-prolog"),
+    "a shortened option": ({"kind": "host", "srun": ["--task-e=./env.sh"]}, {}, "--task-epilog"),
+    "the last of two": ({"kind": "host", "srun": ["--epilog=./bin/apptainer", "--epilog=./env.sh"]}, {}, "--epilog"),
+    "the cluster": ({"kind": "host"}, {"srun": ["--task-epilog={folder}/env.sh"]}, "--task-epilog"),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder, monkeypatch, name):
+    monkeypatch.setenv("DIR", str(folder))
+    entry, cluster, key = json.loads(json.dumps(SCRIPTS[name]).replace("{folder}", str(folder)))
+    program(folder / "modules_of_2025.sh", 'exec python3 "$@"\n')
+    (folder / "env.sh").symlink_to("modules_of_2025.sh")  # a link is followed
+    text = (folder / "env.sh").read_bytes()
+    before = scripted(folder, entry, cluster)
+    assert before[2] == before[3]["scripts"] == {key: hashlib.sha256(text).hexdigest()}
+    assert changed_since_planned("a", before[3]) is None
+
+    program(folder / "modules_of_2025.sh", 'module load new; exec python3 "$@"\n')
+    edited = scripted(folder, entry, cluster)
+    assert (edited[0] != before[0], edited[1] != before[1]) == (True, True)
+    said = changed_since_planned("a", before[3])
+    assert "env.sh was edited after the cells were planned. Run the same line again" in said
+
+    (folder / "modules_of_2025.sh").write_bytes(text)
+    assert scripted(folder, entry, cluster) == before
+    (folder / "modules_of_2025.sh").unlink()
+    assert "env.sh cannot be read ([Errno 2] " in changed_since_planned("a", before[3])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "host", "python": "env.sh"},  # looked up on the nodes' PATH
+        {"kind": "host", "srun": ["--task-prolog=env.sh", "--prolog=none", "--epilog"]},
+        {"kind": "host", "python": "{folder}/node/env.sh", "srun": ["--epilog={folder}/node/env.sh"]},
+        IMAGE | {"python": "/env/env.sh", "binds": ["{folder}/node:/env"]},
+        IMAGE | {"python": "/env/env.sh", "binds": ["$TMPDIR:/env"]},
+        IMAGE | {"python": "/usr/bin/{script}"},  # a script of this machine, and maybe none in the image
+    ],
+)
+def test_what_only_the_nodes_or_the_image_have_is_not_hashed(folder, monkeypatch, entry):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    script = next(p.name for p in Path("/usr/bin").iterdir() if p.is_file() and p.read_bytes()[:2] == b"#!")
+    (folder / "node").mkdir()
+    for path in (folder / "env.sh", folder / "node" / "env.sh"):
+        program(path, "")
+    entry = json.loads(json.dumps(entry).replace("{folder}", str(folder)).replace("{script}", script))
+    _, _, in_cell, made = scripted(folder, entry, {"node_folders": [f"{folder}/node"]})
+    assert (in_cell, "scripts" in made) == (None, False)
+
+
+def test_a_batch_that_was_frozen_before_scripts_were_hashed_is_still_run(folder):
+    program(folder / "env.sh", "")
+    made = stack(python=f"{folder}/env.sh")
+    assert list(made.pop("scripts")) == ["python"]
+    assert changed_since_planned("a", made) is None
 
 
 def test_a_variable_of_the_cluster_is_taken_as_it_is_written(folder):

@@ -292,6 +292,19 @@ def test_other_options_of_srun_are_taken(folder, option):
     assert load(folder, with_lines("host", f"srun: ['{option}']"), SLURM).data["stacks"]["a"]["srun"] == [option]
 
 
+@pytest.mark.parametrize("path", ["/no/such.sh", "./no/such.sh", "/usr/bin"])
+def test_a_script_of_srun_that_cannot_be_read_is_refused(folder, path):
+    text = (
+        f"= '--task-prolog={path}' names no file that can be read here. Write its whole path; a folder that only nodes"
+        " have goes into node_folders."
+    )
+    said = message(folder, with_lines("host", f"srun: ['--mpi=pmi2', '--task-prolog={path}']"), SLURM)
+    assert said == f"campaign.yaml:9: stacks.a.srun[1] {text}"
+    said = message(folder, TEXT, SLURM | {"srun": [f"--task-prolog={path}"]})
+    assert said.partition(": ")[2] == f"srun[0] {text}"
+    load(folder, TEXT, SLURM | {"srun": ["--task-prolog=/no/such.sh"], "node_folders": ["/no"]})
+
+
 def test_a_long_option_with_a_space_is_no_option(folder):
     said = message(folder, with_lines("host", "srun: ['--mpi pmix_v4']"), SLURM)
     assert said == (

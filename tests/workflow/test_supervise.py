@@ -181,6 +181,27 @@ def test_an_image_or_wrapper_edited_after_planning_ends_its_stack_and_no_job_is_
     assert "was edited" in json.loads((batch / "manifest.json").read_text())["held"]["host"]
 
 
+def test_a_script_edited_after_planning_ends_its_stack_and_the_next_plan_has_its_cells(tmp_path):
+    python = tmp_path / "env.sh"
+    python.write_text(f'#!/bin/sh\nexec {campaigns.FAKE} "$@"\n')
+    python.chmod(0o755)
+    campaign = fake_campaign(repeats=1)
+    good = campaign["stacks"]["host"]
+    campaign["stacks"] = {"good": good, "host": good | {"python": str(python)}}
+    [batch, *_] = frozen_batches(tmp_path, campaign)
+    python.write_text(python.read_text().replace("exec", "export MODULES=new; exec"))
+    done = script(tmp_path, "measure.py", "--batch", str(batch))
+    assert f"not started: stack host: {python} was edited after the cells were planned." in done.stderr
+    results = batch.parent.parent
+    assert {record["spec"]["stack"]["name"] for record in record_lines(results)} == {"good"}
+    script(tmp_path, "plan.py", "--campaign", "campaign.yaml")
+    cells = json.loads((results / "plan.json").read_text())["cells"]
+    reasons = {
+        cell["reason"].partition(" {")[0] for cell in cells if "-host-" in cell["id"] and cell["status"] == "todo"
+    }
+    assert reasons == {"changed: stack.scripts"}
+
+
 def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
     limits = {"cell_seconds": 30, "launch_start_seconds": 0.4}
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "silent"}, limits=limits, repeats=1))

@@ -13,13 +13,13 @@ from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
-OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun")
+OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # as the preflight read them from NCCL's log
 NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that say nothing of the software
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
-ABSENT_IS_NONE = ("image id", "wrapper sha256", "runtime", "runtime options", "binds", "python", "srun")  # of a stack
+ABSENT_IS_NONE = tuple(name.replace("_", " ") for name in OF_STACK if name != "kind")
 
 Facts = dict[str, set[str]]  # what is said -> the values that it had, over all launches of a side
 
@@ -87,6 +87,7 @@ def _facts(side: Side) -> Facts:
 
     def add(name: str, value: object) -> None:
         if value is not None and value != [] and value != "":
+            value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
             text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
             facts.setdefault(name, set()).add(one_line(text))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
+from regatta.campaign.scripts import script_mistakes
 from regatta.campaign.stacks import SBATCH_BY_REGATTA, SRUN_BY_REGATTA, complete_stack, option_mistakes, stack_mistakes
 from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.campaign.versus import complete_versus, versus_mistakes
@@ -107,6 +108,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
 def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
     found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
     found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
+    found += script_mistakes(file, ("srun",), cluster["srun"], cluster["node_folders"])
     found += _thread_mistakes(file, ("env",), cluster["env"])
     if cluster["scheduler"] == "none":
         found += [

@@ -1,10 +1,9 @@
 """Stacks: check them before anything is submitted, and tell what of them can change a number.
 
 A stack of a checked campaign holds every key of the schema and three more: `image_id` and `wrapper_sha256`, both null
-for kind host, and the cluster's `gpu_request`.
+for kind host, and the cluster's `gpu_request`; one that names scripts also `scripts`.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ import uuid
 from pathlib import Path
 from string import Template
 
+from regatta.campaign.scripts import file_hash, script_hashes, script_mistakes, script_paths
 from regatta.campaign.validation import Mistake, show
 from regatta.campaign.yaml_file import YamlFile, place
 from regatta.errors import UserError
@@ -117,6 +117,7 @@ def stack_mistakes(file: YamlFile, stacks: dict, cluster: dict) -> list[Mistake]
             text = "has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm."
             found.append(_mistake(file, (*where, "srun"), text))
         found += option_mistakes(file, (*where, "srun"), stack["srun"], SRUN_BY_REGATTA)
+        found += script_mistakes(file, (*where, "srun"), stack["srun"], cluster["node_folders"])
     return found
 
 
@@ -140,16 +141,19 @@ def complete_stack(stack: dict, cluster: dict) -> dict:
     cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
     srun = [*cluster["srun"], *cpus, *stack["srun"]] if cluster["scheduler"] == "slurm" else []
     image, wrapper = _path(stack["image"]), _path(stack["wrapper"])
-    return {
+    complete = {
         **stack,
         "env": {**cluster["env"], **stack["env"]},
         "srun": srun,
         "image": str(image) if image else None,
         "image_id": image_id(image) if image else None,
         "wrapper": str(wrapper) if wrapper else None,
-        "wrapper_sha256": hashlib.sha256(wrapper.read_bytes()).hexdigest() if wrapper else None,
+        "wrapper_sha256": file_hash(wrapper) if wrapper else None,
         "gpu_request": cluster["gpu_request"],
     }
+    # Absent where there is none, so that ids from before scripts were hashed stay.
+    scripts = script_hashes(complete, cluster["node_folders"])
+    return complete | ({"scripts": scripts} if scripts else {})
 
 
 def identity(name: str, stack: dict, scheduler: str) -> dict:
@@ -159,6 +163,8 @@ def identity(name: str, stack: dict, scheduler: str) -> dict:
         keys += ["image_id", "runtime", "runtime_options", "binds", "wrapper_sha256"]
     if scheduler == "slurm":
         keys.append("srun")
+    if "scripts" in stack:
+        keys.append("scripts")
     return {"name": name, **{key: stack[key] for key in keys}}
 
 
@@ -179,15 +185,17 @@ def image_id(image: Path) -> str:
 
 
 def changed_since_planned(name: str, stack: dict) -> str | None:
-    """Return in words how image or wrapper differ from those that the frozen stack was planned with, or None."""
+    """Return in words how image, wrapper or a script differ from those that were planned, or None."""
     remedy = "Run the same line again: it plans anew, with what is there now."
     try:
         if stack["image"] and image_id(Path(stack["image"])) != stack["image_id"]:
             return f"stack {name}: {stack['image']} is another image than the one that was planned. {remedy}"
-        if stack["wrapper"]:
-            content = Path(stack["wrapper"]).read_bytes()
-            if hashlib.sha256(content).hexdigest() != stack["wrapper_sha256"]:
-                return f"stack {name}: {stack['wrapper']} was edited after the cells were planned. {remedy}"
+        planned = [(stack["wrapper"], stack["wrapper_sha256"])] if stack["wrapper"] else []
+        paths = script_paths(stack)
+        planned += [(paths.get(key, key), digest) for key, digest in stack.get("scripts", {}).items()]
+        for path, digest in planned:
+            if file_hash(Path(path)) != digest:
+                return f"stack {name}: {path} was edited after the cells were planned. {remedy}"
     except (OSError, ValueError) as error:
         return f"stack {name}: {getattr(error, 'filename', None) or stack['image']} cannot be read ({error})."
     return None

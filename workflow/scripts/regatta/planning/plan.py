@@ -17,6 +17,8 @@ from regatta.store.frozen_schemas import SCHEMA, mismatch
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import read_file, write_json, write_text
 
+NO_SCRIPTS = {"stack.scripts": None}  # so that the first script of a stack, or none any more, is one change
+
 
 @dataclass(frozen=True)
 class CellPlan:
@@ -250,13 +252,13 @@ def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str,
     measured = {cell for cell, _ in history.slots}
     old: dict[str, tuple[str, object]] = {}
     for cell in gone:
-        flat = _flat(cell["spec"])
+        flat = NO_SCRIPTS | _flat(cell["spec"])
         old.update({_signature(flat, key): (key, flat[key]) for key in flat})
     changes = {}
     for cell in cells:
         if not old or cell.id in measured:
             continue
-        flat = _flat(cell.spec)
+        flat = NO_SCRIPTS | _flat(cell.spec)
         for key in flat:
             if _signature(flat, key) in old:
                 before = canonical_json(old[_signature(flat, key)][1])
@@ -272,7 +274,7 @@ def _signature(flat: dict, without: str) -> str:
 def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in spec.items():
-        if isinstance(value, dict) and key != "env":  # a variable more or less is one change, of env
+        if isinstance(value, dict) and key not in ("env", "scripts"):  # a variable more or less is one change, of env
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
