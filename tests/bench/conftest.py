@@ -42,6 +42,7 @@ def write_request(tmp_path):
             "campaign": "test",
             "batch": "n01g02-0",
             "launch": "n01g02-0-l000-a00",
+            "generation": 3,
             "repeat": 0,
             "stack": "host",
             "nodes": 1,

@@ -64,6 +64,7 @@ def test_launch_measures_every_cell_in_its_order(whole_launch):
     assert [record["status"] for record in records_of(lines)] == ["ok"] * 3
     check_schema(lines)
     assert set(lines[0]) == keys_in_contract("launch")
+    assert lines[0]["generation"] == 3
     step, small, _ = records_of(lines)
     assert set(step) == keys_in_contract("record")
     check_step(step)

@@ -20,8 +20,10 @@ NANO = 1_000_000_000
 def play(tmp_path):
     """A function that plans a campaign, freezes it, and plays its launches. Returns the plan that was played."""
 
-    def play(data: dict, statuses: dict | None = None, *, is_retry: bool = False, finish: bool = True):
-        """statuses: (message_bytes, repeat) -> status, ok by default, None for no record."""
+    def play(
+        data: dict, statuses: dict | None = None, *, is_retry: bool = False, finish: bool = True, time_utc: str = ""
+    ):
+        """statuses: (message_bytes, repeat) -> status, ok by default, None for no record. time_utc: that the clock shows."""
         made = plan(tmp_path, data, is_retry=is_retry)
         write_frozen(made)
         for batch in made.batches:
@@ -36,7 +38,11 @@ def play(tmp_path):
                         records.append({"cell": cell.id, "status": status, "cause": cause, "elapsed_ns": 4 * NANO})
                 names.append(f"{batch.id}-l{index:03d}-a00")
                 hour = len(list((made.results / "launches").glob("*")))
-                write_launch(made.results, names[-1], launch.repeat, records, time_utc=f"2026-11-21T{hour:02d}:00:00Z")
+                header = {
+                    "time_utc": time_utc or f"2026-11-21T{hour:02d}:00:00Z",
+                    "generation": batch.content["generation"],
+                }
+                write_launch(made.results, names[-1], launch.repeat, records, **header)
             if finish:
                 write_manifest(made.results, batch.id, names)
         return made
@@ -397,6 +403,59 @@ def test_a_script_of_cells_that_were_planned_before_scripts_were_hashed_is_a_cha
     made.frozen_campaign.write_text(json.dumps(frozen))
     again = plan(tmp_path, collectives(4, stacks={"host": {"kind": "host", "python": f"{tmp_path}/env.sh"}}))
     assert again.cells[0].reason == f'changed: stack.scripts null -> {{"python":"{digest}"}}'
+
+
+AHEAD, BACK = "2036-11-21T03:00:00Z", "2020-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("finish", [True, False])
+@pytest.mark.parametrize("clock", [BACK, AHEAD, "2026-11-21T03:00:00Z"])
+def test_a_retry_supersedes_a_failure_whatever_the_clocks_said(tmp_path, play, clock, finish):
+    data = collectives(4, repeats=1)
+    play(data, {(4, 0): "failed"}, time_utc=AHEAD)
+    assert reasons(plan(tmp_path, data))[4][:2] == (
+        "done",
+        "0 ok, 1 not (failed: cause of failed); --forcerun measure tries those again",
+    )
+    [again] = play(data, is_retry=True, finish=finish, time_utc=clock).batches
+    assert again.content["generation"] == 2
+    assert reasons(plan(tmp_path, data, is_retry=True)) == {4: ("done", "1 ok", ())}
+
+
+def test_a_retry_in_a_batch_of_other_cells_supersedes_too(tmp_path, play):
+    """The same cell, regrouped: no batch of this content was finished before."""
+    play(collectives(4, repeats=1), {(4, 0): "failed"}, time_utc=AHEAD)
+    [again] = play(collectives(4, 8, repeats=1), {(4, 0): "timeout"}, is_retry=True, time_utc=BACK).batches
+    assert [len(launch.cells) for launch in again.launches] == [2]
+    assert "timeout" in reasons(plan(tmp_path, collectives(4, 8, repeats=1)))[4][1]
+    play(collectives(4, repeats=1), is_retry=True, time_utc=BACK)
+    assert reasons(plan(tmp_path, collectives(4, 8, repeats=1)))[4] == ("done", "1 ok", ())
+
+
+def test_a_cell_that_a_node_failed_is_planned_in_the_same_batch_only_where_its_next_attempt_comes_later(tmp_path, play):
+    [first] = play(collectives(4, repeats=1), {(4, 0): "node_failure"}, finish=False, time_utc=AHEAD).batches
+    assert plan(tmp_path, collectives(4, repeats=1)).batches[0].id == first.id
+    [other] = plan(tmp_path, collectives(4, 8, repeats=1)).batches
+    assert other.content["generation"] == 2
+
+
+def test_records_of_earlier_versions_are_in_the_order_of_their_times_and_before_those_of_this_one(tmp_path, play):
+    data = collectives(4, repeats=1)
+    made = plan(tmp_path, data)
+    cell = made.cells[0].cell.id
+    for batch, time_utc, status in (("b", "2026-01-01T00:00:00Z", "timeout"), ("a", "2026-01-02T00:00:00Z", "failed")):
+        write_launch(made.results, f"{batch}-l000-a00", 0, [{"cell": cell, "status": status}], time_utc=time_utc)
+    assert "failed" in reasons(plan(tmp_path, data))[4][1]
+    [again] = play(data, is_retry=True, time_utc=BACK).batches
+    assert again.content["generation"] == 1
+    assert reasons(plan(tmp_path, data))[4] == ("done", "1 ok", ())
+
+
+def test_a_time_after_now_is_a_note_of_the_plan(tmp_path, play):
+    play(collectives(4), time_utc=AHEAD)
+    [note] = plan_json(plan(tmp_path, collectives(4)))["notes"][-1:]
+    assert note.startswith("3 launches have times after now, up to 2036-11-21T03:00:00Z (n01g02-")
+    assert "a clock was ahead" in plan_text(plan(tmp_path, collectives(4)))
 
 
 def test_freezing_writes_each_batch_and_one_campaign(tmp_path):

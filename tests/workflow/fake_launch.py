@@ -31,6 +31,7 @@ def launch_line(request):
         "campaign",
         "batch",
         "launch",
+        "generation",
         "repeat",
         "stack",
         "nodes",

@@ -34,6 +34,7 @@ def test_every_cell_is_measured_once_in_each_repeat(tmp_path):
     assert by_status(results) == {"ok": NUM_RECORDS}
     assert len(set(slots(results))) == NUM_RECORDS
     assert len(list((results / "launches").iterdir())) == 4  # 2 shapes x 2 repeats
+    assert {line["generation"] for line in lines(results) if line["kind"] == "launch"} == {1}
     for manifest in results.glob("batches/*/manifest.json"):
         assert json.loads(manifest.read_text())["counts"]["ok"] in (6, 8)
 
@@ -215,6 +216,7 @@ def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path):
     assert {record["cause"] for record in record_lines(results)} == {
         "no-such-python cannot be started: No such file or directory"
     }
+    assert {line["generation"] for line in lines(results) if line["kind"] == "launch"} == {1}  # written by the driver
 
 
 def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_path):

@@ -1,5 +1,6 @@
 """The whole workflow through Snakemake, with launches played by fake_launch.py: edits, kills, mistakes."""
 
+import csv
 import json
 import os
 import re
@@ -145,6 +146,27 @@ def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
     assert "Nothing to be done" in run(tmp_path, path).stderr
     run(tmp_path, path, "--forcerun", "measure")
     assert len(slots(results)) == NUM_RECORDS + 4
+
+
+def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
+    """Also where the files themselves are newer than all that follows."""
+    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, env={}, repeats=1))
+    run(tmp_path, path)
+    results = tmp_path / "results" / "small"
+    for file in [*results.glob("launches/*.jsonl"), *results.glob("batches/*/manifest.json")]:
+        file.write_text(re.sub(r"20\d\d(-\d\d-\d\dT)", r"2036\1", file.read_text()))
+    for file in results.rglob("*"):
+        os.utime(file, (2_110_000_000, 2_110_000_000))
+    run(tmp_path, path, "--forcerun", "measure")
+    problems = json.loads((results / "problems.json").read_text())
+    superseded = {(place["cell"], place["launch"]): place["by"].partition(":")[0] for place in problems["superseded"]}
+    assert len(superseded) == 1
+    rows = {row["cell"]: row["launch"] for row in csv.DictReader((results / "measurements.csv").open())}
+    for (cell, old), new in superseded.items():
+        assert (rows[cell], rows[cell] != old) == (new, True)
+    assert {place["launch"] for place in problems["after_now"]} >= {launch for _, launch in superseded}
+    assert "a clock was ahead" in (results / "report.html").read_text()
+    assert dry_run(tmp_path, path) == 0
 
 
 @pytest.mark.parametrize("flags", [[], ["--replace-workflow-config"]])

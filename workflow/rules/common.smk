@@ -26,6 +26,7 @@ from regatta.running.policy import hosts_to_avoid
 from regatta.preflight.looks import failed_stacks, latest_preflight
 from regatta.slurm.partitions import partition_problems, read_partitions
 from regatta.sources import sources
+from regatta.store.order import end_times_after_now
 from regatta.analysis.table_names import COLLECTED, TABLES
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
@@ -59,6 +60,8 @@ def plan_campaign():
             mend_status_queries()
             take(campaign.name)
             queue.wait_for_live_jobs(campaign.name, Path.cwd())
+        if not only_looks(sys.argv):
+            end_times_after_now(Path("results") / campaign.name)
         return make_plan(path, Path("results"), is_retry=IS_RETRY)
     except UserError as error:
         sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from

@@ -81,6 +81,7 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
     return {
         "kind": "launch",
         **{name: request[name] for name in copied},
+        **({"generation": request["generation"]} if "generation" in request else {}),
         "time_utc": launch_file.utc_now(),
         "argv": request["argv"],
         "order": [cell["id"] for cell in request["cells"]],

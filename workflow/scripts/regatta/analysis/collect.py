@@ -3,8 +3,8 @@
 Of a training there are besides a row for each epoch and a row for each rank, in tables of their own; of each launch of
 several ranks a row for each rank, which say whom the others waited for.
 
-The latest valid record of a cell and repeat counts: latest by the time in its launch's first line, then by line. What
-has no valid record is a row too, `not_measured`. Times are those of the slowest rank in each iteration.
+The latest valid record of a cell and repeat counts, by regatta.store.order. What has no valid record is a row too,
+`not_measured`. Times are those of the slowest rank in each iteration.
 """
 
 import json
@@ -20,6 +20,7 @@ from regatta.running.policy import jobs_of_batch, last_noted_utc, open_job
 from regatta.store.devices import device_of
 from regatta.store.frozen_schemas import mismatch
 from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
+from regatta.store.order import generation_of, is_after_now, record_order
 from regatta.store.records import measured, one_line, violation
 from regatta.store.training import Training, training_of
 from regatta.store.waits import Waits, hosts_by_rank, waits_of
@@ -32,6 +33,7 @@ class Problems:
     """What of the store is not in the table, and why. Written as problems.json and shown in the report.
 
     interrupted: the jobs that ended before their batch was finished, whatever became of it later.
+    after_now: of each launch with a time that has not come yet, the latest. Its records are used.
     """
 
     corrupt: list[str] = field(default_factory=list)
@@ -40,12 +42,15 @@ class Problems:
     beyond_repeats: list[dict] = field(default_factory=list)
     interrupted: list[dict] = field(default_factory=list)
     not_planned: Counter = field(default_factory=Counter)
+    after_now: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict:
         not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
         interrupted = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
-        return {"schema": 1, **lists, "interrupted": interrupted, "not_planned": not_planned}
+        after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
+        lists |= {"interrupted": interrupted, "not_planned": not_planned}
+        return {"schema": 1, **lists, **({"after_now": after_now} if after_now else {})}
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Found:
 
     planned: dict[str, dict]
     repeats: int
-    rows: dict[Slot, tuple[tuple[str, str, int], dict, Training, Waits | None]] = field(default_factory=dict)
+    rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
 
@@ -168,7 +173,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     elapsed_ns = record["elapsed_ns"]
     row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
     waits = waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
-    key = (launch_file.header["time_utc"], launch_file.path.stem, number)
+    key = record_order(launch_file.path.stem, generation_of(launch_file.header), launch_file.header["time_utc"], number)
     latest = (key, row, training_of(record, cell["spec"]), waits)
     if slot in found.rows:
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
@@ -176,6 +181,11 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
         found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
+    time_utc = max(launch_file.header["time_utc"], record["time_utc"])
+    if is_after_now(time_utc):
+        found.problems.after_now[launch_file.launch] = max(
+            time_utc, found.problems.after_now.get(launch_file.launch, "")
+        )
 
 
 def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:

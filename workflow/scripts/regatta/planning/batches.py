@@ -2,7 +2,7 @@
 
 import random
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
 from regatta.slurm.job_resources import longest_planned_minutes
+from regatta.store.history import SAYS_NOTHING, Slot
 
 SCHEMA = 1
 
@@ -53,16 +54,18 @@ def make_batches(
     price: Price,
     results: Path,
     preflight: str | None = None,
+    slots: Mapping[tuple[str, int], Slot] | None = None,
 ) -> list[Batch]:
     """Group the (cell, repeat) pairs left to do into batches, none longer than `max_batch_minutes` where that can be.
 
-    preflight: the id of the one that says which stacks may be started.
+    preflight: the id of the one that says which stacks may be started. slots: the latest records of the store, which those
+    of a batch must supersede.
     """
     shapes: dict[tuple[int, int], dict[int, list[Cell]]] = {}
     for cell, repeat in todo:
         shapes.setdefault(cell.shape, {}).setdefault(repeat, []).append(cell)
     return [
-        _freeze(campaign, launches, results, preflight)
+        _freeze(campaign, launches, results, preflight, slots or {})
         for shape in sorted(shapes)
         for launches in _split(campaign, shapes[shape], price)
     ]
@@ -137,10 +140,19 @@ def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
     return sampled if set(expected) == {sampled} else statistics.fmean(expected)
 
 
-def _freeze(campaign: Campaign, launches: list[Launch], results: Path, preflight: str | None) -> Batch:
-    """Give launches their frozen content and id. What was finished under the same id before gets a new generation."""
+def _freeze(
+    campaign: Campaign,
+    launches: list[Launch],
+    results: Path,
+    preflight: str | None,
+    slots: Mapping[tuple[str, int], Slot],
+) -> Batch:
+    """Give launches their frozen content and id. The generation is the lowest under which nothing was finished yet, and
+    whose records supersede those of the store (regatta.store.order)."""
     cells = {cell.id: cell for launch in launches for cell in launch.cells}
     nodes, gpus_per_node = launches[0].cells[0].shape
+    keys = [(cell.id, launch.repeat) for launch in launches for cell in launch.cells]
+    before = [slots[key] for key in keys if key in slots]
     content = {
         "schema": SCHEMA,
         "campaign": campaign.name,
@@ -160,12 +172,23 @@ def _freeze(campaign: Campaign, launches: list[Launch], results: Path, preflight
             {"repeat": launch.repeat, "stack": launch.stack, "cells": [cell.id for cell in launch.cells]}
             for launch in launches
         ],
-        "generation": 1,
+        "generation": max((slot.generation for slot in before), default=0) or 1,
     }
-    # A cell's id is the hash of its spec, so ids and limits stand for the cells here.
-    limits = {cell_id: cell.limit_seconds for cell_id, cell in cells.items()}
-    while True:
-        batch_id = f"n{nodes:02d}g{gpus_per_node:02d}-{content_hash({**content, 'cells': limits})}"
-        if not (results / "batches" / batch_id / "manifest.json").exists():
-            return Batch(batch_id, tuple(launches), content)
+    while not _comes_next(results, batch_id := _batch_id(content), content["generation"], before):
         content["generation"] += 1
+    return Batch(batch_id, tuple(launches), content)
+
+
+def _batch_id(content: dict) -> str:
+    """Return shape and hash. A cell's id is the hash of its spec, so ids and limits stand for the cells here."""
+    limits = {cell_id: cell["limit_seconds"] for cell_id, cell in content["cells"].items()}
+    return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash({**content, 'cells': limits})}"
+
+
+def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
+    """Whether a batch is not finished, and its next records supersede those before: also by another attempt of its own."""
+    return not (results / "batches" / batch_id / "manifest.json").exists() and all(
+        slot.generation < generation
+        or (slot.generation == generation and slot.status in SAYS_NOTHING and slot.launch.startswith(f"{batch_id}-l"))
+        for slot in before
+    )

@@ -72,7 +72,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
     stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
     preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
-    batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None)
+    batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None, history.slots)
     return Plan(campaign, results, matrix, cells, batches, price, history, preflight)
 
 

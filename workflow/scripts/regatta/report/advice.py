@@ -8,6 +8,7 @@ from regatta.numbers import percent, plural, shape, three
 from regatta.report.sample_advice import Advice, drifting, few_independent, of_measurements, outlying
 from regatta.report.traces import HEADERS, Trace, of_cells, of_rows
 from regatta.statistics import MIN_LAUNCHES_INTERVAL
+from regatta.store.history import after_now_text
 
 SLOW_FIRST_RATIO = 10  # a first iteration this many times the median is worth a word
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
@@ -28,6 +29,7 @@ def warnings(
         _mixed_machines(headers),
         _dirty(headers),
         _corrupt(problems),
+        _after_now(problems),
         _fewer_launches(campaign, measurements),
         _other_losses(tables["training_runs"], words),
         disagreement(tables["launch_ranges"], words),
@@ -186,6 +188,17 @@ def _corrupt(problems: dict) -> Advice | None:
         f"The store has {told}.",
         "They are listed under Methods. A torn last line is what a kill or a full disk leaves; look at the disk if there are more.",
         traces=(Trace("problems.json", what="corrupt, invalid"),),
+    )
+
+
+def _after_now(problems: dict) -> Advice | None:
+    ahead = sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", []))
+    if not ahead:
+        return None
+    return Advice(
+        f"{after_now_text(len(ahead), *ahead[-1])}.",
+        "Set the clocks of the machines. The order of records does not depend on them: a retry supersedes what was measured before.",
+        traces=(Trace("problems.json", what="after_now"),),
     )
 
 

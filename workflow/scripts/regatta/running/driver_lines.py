@@ -8,6 +8,7 @@ FROM_REQUEST = (
     "campaign",
     "batch",
     "launch",
+    "generation",
     "repeat",
     "stack",
     "nodes",

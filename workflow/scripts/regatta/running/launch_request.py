@@ -33,6 +33,7 @@ def launch_request(
         "campaign": batch["campaign"],
         "batch": folder.name,
         "launch": launch,
+        "generation": batch.get("generation", 1),
         "repeat": planned["repeat"],
         "stack": planned["stack"],
         "nodes": batch["nodes"],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
+from regatta.store.order import generation_of, is_after_now, record_order
 
 SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are none of the cell's: it is measured again
 NUMBER_OR_UNKNOWN = (int, float, type(None))
@@ -32,6 +33,7 @@ class Slot:
     cause: str | None
     launch: str
     elapsed_s: float | None
+    generation: int = 0  # of its batch; 0 where the launch does not say
 
 
 @dataclass
@@ -76,7 +78,7 @@ def summarise(launch_file: LaunchFile) -> dict | None:
         "size_bytes": launch_file.path.stat().st_size,
         "overhead_s": overhead,
         "records": records,
-    }
+    } | ({"generation": generation} if (generation := generation_of(header)) else {})
 
 
 def _seconds(value: object) -> float:
@@ -103,7 +105,10 @@ def _read_manifest(path: Path) -> list[dict]:
     used = ("cell", "status", "cause", "elapsed_s")
     return [
         _typed({key: entry[key] for key in ("launch", "repeat", "time_utc", "size_bytes", "overhead_s")}, ENTRY_TYPES)
-        | {"records": [_typed({key: r[key] for key in used}, RECORD_TYPES) for r in entry["records"]]}
+        | {
+            "generation": generation_of(entry),
+            "records": [_typed({key: r[key] for key in used}, RECORD_TYPES) for r in entry["records"]],
+        }
         for entry in launches
     ]
 
@@ -138,10 +143,25 @@ def read_history(results: Path) -> History:
         entry = summarise(launch_file)
         if entry is not None:
             entries.append(entry)
-    for entry in sorted(entries, key=lambda e: (e["time_utc"], e["launch"])):
+    for entry in sorted(entries, key=_order):
         for record in entry["records"]:
-            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"])
+            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation_of(entry))
             history.slots[record["cell"], entry["repeat"]] = slot
         if entry["overhead_s"] is not None:
             history.launch_overheads_s.append(entry["overhead_s"])
+    if ahead := sorted((e["time_utc"], e["launch"]) for e in entries if e["records"] and is_after_now(e["time_utc"])):
+        text = after_now_text(len(ahead), *ahead[-1])
+        history.problems.append(
+            f"{text}. Set the clocks of the machines; a retry supersedes these records all the same"
+        )
     return history
+
+
+def _order(entry: dict) -> tuple:
+    return record_order(entry["launch"], generation_of(entry), entry["time_utc"], 0)
+
+
+def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:
+    """Return the warning of launches whose times have not come yet. time_utc, launch: the latest of them."""
+    have = "launch has a time" if num_launches == 1 else "launches have times"
+    return f"{num_launches} {have} after now, up to {time_utc} ({launch}): a clock was ahead"
