@@ -9,6 +9,11 @@ CONFIG = config/config.yaml
 PROFILE = profiles/local
 ARGS =
 
+# A path that begins with a dash would be an option.
+ifneq ($(filter -%,$(firstword $(VENV))),)
+override VENV := ./$(VENV)
+endif
+
 # Only what is installed in VENV counts: not the user's site-packages, and no folder that a shell start-up file adds.
 export VENV PYTHON CONFIG PROFILE
 export PYTHONNOUSERSITE = 1
@@ -16,7 +21,8 @@ unexport PYTHONPATH PYTHONHOME
 
 SHELL = /bin/sh
 INSTALL = @sh requirements/install.sh "$$VENV"
-IN_VENV = @"$$VENV"/bin
+# Not bin/codespell and so on: they hold the path at which the environment was made.
+IN_VENV = @"$$VENV/bin/python3" -m
 # Only the default campaign goes without --configfile, so that `make campaign` and `snakemake --profile ...` are the same.
 ifneq ($(CONFIG),config/config.yaml)
 CONFIGFILE = --configfile "$$CONFIG"
@@ -37,7 +43,7 @@ help: ## list what can be made
 	@echo "Variables:"
 	@echo "  CONFIG      campaign file (now $$CONFIG)"
 	@echo "  PROFILE     how it is scheduled (now $$PROFILE)"
-	@echo "  VENV        Python environment (now $$VENV); one that exists and is your own is used as it is, never changed"
+	@echo "  VENV        Python environment (now $$VENV); one that exists and is not of Regatta's making is used as it is, never changed"
 	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
 	@echo "  ARGS        more words for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
 
@@ -64,16 +70,16 @@ test: ## run all tests; what is skipped is said, with the reason
 
 lint: ## check style and spelling
 	$(INSTALL) driver dev
-	$(IN_VENV)/ruff check --output-format concise .
-	$(IN_VENV)/ruff format --check --output-format concise .
-	$(IN_VENV)/snakefmt --check $(WORKFLOW_FILES)
-	$(IN_VENV)/codespell
+	$(IN_VENV) ruff check --output-format concise .
+	$(IN_VENV) ruff format --check --output-format concise .
+	$(IN_VENV) snakefmt --check $(WORKFLOW_FILES)
+	$(IN_VENV) codespell_lib
 
 format: ## put all code into the house format
 	$(INSTALL) driver dev
-	$(IN_VENV)/ruff check --fix --quiet --output-format concise .
-	$(IN_VENV)/ruff format --quiet .
-	$(IN_VENV)/snakefmt $(WORKFLOW_FILES)
+	$(IN_VENV) ruff check --fix --quiet --output-format concise .
+	$(IN_VENV) ruff format --quiet .
+	$(IN_VENV) snakefmt $(WORKFLOW_FILES)
 
 bench: ## measure what Regatta itself costs; several minutes (docs/figures.md)
 	$(INSTALL) driver rank dev
@@ -92,7 +98,14 @@ env-dev: ## the same with all that tests and linters need
 	$(INSTALL) driver rank dev
 
 clean-env: ## remove the environment, if Regatta made it
-	@[ -d "$$VENV/.regatta" ] || { echo "$$VENV was not made by Regatta; nothing is removed." >&2; exit 1; }
+	@fail() { echo "$$*. Nothing is removed." >&2; exit 1; }; \
+	[ -n "$$VENV" ] && [ -d "$$VENV/.regatta" ] || fail "$$VENV was not made by Regatta"; \
+	[ ! -L "$${VENV%/}" ] || fail "$$VENV is a link. Name the folder that it leads to: make clean-env VENV='$$(cd "$$VENV" && pwd -P)'"; \
+	[ -O "$$VENV/.regatta" ] || fail "$$VENV belongs to $$(ls -ld "$$VENV/.regatta" | awk '{print $$3}')"; \
+	[ -e "$$VENV/.regatta/made" ] || [ -e "$$VENV/.regatta/installing" ] || [ "$$(ls -A "$$VENV")" = .regatta ] || \
+		fail "$$VENV holds a folder .regatta, and was not made by Regatta"; \
+	path=$$(CDPATH= cd "$$VENV" && pwd -P); \
+	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV holds this folder" ;; esac
 	rm -rf "$$VENV"
 
 # Each set is pinned to the versions of the sets before it, so that all three fit into one environment, and one version

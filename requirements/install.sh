@@ -1,33 +1,84 @@
 #!/bin/sh
 # Make the environment VENV hold what the lock files of the named sets pin: sh requirements/install.sh VENV SET...
 #
-# VENV/.regatta/ marks an environment that Regatta made. It holds a copy of each lock file that was installed to the end,
-# so that a second call has nothing to do. An environment without that folder belongs to the user: checked, never changed.
+# VENV/.regatta/ marks an environment that Regatta made: `made` says with which Python and at which path, `installing` that an
+# installation has begun and not ended, and at which path. A copy of each lock file that was installed to the end lets a
+# second call do nothing. An environment without that folder belongs to the user: checked, never changed.
+# Nothing is ever removed here: what was made elsewhere, or by whom is not known, may be in use. `make clean-env` removes.
 # PYTHON names the interpreter of a new environment; empty: the first of python3, python3.13, ... that is new enough.
 set -eu
-unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT CDPATH
 export PYTHONNOUSERSITE=1 PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
-
-venv=$1
-shift
-case $venv in -*) venv=./$venv ;; esac
-state=$venv/.regatta
-describe='import os, sys; print("%d.%d" % sys.version_info[:2], os.path.realpath(sys.prefix))'
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
+
+venv=$1
+shift
+[ -n "$venv" ] || fail "VENV is empty. Name a folder: make VENV=DIR"
+case $venv in -*) venv=./$venv ;; esac
+state=$venv/.regatta
+clean="make clean-env"
+[ "$venv" = .venv ] || clean="make clean-env VENV='$venv'"
+describe='import os, sys; print("%d.%d" % sys.version_info[:2], os.path.realpath(sys.prefix))'
+
 check() { "$venv/bin/python3" -I workflow/scripts/check_environment.py "$@"; }
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
+owner() { ls -ld "$venv" | awk '{print $3}'; }
 
-is_made_here() { # by the interpreter that is still there, at the place where it still is
-    [ -x "$venv/bin/python3" ] && [ -e "$state/made" ] && [ ! -e "$state/installing" ] &&
-        [ "$("$venv/bin/python3" -I -c "$describe" 2>/dev/null)" = "$(cat "$state/made")" ]
+look() { # made: Python and path as they were noted; now: as they are, empty where bin/python3 does not run; here: the path
+    here=$(cd "$venv" 2>/dev/null && pwd -P) || here=
+    made=$(cat "$state/made" 2>/dev/null) || made=
+    now=$("$venv/bin/python3" -I -c "$describe" 2>/dev/null) || now=
 }
 
-is_complete() {
-    is_made_here || return 1
+is_made_here() { [ -n "$made" ] && [ "$now" = "$made" ] && [ "$now" = "${made%% *} $here" ]; }
+
+is_complete() { # also one that was made at another path: it is only read
+    [ -n "$made" ] && [ "$now" = "${made%% *} $here" ] && [ ! -e "$state/installing" ] || return 1
     for set in "$@"; do cmp -s "requirements/$set.lock" "$state/$set.lock" || return 1; done
+}
+
+use_if_complete() {
+    is_complete "$@" || return 0
+    is_made_here || say "$venv was made at ${made#* }. It is complete, so it is used and not changed; bin/activate and the scripts in bin/ belong to that path."
+    exit 0
+}
+
+refuse_what_is_not_ours() {
+    if is_made_here; then return; fi
+    if [ -n "$made" ]; then
+        if [ -z "$now" ]; then
+            why="its bin/python3 does not run here (it was made at ${made#* } with Python ${made%% *})"
+        elif [ "${now#* }" != "${made#* }" ]; then
+            why="it was made at ${made#* } and is incomplete"
+        else
+            why="it was made with Python ${made%% *}, and its bin/python3 is ${now%% *}"
+        fi
+    elif [ -e "$state/installing" ]; then
+        began=$(cat "$state/installing")
+        [ "$began" != "$here" ] || return 0
+        why="its installation was interrupted, and it began at ${began:-an unknown path}"
+    elif [ "$(ls -A "$venv")" = .regatta ]; then
+        return 0
+    else
+        why="it is not known how it was made (it has no .regatta/made)"
+    fi
+    fail "$venv cannot be used: $why. Nothing was changed." \
+        "Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it ($clean) and run the same line again."
+}
+
+refuse_what_is_read_only() {
+    user=$(id -un)
+    for path in "$venv" "$state" "$state/lock" "$venv/bin" "$venv/lib"; do
+        [ -e "$path" ] && [ ! -w "$path" ] || continue
+        [ "$(owner)" != "$user" ] ||
+            fail "$venv is incomplete, and $path cannot be written to. Make it writable, or use another folder: make VENV=DIR"
+        [ -z "$made" ] || [ -n "$now" ] ||
+            fail "$venv belongs to $(owner), and its bin/python3 does not run for $user. Use another folder: make VENV=DIR"
+        fail "$venv is incomplete and belongs to $(owner). Ask them to finish it with the same line, or use another folder: make VENV=DIR"
+    done
 }
 
 choose_python() {
@@ -56,6 +107,10 @@ announce() {
     esac
 }
 
+for path in "$venv" "$state"; do
+    [ ! -d "$path" ] || { [ -r "$path" ] && [ -x "$path" ]; } ||
+        fail "$path cannot be read; it belongs to $(owner). Use another folder: make VENV=DIR"
+done
 if [ -e "$venv" ] && [ ! -d "$state" ] && [ -n "$(ls -A "$venv")" ]; then
     [ -x "$venv/bin/python3" ] || fail "$venv exists and is no Python environment: it has no bin/python3. Name another folder: make VENV=..."
     is_new_enough "$venv/bin/python3" || fail "$venv has Python $(version_of "$venv/bin/python3"); Regatta needs 3.11 or newer. Name another folder: make VENV=..."
@@ -63,34 +118,41 @@ if [ -e "$venv" ] && [ ! -d "$state" ] && [ -n "$(ls -A "$venv")" ]; then
     exit
 fi
 
-if [ -n "${PYTHON:-}" ] && is_made_here; then
+look
+if [ -n "${PYTHON:-}" ] && [ -n "$made" ] && [ -n "$now" ]; then
     wanted=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
         fail "PYTHON=$PYTHON does not run. Name Python 3.11 or newer: make PYTHON=python3.12"
-    have=$(cut -d ' ' -f 1 "$state/made")
-    [ "$wanted" = "$have" ] || fail "$venv was made with Python $have, and PYTHON=$PYTHON is $wanted. Remove it (make clean-env), or have two: make VENV=.venv-$wanted PYTHON=$PYTHON"
+    have=${made%% *}
+    [ "$wanted" = "$have" ] || fail "$venv was made with Python $have, and PYTHON=$PYTHON is $wanted. Remove it ($clean), or have two: make VENV=.venv-$wanted PYTHON=$PYTHON"
 fi
-if is_complete "$@"; then exit 0; fi
+use_if_complete "$@"
 
-mkdir -p "$state"
+refuse_what_is_read_only
+[ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || refuse_what_is_not_ours
+mkdir -p "$state" || fail "$venv cannot be made. Name another folder: make VENV=DIR"
 if command -v flock >/dev/null; then # macOS has none; there two makes at once in a fresh checkout are the user's risk
     exec 9>"$state/lock"
     flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || :; }
 fi
-if ! is_made_here; then
-    if [ -e "$state/installing" ]; then
-        say "The last installation into $venv was interrupted; starting it again."
-    elif [ -e "$state/made" ]; then
-        say "$venv was made at another place or by a Python that is gone; making it again."
-    fi
-    choose_python
-    : >"$state/installing" # before anything is removed: half an environment must never pass for a whole one
-    find "$venv" -mindepth 1 -maxdepth 1 ! -name .regatta -exec rm -rf {} +
-    rm -f "$state"/*.lock "$state/made"
+look
+use_if_complete "$@"
+refuse_what_is_not_ours
+if [ -e "$state/installing" ]; then
+    say "The last installation into $venv was interrupted; continuing it."
+    rm -f "$state"/*.lock # which packages are whole is for pip to say
+    for info in "$venv"/lib/python*/site-packages/*.dist-info; do
+        # pip writes INSTALLER last, and takes a package without it for installed.
+        [ ! -d "$info" ] || [ -e "$info/INSTALLER" ] || rm -r "$info"
+    done
+fi
+[ -n "$made" ] || choose_python
+# Before anything is written: half an environment must never pass for a whole one.
+printf '%s\n' "$here" >"$state/installing.part" && mv "$state/installing.part" "$state/installing"
+if [ -z "$made" ]; then
     say "Making the environment $venv with Python $version ..."
     "$python" -m venv "$venv"
-    "$venv/bin/python3" -I -c "$describe" >"$state/made"
+    "$venv/bin/python3" -I -c "$describe" >"$state/made.part" && mv "$state/made.part" "$state/made"
 fi
-: >"$state/installing"
 for set in "$@"; do
     cmp -s "requirements/$set.lock" "$state/$set.lock" && continue
     announce "$set"

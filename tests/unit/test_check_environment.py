@@ -110,7 +110,7 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(environment
 
 def test_an_environment_of_regatta_is_to_be_made_again(environment):
     (environment.folder / ".regatta").mkdir()
-    assert "make clean-env" in environment.check("rank").stderr
+    assert f"make clean-env VENV='{environment.folder}', then the same line" in environment.check("rank").stderr
 
 
 def test_a_package_that_is_too_old_is_told_with_both_versions(environment):

@@ -1,12 +1,15 @@
 """The Makefile and requirements/install.sh, in a copy of the checkout whose only requirement is a package made here."""
 
 import base64
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -73,11 +76,16 @@ class Checkout:
             (folder / "requirements" / f"{name}.in").write_text("snakemake>=1.0\n")
             (folder / "requirements" / f"{name}.lock").write_text(lines)
 
+    user: int | None = None  # None is whoever runs the tests
+
     def make(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR", "LANG") if key in os.environ}
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "wheels", "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
         command = ["make", *map(str, arguments)]
-        return subprocess.run(command, cwd=self.folder, env=kept | pip | environment, capture_output=True, text=True)
+        environment = kept | pip | environment
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, user=self.user, group=self.user, capture_output=True, text=True
+        )
 
     def add_requirement(self, name: str) -> None:
         with (self.folder / "requirements" / "driver.lock").open("a") as lock:
@@ -167,23 +175,208 @@ def test_a_changed_lock_file_is_installed(made):
 
 
 @pytest.mark.slow
-def test_an_interrupted_installation_starts_again(made):
-    (made.venv / ".regatta" / "installing").touch()  # what kill -9 leaves behind
-    left_over = made.venv / "lib" / "half a package"
-    left_over.touch()
+def test_an_interrupted_installation_is_continued_and_nothing_is_removed(made):
+    """kill -9 while pip has unpacked a package and has not yet written all of it."""
+    (made.venv / ".regatta" / "installing").write_text(f"{made.venv}\n")
+    [package] = made.venv.glob("lib/*/site-packages/snakemake.py")
+    [info] = made.venv.glob("lib/*/site-packages/snakemake-1.0.dist-info")
+    (info / "INSTALLER").unlink()
+    package.unlink()
+    before = files(made.venv)
     done = made.make("env-driver")
-    assert done.returncode == 0
-    assert "was interrupted; starting it again" in done.stderr
-    assert not left_over.exists()
+    assert done.returncode == 0, done.stderr
+    assert "was interrupted; continuing it" in done.stderr
+    assert "Making the environment" not in done.stderr
+    assert before - files(made.venv) == {".regatta/installing"}
+    assert package.read_text() == FAKE_SNAKEMAKE
     assert made.make("env-driver").stderr == ""
 
 
 @pytest.mark.slow
-def test_an_environment_that_was_moved_is_made_again(made):
-    note = made.venv / ".regatta" / "made"
-    note.write_text(note.read_text().replace("a checkout", "another checkout"))
-    assert "was made at another place" in made.make("env-driver").stderr
-    assert made.make("env-driver").stderr == ""
+def test_an_environment_that_was_half_made_is_continued(checkout):
+    (checkout.venv / ".regatta").mkdir(parents=True)
+    (checkout.venv / ".regatta" / "installing").write_text(f"{checkout.venv}\n")
+    (checkout.venv / "bin").mkdir()
+    (checkout.venv / "bin" / "half").touch()
+    done = checkout.make("env-driver", f"PYTHON={sys.executable}")
+    assert done.returncode == 0, done.stderr
+    assert "Making the environment" in done.stderr
+    assert (checkout.venv / "bin" / "half").exists()
+    assert checkout.make("env-driver").stderr == ""
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+def refused(checkout: Checkout, venv: Path, *arguments: str, **environment: str) -> str:
+    """Return what make says when it refuses an environment. Nothing in it may change."""
+    before = files(venv)
+    given = [] if venv == checkout.venv else [f"VENV={venv}"]
+    done = checkout.make(*(arguments or ["env-driver"]), *given, **environment)
+    assert done.returncode == 2
+    assert files(venv) == before
+    return done.stderr.splitlines()[0]
+
+
+ELSE = "Nothing was changed. Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it"
+
+
+@pytest.fixture
+def moved(made, tmp_path) -> Path:
+    """The environment at another path: moved, or the same folder mounted there."""
+    return Path(shutil.copytree(made.venv, tmp_path / "a new place", symlinks=True))
+
+
+def test_a_complete_environment_at_another_path_is_used_and_not_changed(made, moved):
+    before = files(moved)
+    for path in moved.rglob("*"):
+        path.chmod(path.stat().st_mode & ~0o222) if not path.is_symlink() else None
+    done = made.make("plan", f"VENV={moved}")
+    assert done.stdout == "snakemake|plan|--profile|profiles/local\n"
+    assert f"{moved} was made at {made.venv}. It is complete, so it is used and not changed" in done.stderr
+    assert files(moved) == before
+
+
+def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
+    (moved / ".regatta" / "driver.lock").unlink()
+    said = refused(made, moved)
+    assert said == (
+        f"{moved} cannot be used: it was made at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
+        " and run the same line again."
+    )
+    (moved / ".regatta" / "made").unlink()
+    assert "it is not known how it was made (it has no .regatta/made)" in refused(made, moved)
+    for text, began in (("", "an unknown path"), (f"{made.venv}\n", str(made.venv))):
+        (moved / ".regatta" / "installing").write_text(text)
+        assert f"its installation was interrupted, and it began at {began}. {ELSE}" in refused(made, moved)
+    assert made.make("clean-env", f"VENV={moved}").returncode == 0
+    assert not moved.exists()
+
+
+def test_an_environment_whose_python_is_gone_or_another_now_is_refused(made, moved):
+    (moved / ".regatta" / "made").write_text(f"3.11 {moved}\n")
+    python = moved / "bin" / "python3"
+    python.unlink()
+    python.symlink_to("/no/such/python3")
+    gone = f"its bin/python3 does not run here (it was made at {moved} with Python 3.11). {ELSE}"
+    assert f"{moved} cannot be used: {gone}" in refused(made, moved)
+    python.unlink()
+    script(python, f"echo 3.99 '{moved}'")
+    assert f"it was made with Python 3.11, and its bin/python3 is 3.99. {ELSE}" in refused(made, moved)
+
+
+@pytest.mark.parametrize("name", ["photographs", "-photographs"])
+def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout, name):
+    """Such as a home folder."""
+    folder = checkout.folder / name
+    (folder / ".regatta").mkdir(parents=True)
+    (folder / "one").touch()
+    where = f"VENV={name}"
+    for target, said in (("env-driver", "it is not known how it was made"), ("clean-env", "was not made by Regatta")):
+        done = checkout.make(target, where)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert files(folder) == {".regatta", "one"}
+
+
+@pytest.mark.slow
+def test_a_name_that_begins_with_a_dash_is_a_folder(checkout):
+    done = checkout.make("plan", "VENV=-x", f"PYTHON={sys.executable}")
+    assert done.stdout == "snakemake|plan|--profile|profiles/local\n", done.stderr
+    assert checkout.make("clean-env", "VENV=-x").returncode == 0
+    assert not (checkout.folder / "-x").exists()
+
+
+@pytest.mark.parametrize("venv", ["", ".", "..", "/", "Makefile"])
+def test_what_can_be_no_environment_of_regatta_is_neither_made_nor_removed(checkout, venv):
+    before = files(checkout.folder)
+    assert checkout.make("env-driver", f"VENV={venv}").returncode == 2
+    (checkout.folder / ".regatta").mkdir()
+    (checkout.folder / ".regatta" / "made").touch()
+    assert checkout.make("env-driver", f"VENV={venv}").returncode == 2
+    done = checkout.make("clean-env", f"VENV={venv}")
+    assert (done.returncode, "Nothing is removed." in done.stderr) == (2, True)
+    assert files(checkout.folder) == before | {".regatta", ".regatta/made"}
+
+
+def test_of_a_link_nothing_is_removed(made, tmp_path):
+    (tmp_path / "link").symlink_to(made.venv)
+    assert made.make("env-driver", f"VENV={tmp_path}/link").stderr == ""
+    for link in (f"{tmp_path}/link", f"{tmp_path}/link/"):
+        done = made.make("clean-env", f"VENV={link}")
+        assert f"{link} is a link. Name the folder that it leads to: make clean-env VENV='{made.venv}'" in done.stderr
+    assert (tmp_path / "link" / "bin" / "python3").exists()
+
+
+@pytest.fixture
+def shared():
+    """A checkout with an environment, both of root, for another user. Its Python is one that everybody may run."""
+    if os.getuid() != 0:
+        pytest.skip("only root can act as another user")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        checkout = Checkout(Path(name) / "shared")
+        state = checkout.venv / ".regatta"
+        for folder in (state, checkout.venv / "bin"):
+            folder.mkdir(parents=True)
+        (state / "made").write_text(f"3.11 {checkout.venv}\n")
+        shutil.copy(checkout.folder / "requirements" / "driver.lock", state)
+        script(
+            checkout.venv / "bin" / "python3",
+            f"case $2 in -c) echo 3.11 '{checkout.venv}' ;; *) echo ran \"$@\" ;; esac",
+        )
+        (checkout.venv / "bin" / "python3").chmod(0o755)
+        checkout.user = 65534
+        yield checkout
+
+
+@pytest.mark.root
+def test_a_complete_environment_of_another_owner_is_used_without_a_lock(shared):
+    before = files(shared.venv)
+    done = shared.make("plan")
+    ran = "ran workflow/scripts/run_campaign.py config/config.yaml plan --profile profiles/local\n"
+    assert (done.stdout, done.stderr, files(shared.venv)) == (ran, "", before)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("marker", ["installing", "driver.lock", "made"])
+def test_an_incomplete_environment_of_another_owner_is_named_as_such(shared, marker):
+    path = shared.venv / ".regatta" / marker
+    path.unlink() if path.exists() else path.touch()
+    assert refused(shared, shared.venv) == (
+        ".venv is incomplete and belongs to root. Ask them to finish it with the same line, or use another folder:"
+        " make VENV=DIR"
+    )
+    assert ".venv belongs to root. Nothing is removed." in refused(shared, shared.venv, "clean-env")
+
+
+@pytest.mark.root
+def test_an_environment_of_another_owner_whose_python_may_not_be_run_is_named_as_such(shared):
+    """Such as one below the owner's home."""
+    (shared.venv / "bin" / "python3").chmod(0o700)
+    said = refused(shared, shared.venv)
+    assert said.startswith(".venv belongs to root, and its bin/python3 does not run for ")
+    assert said.endswith(". Use another folder: make VENV=DIR")
+
+
+@pytest.mark.root
+def test_an_environment_that_may_not_be_read_is_named_as_such(shared):
+    shared.venv.chmod(0o700)
+    done = shared.make("env-driver")
+    assert done.stderr.splitlines()[0] == ".venv cannot be read; it belongs to root. Use another folder: make VENV=DIR"
+
+
+def test_another_make_that_is_installing_is_waited_for(made):
+    state = made.venv / ".regatta"
+    (state / "installing").write_text(f"{made.venv}\n")
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = threading.Timer(2, lambda: ((state / "installing").unlink(), lock.close()))
+        waiting.start()
+        done = made.make("env-driver")
+    waiting.join()
+    assert done.stderr.splitlines() == ["Another make is installing into .venv; waiting for it."]
+    assert done.returncode == 0
 
 
 @pytest.mark.slow
@@ -240,5 +433,10 @@ def test_a_python_that_is_not_there_is_told(checkout):
 
 def test_clean_env_removes_what_regatta_made(checkout):
     (checkout.venv / ".regatta").mkdir(parents=True)
+    assert checkout.make("clean-env").returncode == 0
+    assert not checkout.venv.exists()
+    (checkout.venv / "lib").mkdir(parents=True)
+    (checkout.venv / ".regatta").mkdir()
+    (checkout.venv / ".regatta" / "installing").touch()
     assert checkout.make("clean-env").returncode == 0
     assert not checkout.venv.exists()

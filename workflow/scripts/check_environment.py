@@ -109,7 +109,9 @@ def missing_in_sets(sets: list[str]) -> dict[str, list[str]]:
 
 def advice(sets: list[str]) -> str:
     if (Path(sys.prefix) / ".regatta").is_dir():
-        return "Make the environment again: make clean-env, then the same line."
+        is_default = Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
+        line = "make clean-env" if is_default else f"make clean-env VENV='{sys.prefix}'"
+        return f"Make the environment again: {line}, then the same line."
     locks = " ".join(f"-r requirements/{name}.lock" for name in sets)
     return (
         "Regatta installs nothing into an environment that it did not make. Install what is missing yourself\n"
