@@ -22,6 +22,9 @@ from regatta.formats.recognise import read_text
         ("nccl-sendrecv-unchecked.txt", "nccl-tests-text", 5),
         ("nccl-per-iteration.json", "nccl-tests-json", 4),
         ("nccl-summary.json", "nccl-tests-json", 2),
+        ("nccl-one-process.json", "nccl-tests-json", 2),
+        ("nccl-threads.json", "nccl-tests-json", 2),
+        ("nccl-threads.txt", "nccl-tests-text", 3),
         ("osu-latency.txt", "osu-text", 23),
         ("osu-bw.txt", "osu-text", 23),
         ("osu-allreduce.txt", "osu-text", 19),
@@ -36,7 +39,7 @@ def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind
 
 
 def test_the_list_above_has_every_golden_file():
-    assert len(ALL) == 15
+    assert len(ALL) == 18
 
 
 # --- benchmark.py, text

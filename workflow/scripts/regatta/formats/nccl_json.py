@@ -4,6 +4,8 @@ Booleans are the texts "true" and "false", and a number that is none is the text
 of the process; nothing of it is taken over.
 """
 
+from dataclasses import replace
+
 from regatta.formats.json_file import Node
 from regatta.formats.nccl_rows import (
     BLOCKING,
@@ -12,6 +14,7 @@ from regatta.formats.nccl_rows import (
     Device,
     Run,
     Side,
+    device_of_each_rank,
     environment_of,
     placement_of,
     program_of,
@@ -34,7 +37,9 @@ def read_nccl_json(file: Node, options: Options) -> Source:
     config = file.key("config")
     argv = tuple(argument.text() for argument in file.key("args").items())
     operation, is_in_place = program_of(argv[0].rsplit("/", 1)[-1] if argv else "", file.name, None)
-    devices = [_device(node) for node in config.key("devices").items()]
+    listed = [_device(node) for node in config.key("devices").items()]
+    threads, gpus = config.key("nthreads").whole(), config.key("ngpus").whole()
+    devices = device_of_each_rank(listed, threads, gpus, file.name, None, has_all=False)
     nodes, gpus_per_node = shape_of_devices(devices, file.name, options, None)
     is_blocking = _flag(config.key("blocking_collectives"))
     iterations, warmup = config.key("iterations").whole(), config.key("warmup_iters").whole(least=0)
@@ -48,8 +53,12 @@ def read_nccl_json(file: Node, options: Options) -> Source:
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
     statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
     environment = environment_of(devices, _library(file.key("nccl_version")))
+    notes = []
+    if len(devices) > len(listed):
+        told = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
+        notes.append(f"the file lists one device of each process: {told}")
     return Source(
-        FORMAT, statistic, "nccl", "cuda", tuple(readings), (), environment, argv,
+        FORMAT, statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment, argv,
         file.key("start_time").text() if file.has("start_time") else None,
     )  # fmt: skip
 
@@ -80,6 +89,8 @@ def _reading(node: Node, run: Run) -> Reading:
     redop = node.key("redop").value
     calls = f"{placement_of(run, sides)}_per_iter"
     samples = _samples(node.key(calls), run) if node.has(calls) else {}
+    if samples:
+        run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
     return reading_of(
         run, None, node.key("size").whole(), node.key("type").text(), redop if isinstance(redop, str) else None, sides, **samples
     )  # fmt: skip
@@ -94,20 +105,22 @@ def _side(node: Node) -> Side:
 
 
 def _samples(calls: Node, run: Run) -> dict:
-    """Return the times of single calls, by rank where each process has one."""
-    slowest = _times_ns(calls.key("times_us"))
+    """Return the times of single calls, by rank where each process has one; without the first ones that -K leaves out."""
+    has_all = len(calls.key("times_us").items()) == run.num_iterations
+    skipped = calls.key("skipped_iterations").whole(least=0) if has_all and calls.has("skipped_iterations") else 0
+    slowest = _times_ns(calls.key("times_us"), skipped)
     if not calls.has("per_process_max_times_us"):
         return {"slowest_ns": slowest}
-    by_process = [_times_ns(row) for row in calls.key("per_process_max_times_us").items()]
+    by_process = [_times_ns(row, skipped) for row in calls.key("per_process_max_times_us").items()]
     if any(len(row) != len(slowest) for row in by_process):
         raise calls.key("per_process_max_times_us").refuse(
-            f"{len(slowest)} times of each process, as many as times_us has"
+            f"{len(slowest) + skipped} times of each process, as many as times_us has"
         )
     return {"samples_ns": by_process} if len(by_process) == run.num_ranks else {"slowest_ns": slowest}
 
 
-def _times_ns(node: Node) -> list[int]:
-    times = [whole_ns(value.positive() / 1e6) for value in node.items()]
+def _times_ns(node: Node, skipped: int) -> list[int]:
+    times = [whole_ns(value.positive() / 1e6) for value in node.items()][skipped:]
     if not times:
-        raise node.refuse("one time at least")
+        raise node.refuse(f"{skipped + 1} times at least")
     return times

@@ -4,7 +4,7 @@ Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regatta.analysis.collectives import BUS_FACTOR
 from regatta.formats.reading import Options, Reading, collective_parameters, refusal
@@ -32,12 +32,17 @@ EVENTS = (
 )
 
 
+MOST_GPUS = 4096  # of one process; more are a damaged figure
+
+
 @dataclass(frozen=True)
 class Device:
+    """The GPU of a rank. name: None where the file does not list it."""
+
     rank: int
     group: int
     host: str
-    name: str
+    name: str | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,29 @@ def program_of(text: str, name: str, line: int | None) -> tuple[str, bool]:
     )
 
 
+def device_of_each_rank(
+    devices: list[Device], threads: int, gpus: int, name: str, line: int | None, has_all: bool
+) -> list[Device]:
+    """Return a device for each rank: a process has one for each GPU of each of its threads.
+
+    has_all: every device is listed, as in the text. JSON up to its version 3 lists the first one of each process.
+    """
+    per_process, ranks = threads * gpus, sorted(device.rank for device in devices)
+    is_first_alone = not has_all and ranks == list(range(0, len(ranks) * per_process, per_process or 1))
+    if not 1 <= per_process <= MOST_GPUS or not (is_first_alone or len(ranks) % per_process == 0):
+        listed = f"{len(ranks)} devices are listed, with {threads} x {gpus} = {per_process} GPUs in each process"
+        raise refusal(
+            name, line, listed, "threads x GPUs of each process" if has_all else "the first GPU of each process"
+        )
+    if not is_first_alone:
+        return devices
+    return [
+        replace(device, rank=device.rank + index, name=device.name if index == 0 else None)
+        for device in devices
+        for index in range(per_process)
+    ]
+
+
 def shape_of_devices(devices: list[Device], name: str, options: Options, line: int | None) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the hosts that the file lists."""
     if not devices:
@@ -110,7 +138,7 @@ def environment_of(devices: list[Device], nccl: str | None) -> dict:
     return {
         "nccl": nccl,
         "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()],
-        "gpus": [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices],
+        "gpus": [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices if device.name],
     }
 
 

@@ -14,6 +14,7 @@ from regatta.formats.nccl_rows import (
     Device,
     Run,
     Side,
+    device_of_each_rank,
     environment_of,
     program_of,
     reading_of,
@@ -48,6 +49,8 @@ def read_nccl_text(lines: list[str], name: str, options: Options) -> Source:
     devices = [
         Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
     ]
+    threads, gpus = int(head["threads"]), int(head["gpus"])
+    devices = device_of_each_rank(devices, threads, gpus, name, head_line, has_all=True)
     operation, is_in_place = program_of("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
     nodes, gpus_per_node = shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)

@@ -1,0 +1,108 @@
+"""nccl-tests whose processes drive several GPUs each (-t, -g): every GPU is a rank, of which its JSON lists one per process.
+
+The golden files have the form that src/util.cu of NVIDIA/nccl-tests writes, with the figures of no real machine.
+"""
+
+import json
+
+import pytest
+from formats_files import analysed, read, run_import, text_of
+
+from regatta.errors import UserError
+from regatta.formats.reading import Options
+from regatta.formats.recognise import read_text
+
+ONE, TWO = "nccl-one-process.json", "nccl-threads.json"  # 1 process x 8 GPUs; 2 processes x 2 threads x 2 GPUs
+
+
+def changed(name, **config):
+    """Return the text of a golden file with other entries of its `config`."""
+    run = json.loads(text_of(name))
+    run["config"] |= config
+    return json.dumps(run)
+
+
+def shapes(source):
+    return {(reading.nodes, reading.gpus_per_node) for reading in source.readings}
+
+
+@pytest.mark.parametrize(("name", "shape"), [(ONE, (1, 8)), (TWO, (2, 4)), ("nccl-threads.txt", (1, 8))])
+def test_ranks_are_processes_times_threads_times_gpus(name, shape):
+    assert shapes(read(name)) == {shape}
+
+
+@pytest.mark.parametrize(
+    ("program", "operation"), [("broadcast", "broadcast"), ("reduce", "reduce"), ("sendrecv", "send_recv_ring")]
+)
+def test_operations_whose_bandwidths_do_not_tell_the_ranks_have_all_of_them(program, operation):
+    source = read_text(text_of(ONE).replace("broadcast_perf", f"{program}_perf"), "f", Options())
+    assert shapes(source) == {(1, 8)}
+    assert {reading.parameters["operation"] for reading in source.readings} == {operation}
+
+
+@pytest.mark.parametrize("program", ["all_gather", "reduce_scatter", "alltoall"])
+def test_operations_whose_bandwidths_tell_the_ranks_are_read(program):
+    run = json.loads(text_of(ONE).replace("broadcast_perf", f"{program}_perf"))
+    for result in run["results"]:
+        for side in ("out_of_place", "in_place"):
+            result[side]["bus_bw"] *= 7 / 8
+    assert shapes(read_text(json.dumps(run), "f", Options())) == {(1, 8)}
+
+
+def test_the_bus_bandwidth_that_is_printed_is_that_of_all_ranks(tmp_path):
+    run_import(tmp_path / "c", TWO)
+    _, tables, _ = analysed(tmp_path / "c")
+    printed = {r["size"]: r["in_place"]["bus_bw"] for r in json.loads(text_of(TWO))["results"]}
+    rows = tables["collectives"].set_index("message_bytes")
+    assert set(rows["world_size"]) == {8}
+    assert {size: rows.loc[size, "pipelined_busbw_gb_per_s"] for size in printed} == pytest.approx(printed, rel=1e-5)
+
+
+def test_the_hosts_have_all_ranks_and_a_note_says_where_these_come_from():
+    source = read(TWO)
+    assert source.environment["hosts"] == [
+        {"host": "dgx01", "ranks": [0, 1, 2, 3]},
+        {"host": "dgx02", "ranks": [4, 5, 6, 7]},
+    ]
+    assert [gpu["rank"] for gpu in source.environment["gpus"]] == [0, 4]
+    [note] = source.notes
+    assert "8 ranks" in note
+
+
+def test_times_of_processes_are_no_samples_of_ranks_and_what_the_summary_skips_is_no_sample():
+    source, run = read(TWO), json.loads(text_of(TWO))
+    for reading, result in zip(source.readings, run["results"], strict=True):
+        calls = result["in_place_per_iter"]
+        assert reading.samples_ns is None
+        assert reading.slowest_ns == [round(us * 1000) for us in calls["times_us"][2:]]
+        assert min(reading.slowest_ns) == round(calls["min_us"] * 1000)
+        assert max(reading.slowest_ns) == round(calls["max_us"] * 1000)
+        assert reading.num_iterations == 18
+
+
+def test_a_file_that_lists_every_gpu_has_no_more_ranks_than_that():
+    devices = json.loads(text_of(ONE))["config"]["devices"]
+    listed = [devices[0] | {"rank": rank, "device": rank} for rank in range(8)]
+    source = read_text(changed(ONE, devices=listed), "f", Options())
+    assert (shapes(source), source.notes) == ({(1, 8)}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            changed(TWO, ngpus=4),
+            r"f: 2 devices are listed, with 2 x 4 = 8 GPUs in each process; expected the first GPU",
+        ),
+        (changed(ONE, nthreads=0), "config.nthreads = '0'; expected a whole number of 1 or more"),
+        (changed(ONE, ngpus=10**12), "1000000000000 GPUs in each process; expected"),
+        (
+            text_of("nccl-threads.txt").replace("nGpus 4", "nGpus 3"),
+            r"f:3: 8 devices are listed, with 2 x 3 = 6 GPUs in each process; expected threads x GPUs",
+        ),
+        (text_of("nccl-threads.txt").replace("nGpus 4", "nGpus 0"), r"f:3: 8 devices .*0 GPUs in each process"),
+    ],
+)
+def test_devices_that_do_not_fit_the_processes_are_refused(text, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
