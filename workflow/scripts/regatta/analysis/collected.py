@@ -7,10 +7,17 @@ import pandas as pd
 from regatta.analysis.tables import COLLECTED, read_csv, to_csv, to_exact_csv
 from regatta.store.launch_files import write_text
 
+MEASURED_DIGITS = 12
+
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    return {name: to_exact_csv(collected[name]) if name == "epochs" else to_csv(collected[name]) for name in COLLECTED}
+    texts = {name: to_csv(collected[name]) for name in COLLECTED}
+    exact = {
+        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
+        "epochs": to_exact_csv(collected["epochs"]),
+    }
+    return texts | exact
 
 
 def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:

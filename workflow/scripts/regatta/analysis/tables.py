@@ -1,7 +1,8 @@
 """The columns of every CSV that Regatta writes, and how they are written and read.
 
-Units end the column names. Whole numbers stay whole, an empty field is unknown, floats have nine significant digits, so
-that the same records give the same bytes. In epochs.csv they have all: there launches must agree to the last digit.
+Units end the column names. Whole numbers have all their digits, an empty field is unknown, floats have nine significant
+digits, so that the same records give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s: what is
+exported and imported again must compare as 1. In epochs.csv they have all: there launches must agree to the last digit.
 """
 
 import io
@@ -252,8 +253,9 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
 
 
-def to_csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
+def to_csv(table: pd.DataFrame, num_digits: int = 9) -> str:
+    """num_digits: significant ones of floats."""
+    return table.to_csv(index=False, float_format=f"%.{num_digits}g", lineterminator="\n")
 
 
 def to_exact_csv(table: pd.DataFrame) -> str:
