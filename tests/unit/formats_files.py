@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regatta.analysis.all_tables import make_tables, write_tables
 from regatta.analysis.collect import collect
-from regatta.analysis.tables import write_csv
+from regatta.analysis.collected import write_collected
 from regatta.formats.reading import Options, Source
 from regatta.formats.recognise import read_text
 from regatta.formats.store_import import Outcome, import_files
@@ -26,7 +26,7 @@ NEEDS = {
 SEEN_WHOLE = [
     "ddp-2x4.json", "nccl-12-columns.txt", "nccl-13-columns.txt", "nccl-21-columns.txt", "nccl-per-iteration.json",
     "nccl-sendrecv-unchecked.txt", "nccl-summary.json", "nccl-one-process.json", "nccl-threads.json", "nccl-threads.txt",
-    "suite-4gpu.json",
+    "suite-4gpu.json", "exported-suite.json", "exported-ddp.json",
 ]  # fmt: skip
 ALL = sorted(path.name for path in FILES.iterdir())
 
@@ -39,7 +39,7 @@ def read(name: str, text: str | None = None) -> Source:
     return read_text(text_of(name) if text is None else text, name, NEEDS.get(name, Options()))
 
 
-def run_import(folder: Path, *files: str | Path, stack: str = "imported", options: Options | None = None) -> Outcome:
+def run_import(folder: Path, *files: str | Path, stack: str | None = None, options: Options | None = None) -> Outcome:
     """Import golden files, by name, or other files, by path."""
     paths = [FILES / file if isinstance(file, str) else file for file in files]
     options = options or NEEDS.get(paths[0].name, Options())
@@ -56,6 +56,6 @@ def analysed(folder: Path) -> tuple[dict, dict, dict]:
 def write_analysed(folder: Path) -> Path:
     """Write measurements.csv and the tables of a results folder, as `rebuild_report.py` does, without the report."""
     _, tables, _ = analysed(folder)
-    write_csv(tables["measurements"], folder / "measurements.csv")
+    write_collected(tables, folder / "measurements.csv")
     write_tables(tables, folder / "tables")
     return folder

@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="show every row, also inside the noise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
-    parser.add_argument("--stack", default="imported", help="of files: the name of the software that was measured")
+    parser.add_argument("--stack", help="of files: the name of the software that was measured, if they do not name it")
     parser.add_argument("--gpus-per-node", type=int, help="of files that do not say it, or say it wrong")
     parser.add_argument("--nodes", type=int, help="of files that do not say it")
     args = parser.parse_args()

@@ -27,7 +27,11 @@ def main() -> None:
     parser.add_argument(
         "--campaign", required=True, metavar="NAME", help="name of the campaign, and of its results folder"
     )
-    parser.add_argument("--stack", default="imported", metavar="NAME", help="name of the software that was measured")
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        help="name of the software that was measured; without it that which the file names, or else imported",
+    )
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="where the files do not say it, or say it wrong"
     )

@@ -42,6 +42,12 @@ class CampaignResults:
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
         return min(times) if len(times) else None
 
+    @property
+    def notes(self) -> list[str]:
+        """What the import of its files corrected, assumed or left out. Empty of a campaign that was measured."""
+        files = self.campaign.get("imported") or []
+        return list(dict.fromkeys(note for file in files for note in file["notes"]))
+
 
 @dataclass(frozen=True)
 class CampaignsCompared:

@@ -61,6 +61,7 @@ def _side(name: str, side: CampaignResults) -> Iterator[str]:
     ok = side.measurements[side.measurements["status"] == "ok"]
     num = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     yield f"{name}: {side.folder} ({num}, first record {side.first_time_utc or UNKNOWN})"
+    yield from (f"  note: {note}" for note in side.notes)
 
 
 def environment_text(difference: Difference) -> str:

@@ -15,6 +15,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
     lines = []
     for place, campaign in enumerate(history.campaigns):
         lines.append(f"{heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
+        lines += [f"     note: {note}" for note in campaign.notes]
         lines += [f"     {environment_text(change)}" for change in history.changes[place]]
     order = by_change(history)
     moved = order if shows_all else [cell for cell in order if _leaves(history, cell, margin)]

@@ -15,10 +15,10 @@ def spec_of(reading: Reading, source: Source, stack: str, software: str) -> dict
     """Return the cell of a reading. Two stacks are alike only where the same processes measured a cell twice."""
     return {
         "benchmark": reading.benchmark,
-        "version": load_benchmark(reading.benchmark).version,
+        "version": reading.version or load_benchmark(reading.benchmark).version,
         "cluster": CLUSTER,
         "device": source.device,
-        "backend": source.backend,
+        "backend": reading.backend or source.backend,
         "nodes": reading.nodes,
         "gpus_per_node": reading.gpus_per_node,
         "stack": {"name": stack, "kind": "imported", "env": {}, "python": None, "software": software},

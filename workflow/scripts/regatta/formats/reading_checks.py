@@ -1,10 +1,13 @@
 """What a file says, held against what a launch file and a table can hold: refused before anything is written."""
 
 import math
+import re
 
 from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.formats.reading import LEAST_SECONDS, MOST_RANKS, MOST_SECONDS, Reading, Source, quoted, refusal
 
+STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
+STACK_FORM = "letters, digits and underscore, at most 64, the first a letter or digit"
 MOST_INTEGER, MOST_LETTERS = 2**63 - 1, 200
 EXPECTED = {
     TEXT: f"a text of 1 to {MOST_LETTERS} printable characters",
@@ -20,6 +23,10 @@ def check_source(name: str, source: Source) -> None:
         raise refusal(name, None, f"backend = {quoted(source.backend)}", EXPECTED[TEXT])
     for reading in source.readings:
         _check_figures(name, reading)
+        if reading.backend is not None and not _fits(reading.backend, TEXT):
+            raise refusal(name, reading.line, f"backend = {quoted(reading.backend)}", EXPECTED[TEXT])
+        if reading.stack is not None and not STACK.fullmatch(reading.stack):
+            raise refusal(name, reading.line, f"stack = {quoted(reading.stack)}", STACK_FORM)
         for parameter, value in reading.parameters.items():
             kind = CELL[parameter]
             if value is not None and not _fits(value, kind):

@@ -12,7 +12,7 @@ from regatta.store.launch_files import read_frozen
 from regatta.store.records import one_line
 
 
-def read_imported(path: Path, stack: str, options: Options, scratch: Path) -> CampaignResults:
+def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
     """Return what a file of another benchmark says, under the file's own path. Raises UserError if it is refused."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)

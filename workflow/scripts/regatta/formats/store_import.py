@@ -16,14 +16,14 @@ from regatta.errors import UserError
 from regatta.formats.imported_campaign import frozen_campaign, launches_by_cell
 from regatta.formats.imported_lines import AGAIN, cell_id, header_line, record_line, spec_of
 from regatta.formats.reading import Options, Reading, Source, quoted
-from regatta.formats.reading_checks import check_source
+from regatta.formats.reading_checks import STACK, STACK_FORM, check_source
 from regatta.formats.recognise import read_source
 from regatta.locks import hold
 from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
 from regatta.store.records import problem_of, violation
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
+DEFAULT_STACK = "imported"
 
 
 @dataclass(frozen=True)
@@ -56,29 +56,38 @@ def campaign_folder(results: Path, name: str) -> Path:
 
 
 def import_files(
-    paths: list[Path], folder: Path, stack: str, options: Options, now: Callable[[], str] = utc_now
+    paths: list[Path], folder: Path, stack: str | None, options: Options, now: Callable[[], str] = utc_now
 ) -> Outcome:
     """Import files into a results folder. Raises UserError before anything is written.
 
-    The lock lies beside the folder, so that a file that is refused makes no folder.
+    stack: what the software is called; None where the files say it, or are to have the default name. The lock lies
+    beside the folder, so that a file that is refused makes no folder.
     """
     campaign_folder(folder.parent, folder.name)
-    if not STACK.fullmatch(stack) or stack.endswith(AGAIN):
-        raise UserError(
-            f"--stack {stack}: a name has letters, digits and underscore, at most 64, the first a letter or digit, and"
-            f" does not end in {AGAIN}. Choose another."
-        )
+    if stack is not None and (not STACK.fullmatch(stack) or stack.endswith(AGAIN)):
+        raise UserError(f"--stack {stack}: a name has {STACK_FORM}, and does not end in {AGAIN}. Choose another.")
     imports = {}
     for path in paths:
         digest, source = read_source(path, options)
         check_source(str(path), source)
+        _check_one_stack(path, source, stack)
         imports.setdefault(digest, Import(path, digest, source))
     taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
 
 
-def _import(imports: dict[str, Import], folder: Path, stack: str, time_utc: str) -> Outcome:
+def _check_one_stack(path: Path, source: Source, stack: str | None) -> None:
+    """Refuse to give one name to what a file names differently."""
+    named = sorted({reading.stack for reading in source.readings} - {None})
+    if stack is not None and len(named) > 1:
+        raise UserError(
+            f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option out."
+            " Nothing was imported."
+        )
+
+
+def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
     store = _imported_store(folder)
     whole = _whole_imports(store)
     kept = [launch for launch in store if launch.header["imported"]["sha256"] in whole]
@@ -148,18 +157,21 @@ def _is_whole(launch: LaunchFile) -> bool:
     return not any(problem_of(line) if line["kind"] == "record" else violation(line) for _, line in launch.lines)
 
 
-def _launch_files(item: Import, campaign: str, stack: str, repeats: Counter, time_utc: str) -> dict[str, list[dict]]:
+def _launch_files(
+    item: Import, campaign: str, stack: str | None, repeats: Counter, time_utc: str
+) -> dict[str, list[dict]]:
     """Return the lines of each launch file of one imported file: one for each shape, stack and repeat."""
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
     seen: Counter = Counter()
     for reading in item.source.readings:
-        name = stack
-        spec = spec_of(reading, item.source, stack, stack)
+        name = stack or reading.stack or DEFAULT_STACK
+        software = name.removesuffix(AGAIN)
+        spec = spec_of(reading, item.source, name, software)
         cell = cell_id(spec)
         seen[cell] += 1
         if seen[cell] > 1:
-            name = _name_of_second(item, reading, seen[cell], stack)
-            spec = spec_of(reading, item.source, name, stack)
+            name = _name_of_second(item, reading, seen[cell], name)
+            spec = spec_of(reading, item.source, name, software)
             cell = cell_id(spec)
         repeat = repeats[cell]
         repeats[cell] += 1
@@ -167,6 +179,8 @@ def _launch_files(item: Import, campaign: str, stack: str, repeats: Counter, tim
     files, numbers = {}, Counter()
     for (nodes, gpus, name, repeat), cells in groups.items():
         batch = f"n{nodes:02d}g{gpus:02d}-import-{item.digest[:12]}"
+        if not stack and any(reading.stack for _, _, reading in cells):
+            batch += f"-{name}"  # which launches of two stacks shared an allocation, is not in the file
         launch = f"{batch}-l{numbers[batch]:03d}-i00"
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}

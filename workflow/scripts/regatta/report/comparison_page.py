@@ -76,7 +76,8 @@ def render(page: Page) -> str:
 def _told(side: CampaignResults) -> str:
     ok = side.measurements[side.measurements["status"] == "ok"]
     num = f"{plural(ok['cell'].nunique(), 'cell')}, {plural(ok['launch'].nunique(), 'launch', 'launches')}"
-    return f"{side.folder}: {num}, from {side.first_time_utc or UNKNOWN}"
+    notes = "".join(f". Note: {note}" for note in side.notes)
+    return f"{side.folder}: {num}, from {side.first_time_utc or UNKNOWN}{notes}"
 
 
 def _environment(found: CampaignsCompared) -> Part:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from regatta.store.imported_times import is_without_samples
 from regatta.store.samples import count, numbers, slowest_rank, whole_times
 
 BENCHMARK = "train_run"
@@ -17,8 +18,11 @@ class Training:
 
 
 def training_of(record: dict, spec: dict) -> Training:
-    """Return the rows of an ok record of train_run, none of another. Raises ValueError if its lists do not fit it."""
-    if record["status"] != "ok" or spec["benchmark"] != BENCHMARK:
+    """Return the rows of an ok record of train_run, none of another, and none of a time that was imported alone.
+
+    Raises ValueError if its lists do not fit it.
+    """
+    if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
         return Training()
     num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
     return Training(_epochs(record, num_ranks, num_epochs), _ranks(record, num_ranks, num_epochs))
