@@ -7,9 +7,11 @@ python workflow/scripts/export_results.py results/laptop --format csv --out lapt
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from regatta.errors import UserError, run_script
+from regatta.formats.export_notes import export_notes
 from regatta.formats.pytorch_json import pytorch_report
 from regatta.formats.results_folder import ResultsFolder, read_results_folder
 from regatta.formats.suite_json import suite_reports
@@ -64,6 +66,8 @@ def main() -> None:
         write_text(Path(path), text)
         if not is_stdout(Path(path)):
             print(path)
+    for note in export_notes(folder, args.format):
+        print(f"note: {note}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def read_nccl_json(file: Node, options: Options) -> Source:
     environment = environment_of(devices, _library(file.key("nccl_version")))
     notes = []
     if len(devices) > len(listed):
-        told = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-        notes.append(f"the file lists one device of each process: {told}")
+        ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
+        notes.append(f"the file lists one device of each process: {ranks}")
     return Source(
         FORMAT, statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment, argv,
         file.key("start_time").text() if file.has("start_time") else None,

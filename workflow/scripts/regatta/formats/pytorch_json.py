@@ -4,17 +4,29 @@ One entry for each model; in it one for each number of ranks, of which the first
 `measurements` are seconds of single synchronised steps, those of rank 0 first, then those of rank 1.
 """
 
+from collections.abc import Iterator
+
 from regatta.errors import UserError
+from regatta.formats.exported_fields import (
+    cell_fields,
+    is_there,
+    other_parameters,
+    read_cell_fields,
+    read_parameters,
+    stated_shape,
+)
 from regatta.formats.json_file import Node
 from regatta.formats.pytorch_text import IMAGE_SIZE
-from regatta.formats.reading import NANOSECONDS, Options, Reading, Source, parameters_of, shape_of, whole_ns
+from regatta.formats.reading import NANOSECONDS, Options, Reading, Source, shape_of, whole_ns
 from regatta.formats.results_folder import ResultsFolder
-from regatta.numbers import shape
+from regatta.numbers import is_unknown, shape
 
 FORMAT = "pytorch-json"
-KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "benchmark_results")
+KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "device", "benchmark_results")
 STATISTIC = "single steps of every rank, each synchronised: a step costs what its slowest rank took"
-NOT_IN_REPORT = ("model", "batch_size", "strategy", "bucket_cap_mb")  # parameters that a report has a place for
+NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were taken"
+NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a place for
+NOT_IN_REPORT = (*NAMED, "bucket_cap_mb")  # which may differ between its results
 
 
 def is_pytorch_json(value: object) -> bool:
@@ -22,8 +34,8 @@ def is_pytorch_json(value: object) -> bool:
 
 
 def read_pytorch_json(report: Node, options: Options) -> Source:
-    bucket, backend = report.key("bucket_size").number(), report.key("distributed_backend").text()
-    readings = []
+    bucket, backend = report.key("bucket_size"), report.key("distributed_backend").text()
+    readings, twice = [], "again"
     for entry in report.key("benchmark_results").items():
         model, batch_size = entry.key("model").text(), entry.key("batch_size").whole()
         for position, result in enumerate(entry.key("result").items()):
@@ -34,22 +46,44 @@ def read_pytorch_json(report: Node, options: Options) -> Source:
                 raise result.key("ranks").refuse(
                     "one rank in the first result of a model, which is the one without DDP"
                 )
-            parameters = parameters_of(
-                "train_step", model=model, batch_size=batch_size, image_size=IMAGE_SIZE, bucket_cap_mb=bucket,
-                strategy="none" if position == 0 else "ddp",
-            )  # fmt: skip
-            samples = _samples_ns(result, len(ranks))
-            shape = _shape(result, len(ranks), options)
-            readings.append(
-                Reading(
-                    None, "train_step", parameters, *shape, samples_ns=samples, steps_per_window=1,
-                    num_iterations=len(samples[0]),
-                )
-            )  # fmt: skip
+            named = {"model": model, "batch_size": batch_size, "strategy": "ddp" if position else "none"}
+            if not is_there(result, "parameters"):
+                named |= {"image_size": IMAGE_SIZE, "bucket_cap_mb": bucket.number()}
+            parameters = read_parameters(result, "train_step", **named)
+            shape, samples = _shape(result, len(ranks), options), _samples_ns(result, len(ranks))
+            readings += _readings(result, parameters, shape, samples)
+            twice = "launch" if result.has("launches") else twice
     if not readings:
         raise report.key("benchmark_results").refuse("measurements of one model at least")
     versions = {"torch": _version(report, "pytorch_version"), "cuda": _version(report, "cuda_version")}
-    return Source(FORMAT, STATISTIC, backend, "cuda", tuple(readings), (), versions, twice="again")
+    notes = () if report.has("device") else (NO_DEVICE,)
+    return Source(FORMAT, STATISTIC, backend, _device(report), tuple(readings), notes, versions, twice=twice)
+
+
+def _device(report: Node) -> str:
+    if not report.has("device"):
+        return "cuda"
+    if (device := report.key("device")).value not in ("cpu", "cuda"):
+        raise device.refuse("cpu or cuda")
+    return device.value
+
+
+def _readings(result: Node, parameters: dict, shape: tuple, samples: list[list[int]]) -> Iterator[Reading]:
+    """Yield the launches of a result: one, but for a report that Regatta wrote, which says where each begins."""
+    fields = read_cell_fields(result)
+    if not result.has("launches"):
+        yield Reading(None, "train_step", parameters, *shape, samples_ns=samples, steps_per_window=1,
+                      num_iterations=len(samples[0]), **fields)  # fmt: skip
+        return
+    start, launches = 0, result.key("launches")
+    for launch in launches.items():
+        num = launch.key("num_iterations").whole()
+        times = {"window_step_s": launch.key("window_step_s").positive()} if is_there(launch, "window_step_s") else {}
+        part = [row[start : start + num] for row in samples]
+        yield Reading(None, "train_step", parameters, *shape, times, samples_ns=part, num_iterations=num, **fields)
+        start += num
+    if start != len(samples[0]):
+        raise launches.refuse(f"{len(samples[0])} iterations in all, as many as each rank has measurements")
 
 
 def _version(report: Node, key: str) -> str | None:
@@ -57,6 +91,8 @@ def _version(report: Node, key: str) -> str | None:
 
 
 def _shape(result: Node, num_ranks: int, options: Options) -> tuple[int, int]:
+    if shape := stated_shape(result, num_ranks):
+        return shape
     if num_ranks == 1:
         return 1, 1
     if options.gpus_per_node is None:
@@ -89,9 +125,9 @@ def pytorch_report(folder: ResultsFolder) -> dict:
     The samples of all launches of a cell stand together, those of a rank behind each other. Raises UserError where the
     form has no place for what was measured: two bucket sizes, two stacks, strategies other than none and ddp.
     """
-    cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and folder.records(cell)]
+    cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
     if not cells:
-        raise UserError(f"{folder.path}: no training step has a valid record, so there is nothing to write.")
+        raise UserError(f"{folder.path}: no training step has a valid record, so nothing is written.")
     _check_room(folder, cells)
     models: dict[tuple, list[dict]] = {}
     for cell in cells:
@@ -103,6 +139,7 @@ def pytorch_report(folder: ResultsFolder) -> dict:
         "cuda_version": folder.version("cuda"),
         "distributed_backend": cells[0]["spec"]["backend"],
         "bucket_size": wrapped[0] if wrapped else None,
+        "device": cells[0]["spec"]["device"],
         "benchmark_results": [
             {"model": model, "batch_size": batch_size, "result": _results(folder, own)}
             for (model, batch_size), own in models.items()
@@ -119,7 +156,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
     folder.one_value(cells, "strategy", ("none", "ddp"))
     folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
     others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
-    for name in ("stack", "backend", *others):
+    for name in ("stack", "backend", "device", *others):
         folder.one_value(cells, name)
     shapes: dict[int, tuple] = {}
     for cell in filter(_is_wrapped, cells):
@@ -146,13 +183,23 @@ def _num_ranks(cell: dict) -> int:
 
 
 def _result(folder: ResultsFolder, cell: dict) -> dict:
+    """Return one result. Its keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
     by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
-    for record in folder.records(cell):
-        samples = record.get("samples_ns")
+    launches = []
+    for _, row in folder.ok_rows(cell).iterrows():
+        samples, window_step_s = folder.record(row).get("samples_ns"), row["window_step_s"]
         if samples is None:
             raise UserError(
                 f"{folder.path}: {cell['id']} has no samples by rank, which this format is made of. Write --format csv."
             )
-        for own, more in zip(by_rank, samples, strict=True):
-            own += [value / NANOSECONDS for value in more]
-    return {"ranks": list(range(len(by_rank))), "measurements": [value for own in by_rank for value in own]}
+        for of_rank, more in zip(by_rank, samples, strict=True):
+            of_rank += [value / NANOSECONDS for value in more]
+        step = None if is_unknown(window_step_s) else float(window_step_s)
+        launches.append({"num_iterations": len(samples[0]), "window_step_s": step})
+    return {
+        "ranks": list(range(len(by_rank))),
+        "measurements": [value for of_rank in by_rank for value in of_rank],
+        **cell_fields(cell["spec"]),
+        "parameters": other_parameters(cell["spec"], NAMED),
+        "launches": launches,
+    }

@@ -10,8 +10,11 @@ import pandas as pd
 from regatta.analysis.all_tables import read_tables
 from regatta.analysis.tables import MEASUREMENTS, read_csv
 from regatta.campaign.matrix import field_value
+from regatta.cell_words import natural
 from regatta.errors import UserError, nearest
 from regatta.store.launch_files import read_frozen, read_one_line
+
+MOST_VALUES = 20  # of a message
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class ResultsFolder:
         own = self.measurements[self.measurements["cell"].isin(self.ids)]
         return [self._line(launch, 1) for launch in sorted(own["launch"].dropna().unique())]
 
-    def records(self, cell: dict) -> list[dict]:
-        """Return the valid ok records of a cell, in the order of its repeats."""
+    def ok_rows(self, cell: dict) -> pd.DataFrame:
+        """Return the rows of a cell's valid ok records, in the order of its repeats."""
         rows = self.measurements
-        own = rows[(rows["cell"] == cell["id"]) & (rows["status"] == "ok")].sort_values("repeat")
-        return [self._line(row.launch, int(row.line)) for row in own.itertuples()]
+        return rows[(rows["cell"] == cell["id"]) & (rows["status"] == "ok")].sort_values("repeat")
+
+    def record(self, row: pd.Series) -> dict:
+        """Return the record behind a row of `ok_rows`."""
+        return self._line(row["launch"], int(row["line"]))
 
     def version(self, name: str) -> str | None:
         """Return the versions of a library that the launches loaded, or None where none says it."""
@@ -83,11 +89,26 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
     for name in where:
         if name not in known:
             raise UserError(f"--where {name}: no cell of {path} has such a field.{nearest(name, known)}")
-    if where and not cells:
-        chosen = " ".join(f"--where {name}={value}" for name, value in where.items())
-        raise UserError(f"{path}: no cell has {chosen}. Take one out, or choose values that campaign.*.json has.")
     measurements = read_csv(path / "measurements.csv", MEASUREMENTS)
-    return ResultsFolder(path, campaign, cells, measurements, read_tables(path / "tables"))
+    folder = ResultsFolder(path, campaign, cells, measurements, read_tables(path / "tables"))
+    _check_measured(folder, where)
+    return folder
+
+
+def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
+    """Raise UserError where nothing that was measured has what was asked for. A field without effect passes, and is no match."""
+    ok = set(folder.measurements.loc[folder.measurements["status"] == "ok", "cell"])
+    measured = [cell for cell in folder.cells if cell["id"] in ok]
+    for name in where:
+        if all(field_value(cell["spec"], name) is None for cell in measured):
+            values = {json.dumps(field_value(cell["spec"], name)).strip('"') for cell in folder.campaign["cells"]}
+            known = ", ".join(sorted(values - {"null"}, key=natural)[:MOST_VALUES])
+            raise UserError(
+                f"{folder.path}: no cell with {', '.join(f'{key}={value}' for key, value in where.items())} has a valid record,"
+                f" so nothing is written. Values of {name} in this campaign: {known or 'none'}."
+            )
+    if not measured:
+        raise UserError(f"{folder.path}: no cell has a valid record, so nothing is written.")
 
 
 def _is_chosen(cell: dict, where: dict[str, str]) -> bool:

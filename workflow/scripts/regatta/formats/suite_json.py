@@ -7,24 +7,39 @@ docs/formats.md has the form that Regatta writes and reads there.
 
 import pandas as pd
 
+from regatta.analysis.launch_values import LaunchValues
 from regatta.errors import UserError
+from regatta.formats.exported_fields import (
+    cell_fields,
+    is_there,
+    other_parameters,
+    read_cell_fields,
+    read_parameters,
+    stated_shape,
+)
 from regatta.formats.json_file import Node
 from regatta.formats.reading import (
     Options,
     Reading,
     Source,
     collective_parameters,
-    parameters_of,
     refusal,
     shape_of,
 )  # fmt: skip
 from regatta.formats.results_folder import ResultsFolder
+from regatta.statistics import over_launches
 
 FORMAT = "suite-json"
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
 MEAN_IN_WORDS, MEDIAN_IN_WORDS = "the mean over iterations; no spread", "the median over launches; no spread"
+
+# Of files that Regatta wrote before they had blocking_step_time_ms.
+PIPELINED_ALONE = (
+    "training: step_time_ms is the time of a step in pipelined windows. The file has no median of single steps, so p50_s is"
+    " that time too: do not compare it with the p50_s of a measured campaign, but export that campaign again"
+)
 
 
 def is_suite_json(value: object) -> bool:
@@ -42,6 +57,8 @@ def read_suite_json(file: Node, options: Options) -> Source:
     notes = []
     if not runs[0].key("config").has("backend"):
         notes.append(f"the backend is not named; {_backend(runs[0])} is what such a suite uses there")
+    if _is_median(runs[0]) and any(r.benchmark == "train_step" and "p50_s" not in r.times_s for r in readings):
+        notes.append(PIPELINED_ALONE)
     if any(run.key("results").has("memory") for run in runs):
         notes.append("memory is not taken over")
     times = [run.key("timestamp").text() for run in runs if run.has("timestamp") and run.key("timestamp").value]
@@ -66,53 +83,44 @@ def _is_median(run: Node) -> bool:
 
 
 def _readings(run: Node, options: Options) -> list[Reading]:
-    found, results, central = [], run.key("results"), "p50_s" if _is_median(run) else "mean_s"
-    communication = results.key("communication").members() if _is_there(results, "communication") else []
+    found, results, is_median = [], run.key("results"), _is_median(run)
+    communication = results.key("communication").members() if is_there(results, "communication") else []
     for name, entries in communication:
         for _, entry in entries.members():
             operation = OPERATIONS.get(name, name)
             message = None if operation == "barrier" else entry.key("message_bytes").whole()
-            dtype = entry.key("dtype").text() if _is_there(entry, "dtype") else None
+            dtype = entry.key("dtype").text() if is_there(entry, "dtype") else None
             parameters = collective_parameters(operation, message, dtype)
-            if _is_there(entry, "algorithm"):
+            if is_there(entry, "algorithm"):
                 parameters["algorithm"] = entry.key("algorithm").text()
-            times = {central: entry.key("time_ms").positive() / 1e3}
-            if _is_there(entry, "pipelined_time_ms"):
-                times["window_step_s"] = entry.key("pipelined_time_ms").positive() / 1e3
+            times = {"p50_s" if is_median else "mean_s": entry.key("time_ms").positive() / 1e3}
+            times |= _times(entry, window_step_s="pipelined_time_ms")
             found.append(_reading("collective", parameters, entry, run, options, times))
-    for _, entry in results.key("training").members() if _is_there(results, "training") else []:
-        times = {central: entry.key("step_time_ms").positive() / 1e3}
-        found.append(_reading("train_step", _train_parameters(entry), entry, run, options, times))
+    for _, entry in results.key("training").members() if is_there(results, "training") else []:
+        named = {name: entry.key(name).text() for name in ("model", "strategy")}
+        named["batch_size"] = entry.key("batch_size").whole()
+        parameters = read_parameters(entry, "train_step", **named)
+        if is_median:
+            times = _times(entry, p50_s="blocking_step_time_ms", window_step_s="step_time_ms")
+        if not is_median or not times:
+            times = {"mean_s": entry.key("step_time_ms").positive() / 1e3}
+        found.append(_reading("train_step", parameters, entry, run, options, times))
     return found
 
 
-def _is_there(node: Node, key: str) -> bool:
-    return node.has(key) and node.key(key).value is not None
-
-
-def _train_parameters(entry: Node) -> dict:
-    own = {name: entry.key(name).text() for name in ("model", "strategy")}
-    own["batch_size"] = entry.key("batch_size").whole()
-    more = entry.key("parameters").members() if _is_there(entry, "parameters") else []
-    known = parameters_of("train_step", **own)
-    for name, node in more:
-        if name in known and name not in own:
-            if isinstance(node.value, dict | list):
-                raise node.refuse("a word, a number or null")
-            known[name] = node.whole(0) if isinstance(node.value, float) and node.value.is_integer() else node.value
-    return known
+def _times(entry: Node, **keys: str) -> dict[str, float]:
+    """Return the times in seconds that the entry has. keys: name of the time -> key of the entry."""
+    return {name: entry.key(key).positive() / 1e3 for name, key in keys.items() if is_there(entry, key)}
 
 
 def _reading(benchmark: str, parameters: dict, entry: Node, run: Node, options: Options, times: dict) -> Reading:
-    return Reading(None, benchmark, parameters, *_shape(entry, run, options), times_s=times, printed=_numbers(entry))
+    shape, fields = _shape(entry, run, options), read_cell_fields(entry)
+    return Reading(None, benchmark, parameters, *shape, times_s=times, printed=_numbers(entry), **fields)
 
 
 def _shape(entry: Node, run: Node, options: Options) -> tuple[int, int]:
     num_ranks = run.key("world_size").whole()
-    if _is_there(entry, "nodes") and _is_there(entry, "gpus_per_node"):
-        shape = entry.key("nodes").whole(), entry.key("gpus_per_node").whole()
-        if shape[0] * shape[1] != num_ranks:
-            raise entry.key("nodes").refuse(f"nodes x gpus_per_node = world_size {num_ranks}")
+    if shape := stated_shape(entry, num_ranks):
         return shape
     if num_ranks > 1 and options.gpus_per_node is None:
         raise UserError(
@@ -135,32 +143,30 @@ def suite_reports(folder: ResultsFolder) -> list[dict]:
     """Return one object for each world size with results, the smallest first. Raises UserError where there is none."""
     for name in ("backend", "device"):
         folder.one_value(folder.cells, name)
+    times = LaunchValues(folder.measurements, ("p50_s", "window_step_s"))
+    measured = {cell["id"] for cell in folder.cells if times.of(cell["id"], "p50_s")}
     tables = {name: folder.tables[name] for name in ("collectives", "scaling", "memory")}
-    tables = {name: table[table["cell"].isin(folder.ids)] for name, table in tables.items()}
-    measured = [tables["collectives"]["latency_s"].notna(), tables["scaling"]["step_s"].notna()]
-    sizes = sorted(
-        {
-            int(n)
-            for name, has in zip(("collectives", "scaling"), measured, strict=True)
-            for n in tables[name]["world_size"][has]
-        }
-    )
+    tables = {name: table[table["cell"].isin(measured)] for name, table in tables.items()}
+    sizes = sorted({int(n) for name in ("collectives", "scaling") for n in tables[name]["world_size"]})
     if not sizes:
-        raise UserError(f"{folder.path}: nothing that was chosen has a valid record, so there is nothing to write.")
+        raise UserError(
+            f"{folder.path}: no collective and no training step that was chosen has a valid record, and this format holds"
+            " nothing else. Nothing is written."
+        )
     return [
-        _report(folder, num_ranks, {k: t[t["world_size"] == num_ranks] for k, t in tables.items()})
+        _report(folder, num_ranks, {k: t[t["world_size"] == num_ranks] for k, t in tables.items()}, times)
         for num_ranks in sizes
     ]
 
 
-def _report(folder: ResultsFolder, num_ranks: int, tables: dict[str, pd.DataFrame]) -> dict:
+def _report(folder: ResultsFolder, num_ranks: int, tables: dict[str, pd.DataFrame], times: LaunchValues) -> dict:
     rows = folder.measurements
     own = rows[(rows["world_size"] == num_ranks) & rows["cell"].isin(folder.ids) & (rows["status"] == "ok")]
     specs = {cell["id"]: cell["spec"] for cell in folder.cells}
     communication: dict[str, dict] = {}
-    for row in _rows(tables["collectives"][tables["collectives"]["latency_s"].notna()]):
-        communication.setdefault(NAMES.get(row["operation"], row["operation"]), {})[row["cell"]] = _collective(row)
-    training = tables["scaling"][tables["scaling"]["step_s"].notna()]
+    for row in _rows(tables["collectives"]):
+        operation = NAMES.get(row["operation"], row["operation"])
+        communication.setdefault(operation, {})[row["cell"]] = _collective(row, specs[row["cell"]], times)
     return {
         "name": f"{folder.campaign['name']}_{num_ranks}gpu",
         "world_size": num_ranks,
@@ -174,10 +180,8 @@ def _report(folder: ResultsFolder, num_ranks: int, tables: dict[str, pd.DataFram
         },
         "results": {
             "communication": communication,
-            "training": {row["cell"]: _step(row, specs[row["cell"]]["parameters"]) for row in _rows(training)},
-            "memory": {
-                row["cell"]: _memory(row) for row in _rows(tables["memory"][tables["memory"]["num_launches"] > 0])
-            },
+            "training": {row["cell"]: _step(row, specs[row["cell"]], times) for row in _rows(tables["scaling"])},
+            "memory": {row["cell"]: _memory(row) for row in _rows(tables["memory"])},
         },
     }
 
@@ -194,33 +198,36 @@ def _one(values: pd.Series) -> int | None:
 
 
 def _device_name(folder: ResultsFolder) -> str:
+    if folder.campaign["device"] == "cpu":
+        return "cpu"  # whatever GPUs the machine has besides
     names = {
         gpu.get("name") for header in folder.headers for gpu in (header.get("environment") or {}).get("gpus") or []
     }
     return ", ".join(sorted(names - {None})) or folder.campaign["device"]
 
 
-def _collective(row: dict) -> dict:
+def _collective(row: dict, spec: dict, times: LaunchValues) -> dict:
     return {
-        **{name: row[name] for name in ("message_bytes", "dtype", "algorithm", "stack", "nodes", "gpus_per_node")},
-        "num_launches": row["num_launches"],
-        "time_ms": _ms(row["latency_s"]),
+        **{name: row[name] for name in ("message_bytes", "dtype", "algorithm")},
+        **cell_fields(spec),
+        "num_launches": times.num_launches(row["cell"]),
+        "time_ms": _median_ms(row, "p50_s", times),
         "algorithm_bandwidth_gb_per_s": row["algbw_gb_per_s"],
         "bus_bandwidth_gb_per_s": row["busbw_gb_per_s"],
-        "pipelined_time_ms": _ms(row["pipelined_s"]),
+        "pipelined_time_ms": _median_ms(row, "window_step_s", times),
         "pipelined_bus_bandwidth_gb_per_s": row["pipelined_busbw_gb_per_s"],
     }
 
 
-def _step(row: dict, parameters: dict) -> dict:
-    efficiency = row["efficiency_ratio"]
+def _step(row: dict, spec: dict, times: LaunchValues) -> dict:
+    efficiency, named = row["efficiency_ratio"], ("model", "batch_size", "strategy")
     return {
-        **{name: row[name] for name in ("model", "batch_size", "strategy")},
-        "parameters": {
-            name: value for name, value in parameters.items() if name not in ("model", "batch_size", "strategy")
-        },
-        **{name: row[name] for name in ("stack", "nodes", "gpus_per_node", "num_launches")},
-        "step_time_ms": _ms(row["step_s"]),
+        **{name: row[name] for name in named},
+        "parameters": other_parameters(spec, named),
+        **cell_fields(spec),
+        "num_launches": times.num_launches(row["cell"]),
+        "blocking_step_time_ms": _median_ms(row, "p50_s", times),
+        "step_time_ms": _median_ms(row, "window_step_s", times),
         "samples_per_second": row["throughput_samples_per_s"],
         "samples_per_second_per_gpu": row["throughput_per_gpu_samples_per_s"],
         "scaling_efficiency_percent": None if efficiency is None else 100 * efficiency,
@@ -234,5 +241,6 @@ def _memory(row: dict) -> dict:
     return {name: row[name] for name in row if name.endswith("_bytes") and row[name] is not None}
 
 
-def _ms(seconds: float | None) -> float | None:
+def _median_ms(row: dict, column: str, times: LaunchValues) -> float | None:
+    seconds = over_launches(times.of(row["cell"], column)).median
     return None if seconds is None else seconds * 1e3
