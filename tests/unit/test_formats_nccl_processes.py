@@ -1,4 +1,4 @@
-"""nccl-tests whose processes drive several GPUs each (-t, -g): every GPU is a rank, of which its JSON lists one per process.
+"""nccl-tests whose processes drive several GPUs each (-t, -g): each GPU is a rank, and JSON lists one per process.
 
 The golden files have the form that src/util.cu of NVIDIA/nccl-tests writes, with the figures of no real machine.
 """

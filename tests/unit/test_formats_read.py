@@ -31,6 +31,9 @@ from regatta.formats.recognise import read_text
         ("osu-barrier.txt", "osu-text", 1),
         ("suite-4gpu.json", "suite-json", 4),
         ("times.csv", "csv", 6),
+        ("exported.csv", "csv", 6),
+        ("exported-suite.json", "suite-json", 3),
+        ("exported-ddp.json", "pytorch-json", 4),
     ],
 )
 def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind, num):
@@ -39,7 +42,7 @@ def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind
 
 
 def test_the_list_above_has_every_golden_file():
-    assert len(ALL) == 18
+    assert len(ALL) == 21
 
 
 # --- benchmark.py, text

@@ -1,8 +1,9 @@
 """The columns of every CSV that Regatta writes, and how they are written and read.
 
 Units end the column names. Whole numbers have all their digits, an empty field is unknown, floats have nine significant
-digits, so that the same records give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s: what is
-exported and imported again must compare as 1. In epochs.csv they have all: there launches must agree to the last digit.
+digits, so that the same records give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s: what
+is exported and imported again must compare as 1. In epochs.csv they have all: there launches must agree to the last
+digit.
 """
 
 import io

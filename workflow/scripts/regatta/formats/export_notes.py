@@ -7,17 +7,16 @@ from regatta.numbers import plural
 from regatta.store.imported_times import CENTRES
 
 HELD = {"pytorch-json": ("train_step",), "suite-json": ("train_step", "collective")}  # benchmarks; all where absent
-NOT_HELD = {
+NOT_HELD = {  # CSV holds every number of the tables
     "pytorch-json": "memory, warm-up, parts of a step",
     "suite-json": "single launches and samples, percentiles, intervals, warm-up, parts of a step",
-    "csv": "samples, and what is no number (causes, why sampling ended, names of launches)",
 }
 MEANS = {f"imported: {word}" for word in CENTRES.values()} - {"imported: median"}
 
 
 def export_notes(folder: ResultsFolder, kind: str) -> list[str]:
-    """Return sentences on what a file of this form lacks. kind: one of NOT_HELD."""
-    notes = [f"{kind} does not hold {NOT_HELD[kind]}"]
+    """Return sentences on what a file of this form lacks. kind: pytorch-json, suite-json or csv."""
+    notes = [f"{kind} does not hold {NOT_HELD[kind]}"] if kind in NOT_HELD else []
     rows = folder.measurements[folder.measurements["cell"].isin(folder.ids)]
     ok = rows[rows["status"] == "ok"]
     measured = set(ok["cell"])

@@ -105,7 +105,7 @@ def _side(node: Node) -> Side:
 
 
 def _samples(calls: Node, run: Run) -> dict:
-    """Return the times of single calls, by rank where each process has one; without the first ones that -K leaves out."""
+    """Return the times of single calls, by rank where each process has one; without those that -K skips."""
     has_all = len(calls.key("times_us").items()) == run.num_iterations
     skipped = calls.key("skipped_iterations").whole(least=0) if has_all and calls.has("skipped_iterations") else 0
     slowest = _times_ns(calls.key("times_us"), skipped)

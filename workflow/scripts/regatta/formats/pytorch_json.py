@@ -183,7 +183,7 @@ def _num_ranks(cell: dict) -> int:
 
 
 def _result(folder: ResultsFolder, cell: dict) -> dict:
-    """Return one result. Its keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
+    """Return one result. Keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
     by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
     launches = []
     for _, row in folder.ok_rows(cell).iterrows():

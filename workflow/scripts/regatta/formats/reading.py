@@ -31,7 +31,7 @@ class Reading:
     line: where it stands, counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the
     file has them. samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where ranks are not told
     apart. steps_per_window: 1 where each step was timed and synchronised alone. failure: why the time does not count.
-    stack, backend, version (of the benchmark): where the file names one for each cell, as files that Regatta exports do.
+    stack, backend, version (of the benchmark): where the file names one for each cell, as Regatta's exports do.
     """
 
     line: int | None

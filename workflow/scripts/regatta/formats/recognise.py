@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from regatta.errors import UserError
+from regatta.formats.exported_csv import is_exported_csv, read_exported_csv
 from regatta.formats.json_file import Node, parse_json
 from regatta.formats.nccl_json import is_nccl_json, read_nccl_json
 from regatta.formats.nccl_text import is_nccl_text, read_nccl_text
@@ -19,7 +20,8 @@ from regatta.formats.tidy_csv import is_csv, read_csv_text
 
 KNOWN = (
     "a table or --json report of PyTorch's benchmark.py, text or JSON of nccl-tests, a table of OSU, JSON of a suite with"
-    " world_size and results, or CSV with the columns benchmark and seconds (docs/formats.md)"
+    " world_size and results, or CSV with the columns benchmark and seconds or as export_results.py writes it"
+    " (docs/formats.md)"
 )
 
 
@@ -59,6 +61,8 @@ def read_text(text: str, name: str, options: Options) -> Source:
         return _read_json(Node(parse_json(text, name), name), options)
     if is_csv(text):
         return read_csv_text(text, name, options)
+    if is_exported_csv(text):
+        return read_exported_csv(text, name)
     lines = lines_of(text)
     for is_format, read in (
         (is_pytorch_text, read_pytorch_text),

@@ -96,16 +96,17 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 
 
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
-    """Raise UserError where nothing that was measured has what was asked for. A field without effect passes, and is no match."""
+    """Raise UserError where no measured cell has what was asked for. A field without effect passes, and is no match."""
     ok = set(folder.measurements.loc[folder.measurements["status"] == "ok", "cell"])
     measured = [cell for cell in folder.cells if cell["id"] in ok]
     for name in where:
         if all(field_value(cell["spec"], name) is None for cell in measured):
             values = {json.dumps(field_value(cell["spec"], name)).strip('"') for cell in folder.campaign["cells"]}
             known = ", ".join(sorted(values - {"null"}, key=natural)[:MOST_VALUES])
+            asked = ", ".join(f"{key}={value}" for key, value in where.items())
             raise UserError(
-                f"{folder.path}: no cell with {', '.join(f'{key}={value}' for key, value in where.items())} has a valid record,"
-                f" so nothing is written. Values of {name} in this campaign: {known or 'none'}."
+                f"{folder.path}: no cell with {asked} has a valid record, so nothing is written. Values of {name} in"
+                f" this campaign: {known or 'none'}."
             )
     if not measured:
         raise UserError(f"{folder.path}: no cell has a valid record, so nothing is written.")

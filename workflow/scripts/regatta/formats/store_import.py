@@ -82,8 +82,8 @@ def _check_one_stack(path: Path, source: Source, stack: str | None) -> None:
     named = sorted({reading.stack for reading in source.readings} - {None})
     if stack is not None and len(named) > 1:
         raise UserError(
-            f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option out."
-            " Nothing was imported."
+            f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option"
+            " out. Nothing was imported."
         )
 
 

@@ -37,8 +37,8 @@ MEAN_IN_WORDS, MEDIAN_IN_WORDS = "the mean over iterations; no spread", "the med
 
 # Of files that Regatta wrote before they had blocking_step_time_ms.
 PIPELINED_ALONE = (
-    "training: step_time_ms is the time of a step in pipelined windows. The file has no median of single steps, so p50_s is"
-    " that time too: do not compare it with the p50_s of a measured campaign, but export that campaign again"
+    "training: step_time_ms is the time of a step in pipelined windows. The file has no median of single steps, so"
+    " p50_s is that time too: do not compare it with the p50_s of a measured campaign, but export that campaign again"
 )
 
 
@@ -150,8 +150,8 @@ def suite_reports(folder: ResultsFolder) -> list[dict]:
     sizes = sorted({int(n) for name in ("collectives", "scaling") for n in tables[name]["world_size"]})
     if not sizes:
         raise UserError(
-            f"{folder.path}: no collective and no training step that was chosen has a valid record, and this format holds"
-            " nothing else. Nothing is written."
+            f"{folder.path}: no collective and no training step that was chosen has a valid record, and this format"
+            " holds nothing else. Nothing is written."
         )
     return [
         _report(folder, num_ranks, {k: t[t["world_size"] == num_ranks] for k, t in tables.items()}, times)

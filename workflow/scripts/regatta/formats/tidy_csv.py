@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-from regatta.analysis.tables import CELL, REAL, TEXT, WHOLE, to_csv
+from regatta.analysis.tables import CELL, TEXT, WHOLE, to_csv
 from regatta.errors import nearest
 from regatta.formats.reading import (
     Options,
@@ -39,6 +39,7 @@ NAMES = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name
 OF_ROW = {
     "cell": TEXT,
     **CELL,
+    "version": WHOLE,
     "scaling": TEXT,
     "against": TEXT,
     "reference": TEXT,
@@ -46,7 +47,7 @@ OF_ROW = {
     "repeat": WHOLE,
     "status": TEXT,
 }
-TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": REAL}
+TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has all its digits: no type holds them all
 
 
 def is_csv(text: str) -> bool:
@@ -105,10 +106,10 @@ def _reading(row: dict[str, str | None], name: str, line: int) -> Reading:
     for column in WHOLE_COLUMNS:
         for place in (row, given):
             if column in place and place[column] is not None:
-                place[column] = _number(place[column], column, name, line, int)
+                place[column] = csv_number(place[column], column, name, line, int)
     if "bucket_cap_mb" in given:
-        given["bucket_cap_mb"] = _number(given["bucket_cap_mb"], "bucket_cap_mb", name, line, float)
-    seconds = _number(row["seconds"], "seconds", name, line, float)
+        given["bucket_cap_mb"] = csv_number(given["bucket_cap_mb"], "bucket_cap_mb", name, line, float)
+    seconds = csv_number(row["seconds"], "seconds", name, line, float)
     if benchmark == "collective":
         parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
     else:
@@ -119,7 +120,8 @@ def _reading(row: dict[str, str | None], name: str, line: int) -> Reading:
     )
 
 
-def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
+def csv_number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
+    """Return a number above 0. Raises UserError for all else."""
     try:
         value = kind(text) if NUMBER.fullmatch(text) else -1
     except ValueError:
@@ -136,19 +138,20 @@ def tidy_table(folder: ResultsFolder) -> pd.DataFrame:
 
     Tables without cells are left out, such as those of hosts: a row of theirs is of no cell.
     """
-    parts = [_melted("measurements", folder.measurements, folder.ids)]
-    parts += [_melted(name, table, folder.ids) for name, table in folder.tables.items() if "cell" in table]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame({name: pd.array([], dtype=kind) for name, kind in TIDY.items()})
-    return pd.concat(parts, ignore_index=True).astype(TIDY)
+    versions = {cell["id"]: cell["spec"]["version"] for cell in folder.cells}
+    parts = [_melted("measurements", folder.measurements, versions)]
+    parts += [_melted(name, table, versions) for name, table in folder.tables.items() if "cell" in table]
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True).astype(TIDY)
+    return table.assign(value=table["value"].str.removesuffix(".0"))
 
 
-def _melted(name: str, table: pd.DataFrame, ids: set[str]) -> pd.DataFrame:
-    own = table[table["cell"].isin(ids)]
+def _melted(name: str, table: pd.DataFrame, versions: dict[str, int]) -> pd.DataFrame:
+    """versions: cell -> version of its benchmark, of the chosen cells."""
+    own = table[table["cell"].isin(versions.keys())]
+    own = own.assign(version=own["cell"].map(versions))
     keys = [column for column in OF_ROW if column in own.columns]
     numbers = [column for column in own.columns if column not in (*keys, "line") and _is_number(own[column])]
-    own = own[[*keys, *numbers]].astype(dict.fromkeys(numbers, REAL))
+    own = own[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # with all digits
     long = own.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
     return long[long["value"].notna()].assign(table=name).reindex(columns=list(TIDY))
 

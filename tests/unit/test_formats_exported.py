@@ -1,0 +1,311 @@
+"""What Regatta exports: which number each key is, all its digits, and notes or refusals for what a form cannot hold."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from formats_files import analysed, read, run_import, text_of, write_analysed
+from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
+
+from regatta.analysis.collected import MEASURED_DIGITS
+from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
+from regatta.errors import UserError
+from regatta.formats.export_notes import export_notes
+from regatta.formats.pytorch_json import pytorch_report
+from regatta.formats.reading import Options
+from regatta.formats.recognise import read_text
+from regatta.formats.results_folder import read_results_folder
+from regatta.formats.suite_json import suite_reports
+from regatta.formats.tidy_csv import tidy_csv
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+NONE, ONE, TWO = train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 1), train_cell("resnet18", 1, 2)
+REDUCE = collective_cell(2**20, 1, 2)
+
+
+def results(folder, cells, faults=None, machine: Machine = LAPTOP, **fields):
+    write_results(folder, make_campaign(cells, **fields), machine, faults)
+    return write_analysed(folder)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    return results(tmp_path_factory.mktemp("results") / "before", [NONE, ONE, TWO, REDUCE])
+
+
+def saved(folder, value, name="exported"):
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def columns_of(folder, **fields):
+    """Return the measured columns of the rows that have these values of fields, in the order of their repeats."""
+    rows = analysed(folder)[1]["measurements"]
+    for name, value in fields.items():
+        rows = rows[rows[name] == value]
+    return rows.sort_values("repeat")
+
+
+# --- Suite: single steps and pipelined windows
+
+
+def test_the_suite_has_blocking_and_pipelined_time_apart_and_gives_both_back(measured, tmp_path):
+    report = suite_reports(read_results_folder(measured, {}))
+    [entry] = report[1]["results"]["training"].values()
+    before = columns_of(measured, benchmark="train_step", world_size=2)
+    assert entry["blocking_step_time_ms"] == pytest.approx(1e3 * before["p50_s"].median(), rel=1e-12)
+    assert entry["step_time_ms"] == pytest.approx(1e3 * before["window_step_s"].median(), rel=1e-12)
+    assert entry["step_time_ms"] != pytest.approx(entry["blocking_step_time_ms"], rel=0.01)
+    run_import(tmp_path / "back", saved(tmp_path, report))
+    [after] = columns_of(tmp_path / "back", benchmark="train_step", world_size=2).to_dict("records")
+    assert after["p50_s"] == pytest.approx(before["p50_s"].median(), rel=1e-12)
+    assert after["window_step_s"] == pytest.approx(before["window_step_s"].median(), rel=1e-12)
+    assert after["stop"] == "imported: median"
+
+
+def test_a_suite_from_before_the_two_were_apart_gives_a_pipelined_time_and_a_note(measured, tmp_path):
+    report = suite_reports(read_results_folder(measured, {}))
+    for run in report:
+        for entry in run["results"]["training"].values():
+            for key in ("blocking_step_time_ms", "version"):
+                del entry[key]
+    outcome = run_import(tmp_path / "back", saved(tmp_path, report))
+    assert any("step_time_ms is the time of a step in pipelined windows" in note for note in outcome.notes)
+    [after] = columns_of(tmp_path / "back", benchmark="train_step", world_size=2).to_dict("records")
+    before = columns_of(measured, benchmark="train_step", world_size=2)
+    assert after["window_step_s"] == pytest.approx(before["window_step_s"].median(), rel=1e-12)
+    assert after["stop"] == "imported: back-to-back mean"
+    [collective] = columns_of(tmp_path / "back", benchmark="collective").to_dict("records")
+    assert collective["stop"] == "imported: median"
+
+
+def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path):
+    report = suite_reports(read_results_folder(measured, {}))
+    for run in report:
+        for entry in run["results"]["training"].values():
+            del entry["blocking_step_time_ms"]
+    done = run_script("compare.py", measured, saved(tmp_path, report), cwd=tmp_path)
+    assert "note: training: step_time_ms is the time of a step in pipelined windows" in done.stdout
+
+
+def test_the_suite_of_cpus_stays_one_of_cpus_whatever_gpus_the_machine_has(tmp_path):
+    folder = results(tmp_path / "before", [TWO])
+    for path in (folder / "launches").glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"gpus":[]', '"gpus":[{"name":"NVIDIA H100"}]'))
+    report = suite_reports(read_results_folder(folder, {}))
+    assert report[0]["config"]["device"] == "cpu"
+
+
+# --- benchmark.py: device, shape, parameters and launches
+
+
+@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "gloo"), ("cuda", "nccl")])
+def test_a_report_keeps_device_backend_shape_and_parameters(tmp_path, device, backend):
+    more = {"device": device, "backend": backend, "image_size": 64}
+    cells = [train_cell("resnet18", 2, 1, "ddp", 25, **more), train_cell("resnet18", 1, 1, "none", **more)]
+    folder = results(tmp_path / "before", cells, device=device)
+    outcome = run_import(tmp_path / "back", saved(tmp_path, pytorch_report(read_results_folder(folder, {}))))
+    assert outcome.notes == []
+    specs = {cell["id"][: cell["id"].rindex("-")]: cell["spec"] for cell in analysed(tmp_path / "back")[0]["cells"]}
+    for cell in cells:
+        spec = specs[cell["id"][: cell["id"].rindex("-")]]
+        names = ("device", "backend", "nodes", "gpus_per_node", "parameters", "version")
+        assert {name: spec[name] for name in names} == {name: cell["spec"][name] for name in names}
+        assert spec["stack"]["name"] == "host"
+
+
+def test_a_report_without_a_device_is_one_of_gpus_and_a_note_says_so():
+    source = read("ddp-2x4.json")
+    assert source.device == "cuda"
+    assert any("names no device" in note for note in source.notes)
+
+
+def test_a_report_has_its_launches_and_their_pipelined_time(measured, tmp_path):
+    run_import(tmp_path / "back", saved(tmp_path, pytorch_report(read_results_folder(measured, {}))))
+    names = ["p50_s", "min_s", "max_s", "mean_s", "window_step_s", "num_iterations"]
+    before = columns_of(measured, benchmark="train_step", world_size=2)[names].to_numpy(float)
+    after = columns_of(tmp_path / "back", benchmark="train_step", world_size=2)[names].to_numpy(float)
+    assert len(before) == 3
+    assert after == pytest.approx(before, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda report: report.update(device="gpu"), "device = '\"gpu\"'; expected cpu or cuda"),
+        (lambda report: result_of(report)["launches"].pop(), r"result\[2\].launches = .*; expected \d+ iterations in all"),
+        (lambda report: result_of(report).update(launches=[]), r"launches = '\[\]'; expected \d+ iterations in all"),
+        (lambda report: result_of(report).update(nodes=3), r"nodes = '3'; expected nodes x gpus_per_node = 2 ranks"),
+        (lambda report: result_of(report)["launches"][0].update(window_step_s=0), "window_step_s = '0'; expected a number above 0"),
+        (lambda report: result_of(report)["launches"][0].update(num_iterations=0), "num_iterations = '0'; expected a whole"),
+        (lambda report: result_of(report).update(stack="a-b"), "stack = 'a-b'; expected letters, digits and underscore"),
+    ],
+)  # fmt: skip
+def test_a_report_whose_launches_do_not_fit_is_refused(measured, tmp_path, change, message):
+    report = pytorch_report(read_results_folder(measured, {}))
+    change(report)
+    with pytest.raises(UserError, match=message):
+        run_import(tmp_path / "back", saved(tmp_path, report))
+    assert not (tmp_path / "back").exists()
+
+
+def result_of(report):
+    return report["benchmark_results"][0]["result"][2]
+
+
+def test_a_report_of_steps_without_ddp_alone_is_read(tmp_path):
+    folder = results(tmp_path / "before", [NONE])
+    run_import(tmp_path / "back", saved(tmp_path, pytorch_report(read_results_folder(folder, {}))))
+    assert len(columns_of(tmp_path / "back", strategy="none")) == 3
+
+
+# --- CSV: every digit, and every launch
+
+
+def test_numbers_of_the_csv_have_all_their_digits(tmp_path):
+    folder = results(tmp_path / "before", [TWO])
+    path = folder / "measurements.csv"
+    table = read_csv(path, MEASUREMENTS)
+    bytes_of_repeat = [2**63 - 1, 2**53 + 1, 610_000_001_234]
+    table["peak_rss_bytes"] = bytes_of_repeat
+    path.write_text(to_csv(table, MEASURED_DIGITS), encoding="utf-8")
+    assert read_csv(path, MEASUREMENTS)["peak_rss_bytes"].tolist() == bytes_of_repeat
+    rows = [line.split(",") for line in tidy_csv(read_results_folder(folder, {})).splitlines()]
+    own = [row[-1] for row in rows if row[0] == "measurements" and row[-2] == "peak_rss_bytes"]
+    assert own == [str(value) for value in bytes_of_repeat]
+    times = [row[-1] for row in rows if row[0] == "measurements" and row[-2] == "window_step_s"]
+    assert [float(time) for time in times] == table["window_step_s"].tolist()
+    assert "25.0" not in {row[-1] for row in rows}
+
+
+def test_times_of_measurements_have_their_nanoseconds(tmp_path):
+    folder = results(
+        tmp_path / "before", [TWO], machine=Machine({"resnet18": 12.3}, {"resnet18": 46.8e6}, 0.6, 6e-5, 2e9)
+    )
+    record = json.loads(next((folder / "launches").glob("*l000*")).read_text().split("\n")[2])
+    slowest = sorted(max(step) for step in zip(*record["samples_ns"], strict=True))
+    median_ns = (slowest[len(slowest) // 2] + slowest[(len(slowest) - 1) // 2]) / 2
+    written = read_csv(folder / "measurements.csv", MEASUREMENTS)["p50_s"][0]
+    assert round(written * 1e10) == round(median_ns * 10)
+
+
+def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path):
+    cells = [
+        collective_cell(2**20, 1, 2, stack=stack, device="cuda", backend=backend)
+        for stack in ("host", "bound")
+        for backend in ("gloo", "nccl")
+    ]
+    bad = {(cells[0]["id"], 1): ("timeout", "measure", "no record after 60 s")}
+    folder = results(tmp_path / "before", [*cells, collective_cell(64, 2, 2, device="cuda")], bad, device="cuda")
+    outcome = run_import(tmp_path / "back", saved(tmp_path, tidy_csv(read_results_folder(folder, {}))))
+    assert any("1 launch whose status is not ok left out" in note for note in outcome.notes)
+    for cell in cells:
+        spec = cell["spec"]
+        fields = {"stack": spec["stack"]["name"], "backend": spec["backend"], "message_bytes": 2**20}
+        before, after = (columns_of(path, status="ok", **fields)["p50_s"] for path in (folder, tmp_path / "back"))
+        assert len(before) == (2 if cell is cells[0] else 3)
+        assert after.tolist() == pytest.approx(before.tolist(), rel=1e-11)
+    campaign, tables, _ = analysed(tmp_path / "back")
+    assert campaign["device"] == "cuda"
+    assert len(tables["comparisons"]) == 2  # bound against host, of each backend
+    assert not tables["comparisons"]["is_paired"].any()  # the file does not say which launches shared an allocation
+
+
+def test_one_name_for_two_stacks_of_a_file_is_refused(tmp_path):
+    cells = [collective_cell(64, 1, 2, stack=stack) for stack in ("host", "bound")]
+    folder = results(tmp_path / "before", cells)
+    path = saved(tmp_path, tidy_csv(read_results_folder(folder, {})))
+    with pytest.raises(UserError, match=r"--stack x: .* holds the stacks bound, host, .* Leave the option out"):
+        run_import(tmp_path / "back", path, stack="x")
+    one = saved(tmp_path, tidy_csv(read_results_folder(folder, {"stack": "host"})), "one")
+    run_import(tmp_path / "back", one, stack="x")
+    assert {cell["spec"]["stack"]["name"] for cell in analysed(tmp_path / "back")[0]["cells"]} == {"x"}
+
+
+def lines_of_csv(keep=lambda row: True):
+    head, *rows = text_of("exported.csv").splitlines()
+    return "\n".join([head, *(row for row in rows if keep(row))]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lines_of_csv(lambda row: row.startswith("measurements")), "the file ends; expected rows of other tables behind them"),
+        (lines_of_csv(lambda row: not row.startswith("measurements")), "the file ends; expected rows of the table measurements"),
+        (text_of("exported.csv") + text_of("exported.csv"), "of a launch for the second time; expected each number once"),
+        (text_of("exported.csv").replace(",gloo,cpu,", ",gloo,tpu,"), "f:1: device 'tpu'; expected cpu or cuda"),
+        (text_of("exported.csv").replace(",False,", ",maybe,"), r"f:\d+: gradient_as_bucket_view 'maybe'; expected True or False"),
+        (text_of("exported.csv").replace(",p50_s,", ",p50_s,-"), r"f:\d+: p50_s '-0.*'; expected a number above 0"),
+        (text_of("exported.csv").replace("collective,", "collectiv,"), r"f:\d+: benchmark 'collectiv'; expected one of"),
+        (text_of("exported.csv").replace(",repeat,", ",again,", 1), "f:1: no column repeat"),
+        (text_of("exported.csv").rstrip("\n"), "the last line has no end"),
+    ],
+)  # fmt: skip
+def test_an_exported_csv_that_is_cut_or_changed_is_refused(text, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", Options())
+
+
+# --- What is not written
+
+
+def run_script(*arguments, cwd):
+    command = [sys.executable, str(SCRIPTS / arguments[0]), *map(str, arguments[1:])]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def partly_failed(tmp_path_factory):
+    failed = {(TWO["id"], repeat): ("timeout", "measure", "no record after 60 s") for repeat in range(3)}
+    return results(tmp_path_factory.mktemp("results") / "before", [ONE, TWO, REDUCE], failed)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"world_size": "2", "model": "resnet18"},  # failed in every launch
+        {"model": "resnet50"},
+        {"bucket_cap_mb": "7"},  # which collectives do not have
+        {"stack": "host", "operation": "barrier"},
+    ],
+)
+def test_a_choice_that_nothing_measured_has_is_refused(partly_failed, where):
+    told = ", ".join(f"{name}={value}" for name, value in where.items())
+    with pytest.raises(UserError, match=f"no cell with {told} has a valid record, so nothing is written"):
+        read_results_folder(partly_failed, where)
+
+
+def test_an_export_of_nothing_ends_with_one_message_and_no_file(partly_failed, tmp_path):
+    arguments = ("--format", "csv", "--out", "out.csv", "--where", "world_size=2", "--where", "model=resnet18")
+    done = run_script("export_results.py", partly_failed, *arguments, cwd=tmp_path)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "so nothing is written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_campaign_without_a_valid_record_is_not_exported(tmp_path):
+    failed = {(TWO["id"], repeat): "not_measured" for repeat in range(3)}
+    folder = results(tmp_path / "before", [TWO], failed)
+    with pytest.raises(UserError, match="no cell has a valid record, so nothing is written"):
+        read_results_folder(folder, {})
+
+
+def test_what_a_form_has_no_place_for_is_told_at_the_export(measured, tmp_path):
+    done = run_script("export_results.py", measured, "--format", "pytorch-json", "--out", "p.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "p.json\n")
+    assert "note: pytorch-json has no place for 1 cell of collective: left out" in done.stderr
+    folder = read_results_folder(measured, {})
+    for kind in ("suite-json", "csv"):
+        assert not any("no place for" in note for note in export_notes(folder, kind))
+
+
+def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_path):
+    run_import(tmp_path / "c", "nccl-12-columns.txt")
+    write_analysed(tmp_path / "c")
+    notes = export_notes(read_results_folder(tmp_path / "c", {}), "csv")
+    assert any("p50_s of some imported rows is a back-to-back mean" in note for note in notes)
