@@ -38,9 +38,11 @@ onstart:
 
 
 onsuccess:
+    begin_to_close()
     print_outcome()
     print_gate()
 
 
 onerror:
+    begin_to_close()
     close_failed_run()

@@ -69,3 +69,14 @@ def test_a_terminal_gets_one_line_that_fits_and_is_wiped_at_the_end(monkeypatch,
     line.close()
     assert stream.getvalue().endswith(begin)
     assert "\n" not in stream.getvalue()
+
+
+def test_a_terminal_that_was_closed_does_not_end_the_batch():
+    class Closed(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    line = progress(Closed(), [0.0])
+    line.show(1, None)
+    assert not line.is_terminal
+    line.close()

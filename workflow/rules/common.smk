@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
@@ -23,6 +24,7 @@ from regatta.locks import hold
 from regatta.report.outcome import outcome_text
 from regatta.planning.plan import batch_prices, make_plan
 from regatta.running.policy import hosts_to_avoid
+from regatta.running.stop_jobs import end_jobs
 from regatta.preflight.looks import failed_stacks, latest_preflight
 from regatta.slurm.partitions import partition_problems, read_partitions
 from regatta.sources import sources
@@ -147,7 +149,10 @@ def prepare_to_run():
     # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start. The user wants them stopped.
     signal.signal(signal.SIGTERM, stop_once)
     if workflow.local_exec:
+        threading.Thread(target=end_jobs, args=(has_to_stop, is_closing), daemon=True).start()
         signal.signal(signal.SIGINT, stop_once)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it runs under nohup
+            signal.signal(signal.SIGHUP, stop_once)
 
 
 def refuse_wrong_profile():
@@ -172,10 +177,27 @@ def print_outcome():
 
 def stop_once(number, frame):
     """Stop as on Ctrl-C, but only once: Snakemake answers a second one with a traceback and no report."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("Stopping the ranks; what was measured is kept.", file=sys.stderr, flush=True)
+    ignore_signals(lambda *_: None)  # not SIG_IGN: a job that is just being started would inherit that
+    has_to_stop.set()
+    try:
+        print("Stopping the ranks; what was measured is kept.", file=sys.stderr, flush=True)
+    except OSError:  # the terminal is gone
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
     raise KeyboardInterrupt
+
+
+def begin_to_close():
+    """The jobs are over. What still comes takes seconds, and a signal would only leave it half done."""
+    is_closing.set()
+    ignore_signals(signal.SIG_IGN)
+
+
+def ignore_signals(handler):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if workflow.local_exec or number != signal.SIGHUP:
+            signal.signal(number, handler)
 
 
 def report_what_there_is():
@@ -187,6 +209,7 @@ def report_what_there_is():
 
 
 campaign_lock = None
+has_to_stop, is_closing = threading.Event(), threading.Event()
 IS_RETRY = is_asked_to_retry(sys.argv)
 RETRY_FLAG = "--retry" if IS_RETRY else ""  # not a param: a run without it must not make anything again
 PYTHON = sys.executable

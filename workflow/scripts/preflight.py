@@ -4,14 +4,27 @@ python workflow/scripts/preflight.py --folder results/laptop/preflight/preflight
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
 from regatta.errors import run_script
 from regatta.preflight.looks import run_preflight
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def stop_once(number: int, _frame: object) -> None:
+    """End with the launch that is running, on all its nodes. A further signal must not interrupt that."""
+    for other in STOPPING:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)
+
 
 def main() -> None:
+    for number in STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, stop_once)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="folder of a frozen preflight")
     for stack in run_preflight(parser.parse_args().folder)["stacks"]:

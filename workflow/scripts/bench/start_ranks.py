@@ -19,7 +19,7 @@ import sys
 LOOPBACK = "127.0.0.1"
 # By themselves gloo and NCCL listen on the interface of the host's name, or on the first that they find.
 SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-GRACE_SECONDS = 5  # between SIGTERM and SIGKILL
+GRACE_SECONDS = 3  # between SIGTERM and SIGKILL; the supervisor waits 5
 
 
 def main() -> None:

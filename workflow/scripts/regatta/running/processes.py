@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-STOP_SECONDS = 10.0  # start_ranks.py ends its ranks on SIGTERM well within this; then the rest is killed
+STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then the rest is killed
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

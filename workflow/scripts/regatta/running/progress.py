@@ -38,13 +38,18 @@ class Progress:
         """Redraw the line. cell: the one that is being measured, None between cells."""
         if self.is_terminal:
             width = shutil.get_terminal_size().columns - 1
-            self.stream.write("\r\x1b[K" + self.line(launch_number, cell)[:width])
-            self.stream.flush()
+            self._draw(self.line(launch_number, cell)[:width])
 
     def close(self) -> None:
         if self.is_terminal:
-            self.stream.write("\r\x1b[K")
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        try:
+            self.stream.write("\r\x1b[K" + text)
             self.stream.flush()
+        except OSError:  # the terminal was closed
+            self.is_terminal = False
 
     def line(self, launch_number: int, cell: str | None) -> str:
         done = sum(self.counts.values())

@@ -258,12 +258,15 @@ def _late(watch: Watch) -> Cause:
 
 @contextlib.contextmanager
 def _noting_signals(run: Run) -> Iterator[None]:
-    """Note a request to stop while the batch runs; the loop acts on it."""
+    """Note the first request to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
 
     def note(number: int, _frame: object) -> None:
-        run.stop_signal = number
+        run.stop_signal = run.stop_signal or number
 
-    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, note) for number in numbers}
     try:
         yield
     finally:

@@ -1,0 +1,170 @@
+"""A local run that is told to stop, by whatever signal and through whatever process: it stops at once and resumes later."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import campaigns
+import pytest
+from campaigns import ROOT, SCRIPTS, fake_campaign, record_lines, slots, snakemake, snakemake_line, write_campaign
+
+pytestmark = pytest.mark.slow
+
+NUM_RECORDS = 14
+STOP_SECONDS = 10  # as promised; the report is built after that
+END_SECONDS = 60
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    """A campaign whose cells hang while the file `hang` is there: without a stop, its batch lasts ten minutes."""
+    env = {"FAKE_HANG_FILE": str(tmp_path / "hang"), "FAKE_CELL_SECONDS": "0.1"}
+    limits = {"cell_seconds": 600, "launch_start_seconds": 30}
+    yield write_campaign(tmp_path, fake_campaign(env=env, limits=limits))
+    (tmp_path / "hang").unlink(missing_ok=True)  # so that what did not stop ends by itself
+
+
+def start(folder, line, **options):
+    """Start a run, and return it as soon as it hangs in a cell."""
+    output = (folder / "output").open("wb")
+    process = subprocess.Popen(line, cwd=folder, stdout=output, stderr=subprocess.STDOUT, **options)
+    results = folder / "results" / "small"
+    wait_until(lambda: len(record_lines(results)) >= 2, "two records")
+    (folder / "hang").touch()
+    time.sleep(0.5)
+    return process
+
+
+def assert_it_stops(process, folder):
+    """A run that was told to stop leaves no process, keeps what it measured and reports it. Returns what it measured."""
+    results = folder / "results" / "small"
+    wait_until(lambda: not measuring(folder), "end of supervisor and ranks", STOP_SECONDS)
+    assert process.wait(END_SECONDS) != 0
+    assert campaigns.processes_naming(str(folder)) == []
+    output = (folder / "output").read_text()
+    assert output.count("Stopping the ranks") == 1
+    assert "Traceback" not in output
+    kept = slots(results)
+    assert 2 <= len(kept) < NUM_RECORDS
+    assert (results / "measurements.csv").read_text().count("not_measured") == NUM_RECORDS - len(kept)
+    assert (results / "report.html").exists()
+    (folder / "hang").unlink()
+    time.sleep(0.5)
+    assert slots(results) == kept
+    return kept
+
+
+def measuring(folder):
+    return [pid for name in ("measure.py", "fake_torchrun.py") for pid in naming_both(name, str(folder))]
+
+
+def naming_both(name, folder):
+    """Return the processes that run a script in a folder: the supervisor has the folder as its working directory alone."""
+    found = []
+    for pid in campaigns.processes_naming(name):
+        try:
+            if os.readlink(f"/proc/{pid}/cwd") == folder:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_snakemake_alone_stops_the_batch(campaign, tmp_path, number):
+    process = start(tmp_path, snakemake_line(campaign))
+    process.send_signal(number)
+    assert_it_stops(process, tmp_path)
+
+
+def test_what_was_stopped_resumes(campaign, tmp_path):
+    results = tmp_path / "results" / "small"
+    process = start(tmp_path, snakemake_line(campaign))
+    process.terminate()
+    kept = assert_it_stops(process, tmp_path)
+    done = snakemake(tmp_path, campaign, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "waiting: another batch" not in done.stderr
+    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
+    assert set(kept) <= set(slots(results))
+
+
+def test_ranks_that_ignore_sigterm_are_killed_in_time(campaign, tmp_path):
+    stubborn = tmp_path / "stubborn"
+    stubborn.write_text(f'#!/bin/sh\ntrap "" TERM\nexec {sys.executable} {campaigns.FAKE} "$@"\n')
+    stubborn.chmod(0o755)
+    campaign.write_text(campaign.read_text().replace(str(campaigns.FAKE), str(stubborn)))
+    process = start(tmp_path, snakemake_line(campaign))
+    process.terminate()
+    assert_it_stops(process, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_run_campaign_stops_the_batch(campaign, tmp_path, number):
+    line = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(campaign), *snakemake_line(campaign)[3:]]
+    process = start(tmp_path, line)
+    process.send_signal(number)
+    assert_it_stops(process, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_sigterm_to_make_stops_the_batch(campaign, tmp_path):
+    for name in ("Makefile", "Snakefile", "profiles", "requirements", "workflow", "config"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    python = tmp_path / "environment" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    process = start(tmp_path, ["make", "campaign", f"CONFIG={campaign}", "VENV=environment"])
+    process.terminate()
+    assert_it_stops(process, tmp_path)
+
+
+def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp_path):
+    """The kernel sends SIGHUP to all of the terminal's processes, and what they write there fails from then on."""
+    terminal, inside = os.openpty()
+    setup = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    line = [sys.executable, "-c", setup, *snakemake_line(campaign)]
+    results = tmp_path / "results" / "small"
+    pipes = {"stdin": inside, "stdout": inside, "stderr": inside}
+    process = subprocess.Popen(line, cwd=tmp_path, start_new_session=True, **pipes)
+    os.close(inside)
+    os.set_blocking(terminal, False)
+
+    def read():
+        with contextlib.suppress(BlockingIOError):
+            os.read(terminal, 1 << 16)
+        return len(record_lines(results)) >= 2
+
+    wait_until(read, "two records")
+    (tmp_path / "hang").touch()
+    os.close(terminal)
+    wait_until(lambda: not measuring(tmp_path), "end of supervisor and ranks", STOP_SECONDS)
+    process.wait(END_SECONDS)
+    assert campaigns.processes_naming(str(tmp_path)) == []
+    kept = slots(results)
+    assert (results / "measurements.csv").read_text().count("not_measured") == NUM_RECORDS - len(kept)
+    assert (results / "report.html").exists()
+    [stopped] = [line["signal"] for line in campaigns.lines(results) if line["kind"] == "stopped"]
+    assert stopped in ("SIGHUP", "SIGTERM")  # the terminal's, or Snakemake's
+
+
+def test_a_run_under_nohup_goes_on_when_its_terminal_closes(campaign, tmp_path):
+    process = start(tmp_path, ["nohup", *snakemake_line(campaign)], start_new_session=True)
+    os.killpg(process.pid, signal.SIGHUP)
+    time.sleep(1)
+    assert measuring(tmp_path)
+    (tmp_path / "hang").unlink()
+    assert process.wait(END_SECONDS) == 0
+    assert len(slots(tmp_path / "results" / "small")) == NUM_RECORDS
+
+
+def wait_until(condition, what, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"
+        time.sleep(0.05)
