@@ -27,6 +27,27 @@ def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_other
     report_says(site, "drill", "libfake.so: cannot open shared object file")
 
 
+def test_a_node_that_is_avoided_comes_on_top_of_those_that_the_cluster_file_excludes(site, first_nodes):
+    """The cluster file excludes n1, and no rank starts on n2: n3 and n4 are left. Slurm keeps the last --exclude alone."""
+    broken = site.host_folder / "broken"
+    env = {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}
+    site.write(fake_campaign(site, env), num_nodes=NUM_NODES, sbatch=["-x n1"])
+    site.snakemake("--until", "preflight")
+    before = measuring_jobs(site)
+    broken.write_text("n2\n")
+    site.snakemake()
+    assert [(job["kind"], job["hosts"]) for job in site.jobs()] == [("no_start", ["n2"])]
+    assert site.statuses() == {"ok": NUM_RECORDS}
+    assert measuring_jobs(site)[len(before) :] == ["n[2-3] without n1", "n[3-4] without n[1-2]"]
+
+
+def measuring_jobs(site) -> list[str]:
+    """Return the nodes of each job that measured a batch, and those that were excluded from it."""
+    line = ["squeue", "--noheader", "--states=all", "--sort=i", "--format=%k|%N without %x"]
+    listed = [row.partition("|") for row in site.cluster.run(line).stdout.splitlines()]
+    return [nodes for comment, _, nodes in listed if comment.startswith("rule_measure")]
+
+
 def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_knows(site, first_nodes):
     """Nobody is left to note it: the next job of the batch does."""
     site.write(fake_campaign(site, SLOW), num_nodes=NUM_NODES)

@@ -66,6 +66,13 @@ def test_nodes_of_a_failed_start_are_avoided_only_where_others_are_left():
     assert "--exclude" not in sbatch_options(cluster(), 3, 1, "cpu", ["n2", "n1"])
 
 
+def test_the_cluster_files_exclusion_is_kept_and_counts():
+    """Of four nodes: Slurm would keep the last of two options alone."""
+    site = cluster(sbatch=["-x n4"])
+    assert shlex.split(sbatch_options(site, 2, 1, "cpu", ["n1"])) == ["--exclusive", "--exclude=n4,n1"]
+    assert shlex.split(sbatch_options(site, 3, 1, "cpu", ["n1"])) == ["--exclusive", "-x n4"]
+
+
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4))
 def test_options_survive_a_shell_as_they_are(values):
     options = [f"--x={value}" for value in values]

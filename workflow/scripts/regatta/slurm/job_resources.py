@@ -8,6 +8,8 @@ import math
 import shlex
 from collections.abc import Iterable
 
+from regatta.slurm.exclusion import with_avoided
+
 WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails is measured no longer, but its launch starts again
 WALLTIME_EXTRA_MINUTES = 5
 
@@ -79,12 +81,9 @@ def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, pla
 def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
     """Return the options for which the executor has no resource, quoted for the shell that it hands them to.
 
-    avoid: nodes on which launches of this batch could not start; left in where the cluster has no others.
+    avoid: nodes on which launches of this batch could not start; left in where the cluster has too few others.
     """
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
         options.append(f"--gpus-per-node={gpus_per_node}")
-    avoid = sorted(avoid)
-    if avoid and cluster["num_nodes"] - len(avoid) >= nodes:
-        options.append(f"--exclude={','.join(avoid)}")
-    return shlex.join([*options, *cluster["sbatch"]])
+    return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])

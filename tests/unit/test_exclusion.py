@@ -1,0 +1,88 @@
+"""The nodes that Regatta avoids and those that the cluster file excludes or requires, in one option of sbatch."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regatta.slurm.exclusion import node_names, with_avoided
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n1,n2", ["n1", "n2"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,12],login", ["n08", "n09", "n10", "n12", "login"]),
+        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+        ("n[99-101]", ["n99", "n100", "n101"]),
+    ],
+)
+def test_a_list_of_nodes_is_read_as_slurm_reads_it(text, names):
+    assert node_names(text) == names
+
+
+def test_a_name_with_a_slash_is_a_file_of_nodes(tmp_path):
+    (tmp_path / "bad").write_text("# since Monday\nn[1-2], n5\n\nn7*4 # of four tasks\nn8 n9\n")
+    assert node_names(str(tmp_path / "bad")) == ["n1", "n2", "n5", "n7", "n8", "n9"]
+    with pytest.raises(OSError, match="no file of nodes"):
+        node_names(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "n[1-", "n1]", "n[]", "n[a-b]", "n[3-1]", "n[1-9999999999]", "a[1-999]b[1-999]", "n[1,,2]"]
+)
+def test_what_is_no_list_of_nodes_is_refused(text):
+    with pytest.raises(ValueError, match=r"no list of n|no range of nodes|more nodes than a cluster has"):
+        node_names(text)
+
+
+@given(st.text(max_size=30))
+def test_no_text_does_anything_else(text):
+    with contextlib.suppress(ValueError):
+        assert all(isinstance(name, str) for name in node_names(text.replace("/", "")))
+
+
+@pytest.mark.parametrize(
+    ("given", "merged"),
+    [
+        ([], ["--exclude=n8,n9"]),
+        (["--exclude=n1"], ["--exclude=n1,n8,n9"]),
+        (["-x n1"], ["--exclude=n1,n8,n9"]),
+        (["-xn1"], ["--exclude=n1,n8,n9"]),
+        (["--exclude=n[1-2]", "--switches=1"], ["--switches=1", "--exclude=n[1-2],n8,n9"]),
+        (["--exclude=n1", "-xn2"], ["--exclude=n1,n2,n8,n9"]),  # sbatch would forget n1
+        (["--exclude=n[8-9]"], ["--exclude=n[8-9]"]),
+        (["--exclude=n8"], ["--exclude=n8,n9"]),
+        (["--exclusive=user"], ["--exclusive=user", "--exclude=n8,n9"]),
+    ],
+)
+def test_both_exclusions_are_one_option(given, merged):
+    assert with_avoided(given, ["n9", "n8"], 10, 2) == merged
+
+
+@pytest.mark.parametrize(("num_nodes", "is_avoided"), [(5, True), (4, False)])
+def test_the_nodes_of_the_cluster_file_count_among_those_that_are_gone(num_nodes, is_avoided):
+    """n1, n2 and n9 of five nodes are gone: two are left."""
+    excluded = with_avoided(["--exclude=n[1-2]"], ["n9"], num_nodes, 2)
+    assert excluded == (["--exclude=n[1-2],n9"] if is_avoided else ["--exclude=n[1-2]"])
+
+
+@pytest.mark.parametrize("option", ["--nodelist=n[8-12]", "-wn8", "-w n8,n1"])
+def test_a_node_that_is_required_is_not_excluded(option):
+    assert with_avoided([option], ["n8"], 10, 2) == [option]
+    assert with_avoided([option, "-xn2"], ["n8", "n20"], 10, 2) == [option, "--exclude=n2,n20"]
+
+
+def test_the_cluster_files_exclusion_stays_where_only_slurm_can_read_it(tmp_path):
+    for option in ("--exclude=n[1-", f"--exclude={tmp_path}/none", "-x /dev/zero", "--nodelist=n[", "--exclude=$(x)["):
+        assert with_avoided([option], ["n8"], 10, 2) == [option]
+
+
+def test_a_file_of_excluded_nodes_is_read(tmp_path):
+    (tmp_path / "bad nodes").write_text("n1\nn[3-4]\n")
+    assert with_avoided([f"-x{tmp_path}/bad nodes"], ["n8"], 10, 2) == ["--exclude=n1,n3,n4,n8"]
+    (tmp_path / "bad nodes").write_text("")
+    assert with_avoided([f"-x{tmp_path}/bad nodes"], ["n8"], 10, 2) == [f"-x{tmp_path}/bad nodes"]
