@@ -46,6 +46,10 @@ help: ## list what can be made
 	@echo "  VENV        Python environment (now $$VENV); one that exists and is not of Regatta's making is used as it is, never changed"
 	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
 	@echo "  ARGS        more words for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
+	@echo "Where a run fails, make prints its exit status ('Error 3') and itself ends with 2:"
+	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
+	@echo "  2  error in campaign or command line        4  nothing measured"
+	@echo "  For the status itself: python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
 
 campaign: ## run a campaign: measure what is left to do, and build its report
 	$(INSTALL) $(CAMPAIGN_SETS)

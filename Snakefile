@@ -41,8 +41,9 @@ onsuccess:
     begin_to_close()
     print_outcome()
     print_gate()
+    end_with_status()
 
 
 onerror:
     begin_to_close()
-    close_failed_run()
+    close_failed_run(log)

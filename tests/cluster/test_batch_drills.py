@@ -26,7 +26,8 @@ def test_ranks_that_srun_does_not_start_in_a_batch_fail_its_cells_and_nothing_is
     site.snakemake("--until", "preflight")
     path = change_srun(site, {"--nodes=2": "--nodes=1", "--ntasks=4": "--ntasks=2"})
     site.own()
-    site.cluster.run(["env", path, *site.line()], cwd=site.folder, timeout=200)
+    done = site.cluster.run(["env", path, *site.line()], cwd=site.folder, timeout=200, check=False)
+    assert done.returncode == 4
     records = site.records()
     assert len(records) == FOUR_SIZES
     assert {record["status"] for record in records} <= {"placement", "skipped"}

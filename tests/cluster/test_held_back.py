@@ -19,7 +19,9 @@ def test_a_batch_whose_stacks_all_fail_the_preflight_asks_for_one_node_and_five_
     python.write_text("#!/bin/sh\necho this is no Python >&2\nexit 3\n")
     python.chmod(0o755)
     site.write(campaign({"host": stack}, repeats=1))
-    done = site.snakemake()
+    done = site.snakemake(check=False)
+    assert done.returncode == 4
+    assert "exit status 4: nothing was measured: 4 of 4 measurements have no record, and none is ok" in done.stderr
     assert site.records() == []
     assert nodes_of_jobs(site)["preflight"].startswith("2 ")
     assert nodes_of_jobs(site)["measure"] == "1 5:00"
@@ -41,7 +43,7 @@ def test_what_can_never_start_is_told_before_anything_is_submitted(site):
         assert "config/clusters/drill.yaml: " in plan.stderr
         assert words in plan.stderr
         done = site.snakemake(check=False)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert words in done.stderr
         assert "Traceback" not in done.stderr
         assert site.cluster.squeue() == {}
@@ -55,6 +57,6 @@ def test_a_kill_of_a_snakemake_whose_job_waits_cancels_the_job(site):
     running = site.popen()
     wait_until(lambda: "PENDING" in site.cluster.squeue().values(), 60)
     send_signal(running, signal.SIGTERM)
-    running.wait(100)
+    assert running.wait(100) == 4
     assert site.cluster.squeue() == {}
     site.cluster.run([*nodes, "State=RESUME"], as_root=True)

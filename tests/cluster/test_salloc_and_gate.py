@@ -60,7 +60,7 @@ def test_without_an_allocation_the_same_line_is_refused(site):
     site.write(fake_campaign(site))
     before = all_jobs(site)
     done = site.cluster.run(locally(site), cwd=site.folder, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
     assert f"cluster 'drill' has scheduler slurm. {remedy}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -70,7 +70,7 @@ def test_without_an_allocation_the_same_line_is_refused(site):
 def test_an_allocation_that_is_too_small_is_told_before_anything_starts(site):
     site.write(fake_campaign(site))
     done = site.cluster.run(["salloc", "--nodes=1", *locally(site)], cwd=site.folder, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "shape 2x2 needs 2 nodes, and this allocation has 1. Ask salloc for as much" in done.stderr
     assert "Traceback" not in done.stderr
     assert site.records() == []
@@ -81,7 +81,7 @@ def test_a_campaign_for_one_machine_is_not_submitted(site):
     site.write(campaign({"host": stack}, cluster="local", shapes=[{"nodes": [1], "gpus_per_node": [2]}]))
     before = all_jobs(site)
     done = site.snakemake(check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert (
         "cluster 'local' has scheduler none: nothing of it is submitted. Use --profile profiles/local." in done.stderr
     )

@@ -237,7 +237,7 @@ def test_each_form_by_command_line(laptop, tmp_path):
 
 def test_a_mistake_on_the_command_line_is_one_message(laptop, tmp_path):
     done = run_script(laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "only suite-json is written by world size" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []

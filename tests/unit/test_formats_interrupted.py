@@ -129,7 +129,7 @@ def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
             store_import.campaign_folder(tmp_path / "results", name)
     assert store_import.campaign_folder(tmp_path, "v1.0-a_b") == tmp_path / "v1.0-a_b"
     done = run_script(FILES / "times.csv", "--campaign", "../esc", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("--campaign '../esc': a name has letters")
     assert list(tmp_path.iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = run_script("pipe", "--campaign", "c", cwd=tmp_path, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr == "pipe: is a pipe or device; expected a file. Write it to a file first. Nothing was imported.\n"
     )

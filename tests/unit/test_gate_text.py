@@ -152,7 +152,7 @@ def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folde
         " campaign first, or name another. Campaigns with results: new, old."
     )
     done = run_gate(folders / "new", "--baseline", folders / "odl")
-    assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (1, False, "")
+    assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (2, False, "")
     (folders / "old" / "measurements.csv").unlink()
     with pytest.raises(UserError, match=r"does not hold measurements\.csv"):
         read_baseline_campaign(folders / "old")

@@ -69,7 +69,7 @@ class Checkout:
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
         (library / "campaign").mkdir(parents=True)
-        (library / "errors.py").write_text("class UserError(Exception): pass\n")
+        (library / "errors.py").write_text("exit_with_user_error = print\nclass UserError(Exception): pass\n")
         (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):

@@ -103,7 +103,7 @@ def test_a_file_of_an_odd_name_is_imported_and_compared(tmp_path):
         assert (done.returncode, done.stderr) == (0, b"")
     assert "x\N{REPLACEMENT CHARACTER}y.csv" in (tmp_path / "out.csv").read_text(encoding="utf-8")
     done = start("import_results.py", f"./{NO_UTF8}.txt", "--campaign", "c", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.endswith(b".txt: cannot be read (No such file or directory). Nothing was imported.\n")
 
 
@@ -119,6 +119,6 @@ def test_a_pipe_among_imported_launch_files_is_told_and_not_waited_for(tmp_path)
 def test_a_python_without_the_libraries_is_told_to_use_the_environment(tmp_path):
     words = [sys.executable, "-S", str(SCRIPTS / "import_results.py"), "--help"]  # -S: no site-packages
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "has none of the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
     assert "Traceback" not in done.stderr

@@ -48,10 +48,32 @@ def test_a_campaign_with_a_mistake_is_told_before_snakemake_starts(tmp_path):
     (tmp_path / "mine.yaml").write_text("schema: 1\nname: [\n")
     process = run(tmp_path, "print('started')\n", "mine.yaml")
     output, errors = process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert output == ""
     assert "mine.yaml" in errors
     assert "Traceback" not in errors
+
+
+def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(CAMPAIGN.read_text())
+    echo = "import sys\nprint(*sys.argv[1:])\n"
+    for words, given in (
+        (["-n"], "-n --configfile mine.yaml"),
+        (["--configfile", "mine.yaml", "-n"], "--configfile mine.yaml -n"),
+        (["--configfile=mine.yaml", "-n"], "--configfile=mine.yaml -n"),
+    ):
+        assert run(tmp_path, echo, "mine.yaml", *words).communicate()[0] == f"{given}\n"
+
+
+def test_help_names_the_exit_statuses_and_ends_well(tmp_path):
+    process = run(tmp_path, "", "--help")
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    assert "  4  nothing measured: no planned cell has an ok record\n" in output
+    process = run(tmp_path, "")
+    assert process.communicate()[0] == ""
+    assert process.returncode == 2
 
 
 def test_a_signal_reaches_snakemake_and_its_status_is_kept(tmp_path):

@@ -97,7 +97,7 @@ def test_a_gate_compares_over_an_upgrade_and_fails_for_what_got_slower(upgraded,
 def test_a_baseline_campaign_without_results_is_told_before_anything_is_measured(upgraded, tmp_path, name, told):
     upgraded.write_text(upgraded.read_text().replace("baseline_campaign: before", f"baseline_campaign: {name}"))
     done = snakemake(tmp_path, upgraded, "gate")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert told in done.stderr
     assert "after.yaml:" in done.stderr
     assert "Traceback" not in done.stderr
@@ -109,7 +109,7 @@ def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(tmp_path):
     assert snakemake(tmp_path, write_campaign(tmp_path, fake_campaign()), "gate").returncode == 0
     path = write_campaign(tmp_path, fake_campaign({"65536": "no_space"}))
     done = snakemake(tmp_path, path, "gate")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "gate: " not in done.stdout
     assert "What was measured so far" in done.stderr
     assert not (results / "gate.txt").exists()

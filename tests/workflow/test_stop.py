@@ -43,7 +43,7 @@ def assert_it_stops(process, folder):
     """A run that was told to stop leaves no process, keeps what it measured and reports it. Returns what it measured."""
     results = folder / "results" / "small"
     wait_until(lambda: not measuring(folder), "end of supervisor and ranks", STOP_SECONDS)
-    assert process.wait(END_SECONDS) != 0
+    status = process.wait(END_SECONDS)
     assert campaigns.processes_naming(str(folder)) == []
     output = (folder / "output").read_text()
     assert output.count("Stopping the ranks") == 1
@@ -55,6 +55,8 @@ def assert_it_stops(process, folder):
     (folder / "hang").unlink()
     time.sleep(0.5)
     assert slots(results) == kept
+    assert f"exit status 3: {NUM_RECORDS - len(kept)} of {NUM_RECORDS} measurements have no record." in output
+    assert status == (-signal.SIGTERM if process.args[0] == "make" else 3)
     return kept
 
 

@@ -236,7 +236,7 @@ def test_a_launch_that_ends_without_its_last_line_keeps_its_records(tmp_path):
 def test_a_full_disk_stops_the_batch_with_a_message_and_keeps_the_store_readable(tmp_path):
     batch = frozen_batches(tmp_path, fake_campaign({"ddp-25": "no_space"}, repeats=1))[0]
     done = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("cannot write the launch file x: [Errno 28] No space left on device.")
     assert "What was measured is kept" in done.stderr
     assert not (batch / "manifest.json").exists()
@@ -297,7 +297,7 @@ def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path):
     batch = frozen_batches(tmp_path, fake_campaign())[0]
     with hold(batch / "lock", "taken"):  # as the first supervisor does
         second = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
-    assert second.returncode == 1
+    assert second.returncode == 2
     assert "another supervisor is measuring this batch" in second.stderr
 
 

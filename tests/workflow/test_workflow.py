@@ -97,7 +97,7 @@ def test_a_bad_edit_leaves_the_results_alone_and_mending_it_measures_nothing(fin
     path, results = finished
     report, before, original = (results / "report.html").read_bytes(), slots(results), path.read_text()
     path.write_text(original.replace("repeats: 2", "repeats: none"))
-    assert snakemake(tmp_path, path).returncode == 1
+    assert snakemake(tmp_path, path).returncode == 2
     assert (results / "report.html").read_bytes() == report
     assert slots(results) == before
     path.write_text(original)
@@ -181,18 +181,18 @@ def test_a_campaign_inherits_nothing_from_the_default_one(tmp_path, flags):
     assert {cell["seconds_per_launch"] for cell in plan["cells"] if cell["status"] == "todo"} == {schema_defaults}
     del campaign["repeats"]
     done = snakemake(tmp_path, write_campaign(tmp_path, campaign), *flags, "-n")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "lacks repeats" in done.stdout + done.stderr
 
 
 def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     done = snakemake(tmp_path, path, "-n", "--config", "repeats=5")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--config (repeats) is not used" in done.stdout + done.stderr
     other = write_campaign(tmp_path, fake_campaign(), "other.yaml")
     done = subprocess.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "a campaign is one file" in done.stdout + done.stderr
 
 
@@ -213,7 +213,7 @@ def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path
     path.write_text(path.read_text().replace(old, new))
     done = snakemake(tmp_path, path)
     output = done.stdout + done.stderr
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert message in output
     assert "Traceback" not in output
     assert "common.smk" not in output  # where Regatta noticed it is not the user's business
@@ -229,7 +229,7 @@ def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp
     python, *_ = snakemake_line(default)
     line = [python, "-m", "snakemake", "--profile", "profiles/local"]
     done = subprocess.run(line, cwd=tmp_path / "regatta", capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "config/config.yaml:3: not valid YAML at `cluster: local`" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -247,7 +247,7 @@ def test_plain_snakemake_answers_a_bad_configfile_with_file_and_line(tmp_path, t
         path.write_text(text)
     line = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", "--configfile", str(path)]
     done = subprocess.run(line, cwd=campaigns.ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -256,7 +256,7 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     path.write_text(path.read_text().replace("name: small", "name: [small"))
     done = script(tmp_path, "run_campaign.py", str(path), "-n", check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
     assert missing.stderr == "none.yaml: there is no such file. Check the path.\n"
@@ -287,7 +287,7 @@ def test_stopping_snakemake_stops_the_ranks_keeps_the_store_and_reports_what_the
     wait_until(lambda: len(record_lines(results)) >= 4)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 3
     assert campaigns.processes_naming(str(results)) == []
     kept = slots(results)
     assert (results / "report.html").exists()
@@ -301,7 +301,7 @@ def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_pa
     path = write_campaign(tmp_path, fake_campaign())
     with hold(tmp_path / "results" / "small" / ".lock", "taken"):  # as a Snakemake that runs does
         second = snakemake(tmp_path, path)
-        assert second.returncode == 1
+        assert second.returncode == 2
         assert "another Snakemake is running this campaign" in second.stdout + second.stderr
         assert "common.smk" not in second.stdout + second.stderr
         assert snakemake(tmp_path, path, "plan").returncode == 0
@@ -396,7 +396,7 @@ def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(
         ballast = results / "ballast"
         subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], capture_output=True)
         output, _ = process.communicate(timeout=60)
-        assert process.returncode == 1
+        assert process.returncode == 3
         assert "no space left on the disk" in output.lower() or "No space left on device" in output
         assert "Traceback (most recent call last):\n  File" not in output
         kept = slots(results / "small")

@@ -18,7 +18,8 @@ sys.path.insert(0, str(SCRIPTS))
 from regatta.slurm import queue
 from regatta.campaign.load import load_campaign
 from regatta.campaign.command_line import is_asked_to_retry, only_looks
-from regatta.errors import UserError, describe_os_error
+from regatta.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
+from regatta.exit_status import run_status
 from regatta.slurm.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
 from regatta.locks import hold
 from regatta.report.outcome import outcome_text
@@ -66,9 +67,9 @@ def plan_campaign():
             end_times_after_now(Path("results") / campaign.name)
         return make_plan(path, Path("results"), is_retry=IS_RETRY)
     except UserError as error:
-        sys.exit(str(error))  # a WorkflowError would add the places in this file where it came from
+        exit_with_user_error(str(error))  # a WorkflowError would add the places in this file where it came from
     except OSError as error:
-        sys.exit(describe_os_error(error))
+        exit_with_user_error(describe_os_error(error))
 
 
 def tell_what_cannot_start(campaign, is_note):
@@ -136,16 +137,16 @@ def is_all_held(batch):
 def prepare_to_run():
     """Before the first job: no second Snakemake on this campaign, and a kill stops a local run as Ctrl-C does."""
     if "measure" in workflow.dag_settings.forcerun and not IS_RETRY:
-        raise WorkflowError("forcerun: measure is taken only from the command line: snakemake ... --forcerun measure")
+        exit_with_user_error("forcerun: measure is taken only from the command line: snakemake ... --forcerun measure")
     if set(workflow.dag_settings.targets) == {"plan"}:
         return
     refuse_wrong_profile()
     try:
         take(PLAN.campaign.name)
     except UserError as error:
-        sys.exit(str(error))
+        exit_with_user_error(str(error))
     except OSError as error:
-        sys.exit(describe_os_error(error))
+        exit_with_user_error(describe_os_error(error))
     # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start. The user wants them stopped.
     signal.signal(signal.SIGTERM, stop_once)
     if workflow.local_exec:
@@ -159,15 +160,19 @@ def refuse_wrong_profile():
     """A campaign for a cluster is run by its jobs, one for this machine on this machine."""
     name, scheduler = PLAN.campaign.cluster["name"], PLAN.campaign.cluster["scheduler"]
     if scheduler == "none" and not workflow.local_exec:
-        sys.exit(f"cluster '{name}' has scheduler none: nothing of it is submitted. Use --profile profiles/local.")
+        exit_with_user_error(
+            f"cluster '{name}' has scheduler none: nothing of it is submitted. Use --profile profiles/local."
+        )
     if scheduler == "slurm" and workflow.local_exec and queue.job_id() is None:
-        sys.exit(
+        exit_with_user_error(
             f"cluster '{name}' has scheduler slurm. Use --profile profiles/slurm; or profiles/local within an allocation."
         )
     shapes = [batch.shape for batch in PLAN.batches]
     if scheduler == "slurm" and workflow.local_exec and shapes:
         if problem := queue.does_not_fit(shapes, PLAN.campaign.cluster["cpus_per_rank"] or 1):
-            sys.exit(f"{problem}. Ask salloc for as much, or use --profile profiles/slurm, which submits each shape.")
+            exit_with_user_error(
+                f"{problem}. Ask salloc for as much, or use --profile profiles/slurm, which submits each shape."
+            )
 
 
 def print_outcome():
@@ -201,11 +206,45 @@ def ignore_signals(handler):
 
 
 def report_what_there_is():
-    """After a failed or stopped run: the report of what has been measured so far."""
+    """After a failed or stopped run: the report of what has been measured so far. Returns what went wrong with it."""
     done = subprocess.run([PYTHON, str(SCRIPTS / "rebuild_report.py"), RESULTS])
     if done.returncode == 0:
         print_outcome()
         print(f"What was measured so far: {RESULTS}/report.html", file=sys.stderr)
+    return None if done.returncode in (0, USER_ERROR) else "the report could not be built"
+
+
+def what_failed():
+    """Return what failed of a run other than measuring, or None: a batch that could not finish is no fault of Regatta's."""
+    rules = {name for job in workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}
+    return f"rule {', '.join(sorted(rules))} failed" if rules else None
+
+
+def end_with_status(failed_step=None):
+    """End a run that was to measure the whole campaign with the exit status of README; return where it is 0."""
+    settings = workflow.dag_settings
+    is_part = not set(settings.targets) <= {"all", "gate"} or settings.until or settings.omit_from
+    if is_part or workflow.dryrun or workflow.touch:
+        return
+    planned = [(plan.cell.id, repeat) for plan in PLAN.cells for repeat in range(PLAN.campaign.data["repeats"])]
+    status, cause = run_status(PLAN.results, planned, BATCHES, failed_step)
+    if status:
+        page = PLAN.results / "report.html"
+        where = f". Report: {page}" if page.exists() else ""
+        print(f"exit status {status}: {cause}{where}", file=sys.stderr, flush=True)
+        sys.exit(status)
+
+
+def closing(execute):
+    """Snakemake calls no hook where nothing is left to do. A campaign without results must not end well then, either."""
+
+    def execute_and_close(*arguments, **options):
+        execute(*arguments, **options)
+        if not workflow.dryrun and not is_closing.is_set():
+            print_outcome()
+            end_with_status()
+
+    return execute_and_close
 
 
 campaign_lock = None
@@ -214,6 +253,7 @@ IS_RETRY = is_asked_to_retry(sys.argv)
 RETRY_FLAG = "--retry" if IS_RETRY else ""  # not a param: a run without it must not make anything again
 PYTHON = sys.executable
 if workflow.is_main_process:
+    workflow.execute = closing(workflow.execute)
     queue.keep_configuration()
     PLAN = plan_campaign()
     RESULTS = str(PLAN.results)

@@ -27,11 +27,11 @@ def check_baseline():
     """Tell a baseline campaign without results before anything is measured, and not after."""
     where = PLAN.campaign.file.at(("gate", "baseline_campaign"))
     if GATE["baseline_campaign"] == PLAN.campaign.name:
-        sys.exit(f"{where}: gate.baseline_campaign is this campaign itself. Name another.")
+        exit_with_user_error(f"{where}: gate.baseline_campaign is this campaign itself. Name another.")
     try:
         check_baseline_campaign(BASELINE)
     except UserError as error:
-        sys.exit(f"{where}: gate.baseline_campaign = '{GATE['baseline_campaign']}', but {error}")
+        exit_with_user_error(f"{where}: gate.baseline_campaign = '{GATE['baseline_campaign']}', but {error}")
 
 
 def made_by_all(wildcards):
@@ -47,13 +47,19 @@ def print_gate():
         print(GATE_FILES[0].read_text(encoding="utf-8"), end="", flush=True)
 
 
-def close_failed_run():
+def close_failed_run(log):
     """A gate that failed has the last word. Any other run that failed ends with the report of what there is."""
     if has_judged():
         print_outcome()
         print_gate()
-    else:
-        report_what_there_is()
+        sys.exit(UNEXPECTED_ERROR)
+    if set(workflow.dag_settings.targets) == {"plan"}:
+        sys.exit(USER_ERROR)  # such as a folder that cannot be written; it says so above
+    problem_of_report = report_what_there_is()
+    print(f"Snakemake's log: {log}", file=sys.stderr)
+    end_with_status(what_failed() or problem_of_report)
+    print(f"exit status {UNEXPECTED_ERROR}: the run did not end well, see above", file=sys.stderr)
+    sys.exit(UNEXPECTED_ERROR)
 
 
 rule gate:

@@ -18,14 +18,12 @@ from regatta.analysis.comparison_text import comparison_text
 from regatta.analysis.history_of_cells import history_of_cells
 from regatta.analysis.history_text import history_text
 from regatta.analysis.tables import write_csv
-from regatta.errors import UserError, run_script
+from regatta.errors import USER_ERROR, UserError, run_script
 from regatta.formats.reading import Options
 from regatta.formats.scratch import read_imported
 from regatta.report.comparison_page import comparison_page, history_page
 from regatta.store.launch_files import write_text
 from regatta.verdicts import margin_option
-
-MISTAKE = 2  # exit status; 1 says that a cell got slower
 
 
 def main() -> None:
@@ -80,11 +78,6 @@ def arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         run_script(main)
-    except SystemExit as end:
-        if not isinstance(end.code, str):
-            raise
-        print(end.code, file=sys.stderr)
-        sys.exit(MISTAKE)
     except Exception:  # 1 would say that a cell got slower
         traceback.print_exc()
-        sys.exit(MISTAKE)
+        sys.exit(USER_ERROR)

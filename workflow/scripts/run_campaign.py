@@ -1,8 +1,15 @@
 """Run Snakemake on a campaign and end with the path of its report, whatever became of the run. What `make campaign` calls.
 
-python workflow/scripts/run_campaign.py config/config.yaml --profile profiles/local
+python workflow/scripts/run_campaign.py config/my.yaml --profile profiles/local
 
-Everything behind the campaign file goes to Snakemake as it is; the exit status is Snakemake's.
+Everything behind the campaign file goes to Snakemake, and the campaign file as its --configfile.
+Exit status, also of Snakemake called without this script:
+  0  every planned measurement has a record, and at least one is ok; a cell that failed is a record
+  1  unexpected error, or the gate failed
+  2  error in the campaign, the cluster file or the command line, or another run has the campaign
+  3  some planned measurements have no record: the run was stopped, a stack held back, a batch not finished
+  4  nothing measured: no planned cell has an ok record
+`plan` ends with 0 or 2. make prints these as "Error 3" and itself ends with 2: call this script where the status matters.
 """
 
 import signal
@@ -11,7 +18,9 @@ import sys
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.errors import UserError
+from regatta.errors import UserError, exit_with_user_error
+
+DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
 def checked_name(path: Path) -> str:
@@ -19,7 +28,14 @@ def checked_name(path: Path) -> str:
     try:
         return load_campaign(path).name
     except UserError as error:
-        sys.exit(str(error))
+        exit_with_user_error(str(error))
+
+
+def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
+    """Return the words for Snakemake, which is told of every campaign but the default one."""
+    is_told = any(word.partition("=")[0] in ("--configfile", "--configfiles") for word in arguments)
+    is_default = DEFAULT.exists() and DEFAULT.samefile(campaign)
+    return arguments if is_told or is_default else [*arguments, "--configfile", campaign]
 
 
 def run_snakemake(arguments: list[str]) -> int:
@@ -35,10 +51,13 @@ def run_snakemake(arguments: list[str]) -> int:
 
 def main() -> None:
     if len(sys.argv) < 2:
-        sys.exit(__doc__)
+        exit_with_user_error(__doc__)
+    if sys.argv[1] in ("-h", "--help"):
+        print(__doc__, end="")
+        return
     report = Path("results") / checked_name(Path(sys.argv[1])) / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None
-    status = run_snakemake(sys.argv[2:])
+    status = run_snakemake(with_configfile(sys.argv[1], sys.argv[2:]))
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
     if is_new and "plan" not in sys.argv[2:]:
         print(f"Report: {report}", flush=True)

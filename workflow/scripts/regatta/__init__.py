@@ -4,7 +4,9 @@ import sys
 from importlib.util import find_spec
 
 if find_spec("pandas") is None:  # typed with the system's Python; a traceback would say the same less clearly
-    sys.exit(
+    print(
         f"{sys.executable} has none of the libraries that Regatta needs, such as pandas. Activate the environment first"
-        " (. .venv/bin/activate), or name the Python of your own."
+        " (. .venv/bin/activate), or name the Python of your own.",
+        file=sys.stderr,
     )
+    sys.exit(2)  # errors.USER_ERROR

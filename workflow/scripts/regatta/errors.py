@@ -7,13 +7,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Exit statuses (README). 1 is also that of a gate that failed, and of a comparison in which a cell got slower.
+UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
 CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status by which shells know a program that lost its reader
 
 
 class UserError(Exception):
     """A mistake that the user can mend. Its text says what was found, where, and what to do; no traceback is shown."""
+
+
+def exit_with_user_error(text: str) -> NoReturn:
+    """End the program with a message, and the exit status of a user's error."""
+    print(text, file=sys.stderr)
+    sys.exit(USER_ERROR)
 
 
 def nearest(word: object, known: Iterable[object]) -> str:
@@ -23,9 +32,9 @@ def nearest(word: object, known: Iterable[object]) -> str:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script's main function. What the user can mend ends it with one message, exit code 1, and no traceback.
+    """Run a script's main function. What the user can mend ends it with one message, exit status 2, and no traceback.
 
-    Where nobody reads its output any more, as behind `| head`, it ends quietly with exit code 141.
+    Where nobody reads its output any more, as behind `| head`, it ends quietly with exit status 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
@@ -35,13 +44,13 @@ def run_script(main: Callable[[], None]) -> None:
         finally:
             _flush_stdout()
     except UserError as error:
-        sys.exit(str(error))
+        exit_with_user_error(str(error))
     except BrokenPipeError:
         sys.exit(CLOSED_PIPE)
     except OSError as error:
         if error.filename is None and error.errno not in NO_SPACE:
             raise
-        sys.exit(describe_os_error(error))
+        exit_with_user_error(describe_os_error(error))
 
 
 def _flush_stdout() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regatta.campaign.yaml_file import read_yaml
-from regatta.errors import UserError, describe_os_error
+from regatta.errors import UserError, describe_os_error, exit_with_user_error
 
 LOOKING = {
     "plan",
@@ -51,13 +51,15 @@ def check_configfiles(arguments: Sequence[str]) -> None:
     for name in _values(arguments, ("--configfile", "--configfiles")):
         path = Path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise SystemExit(f"{path}: is a pipe or device, and is read more than once. Write the campaign to a file.")
+            exit_with_user_error(
+                f"{path}: is a pipe or device, and is read more than once. Write the campaign to a file."
+            )
         try:
             read_yaml(path)
         except UserError as error:
-            raise SystemExit(str(error)) from None
+            exit_with_user_error(str(error))
         except OSError as error:
-            raise SystemExit(describe_os_error(error)) from None
+            exit_with_user_error(describe_os_error(error))
 
 
 def _values(arguments: Sequence[str], options: tuple[str, ...]) -> Iterator[str]:

@@ -16,7 +16,7 @@ def outcome_text(results: Path) -> str:
     if not path.exists():
         return ""
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["status"] != "skipped"]
+        rows = [row for row in csv.DictReader(file) if row["repeat"]]  # skipped cells have none
     counts = Counter(row["status"] for row in rows)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     lines = [f"{results.name}: {len(rows)} measurements planned: {told or 'none'}"]

@@ -1,0 +1,60 @@
+"""The exit status of a run, from what the store holds of the planned measurements."""
+
+import json
+
+import pytest
+
+from regatta.exit_status import run_status
+
+PLANNED = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def store(folder, statuses, batch="n01g01-1"):
+    """Write the manifest of a finished batch, whose launches recorded the planned measurements with these statuses."""
+    launches = []
+    (folder / "launches").mkdir(parents=True)
+    for (cell, repeat), status in zip(PLANNED, statuses, strict=True):
+        if status is None:
+            continue
+        launch = {"launch": f"{cell}{repeat}", "repeat": repeat, "time_utc": "2026-11-21T00:00:00Z", "overhead_s": None}
+        record = {"cell": cell, "status": status, "cause": None, "elapsed_s": 1.0}
+        launches.append(launch | {"size_bytes": 0, "records": [record]})
+        (folder / "launches" / f"{cell}{repeat}.jsonl").touch()
+    manifest = folder / "batches" / batch / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"launches": launches}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status", "cause"),
+    [
+        (["ok"] * 4, 0, ""),
+        (["ok", "failed", "timeout", "skipped"], 0, ""),  # recorded failures are results
+        (["ok", "ok", "ok", None], 3, "1 of 4 measurements have no record"),
+        (["ok", "failed", "node_failure", "invalid"], 3, "2 of 4 measurements have no record"),  # measured again next
+        (["failed", None, None, None], 4, "nothing was measured: 3 of 4 measurements have no record, and none is ok"),
+        (["failed"] * 4, 4, "nothing was measured: all of 4 measurements have a record, and none is ok"),
+        ([None] * 4, 4, "nothing was measured: 4 of 4 measurements have no record, and none is ok"),
+    ],
+)
+def test_the_status_by_what_was_recorded(tmp_path, statuses, status, cause):
+    results = store(tmp_path, statuses)
+    assert run_status(results, PLANNED, ["n01g01-1"], None) == (status, cause)
+
+
+def test_a_campaign_without_a_cell_to_measure_is_nothing_measured(tmp_path):
+    status, cause = run_status(tmp_path, [], [], None)
+    assert (status, cause) == (4, "nothing to measure: every cell of the campaign is skipped")
+
+
+def test_a_retry_that_was_stopped_is_not_finished_though_all_has_records_from_before(tmp_path):
+    results = store(tmp_path, ["ok", "ok", "failed", "failed"])
+    assert run_status(results, PLANNED, ["n01g01-2"], None) == (3, "1 batch did not finish")
+
+
+@pytest.mark.parametrize("statuses", [["ok"] * 4, ["ok", None, None, None], [None] * 4])
+def test_a_failure_other_than_of_measuring_is_an_unexpected_error(tmp_path, statuses):
+    status, cause = run_status(store(tmp_path, statuses), PLANNED, [], "rule collect failed")
+    assert status == 1
+    assert cause.startswith("rule collect failed; ")

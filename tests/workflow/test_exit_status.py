@@ -1,0 +1,129 @@
+"""The exit status of Snakemake and run_campaign.py, and what the terminal says of it (README, Exit status)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from campaigns import SCRIPTS, fake_campaign, record_lines, slots, snakemake, snakemake_line, write_campaign
+
+pytestmark = pytest.mark.slow
+
+REPORT = "Report: results/small/report.html"
+FAILED = {"n01g": "raise"}  # in every cell
+
+
+def test_recorded_failures_of_cells_are_0_and_so_is_a_run_with_nothing_to_do(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, repeats=1))
+    for _ in range(2):
+        done = snakemake(tmp_path, path)
+        assert done.returncode == 0, done.stderr
+        assert "small: 7 measurements planned: 1 failed, 6 ok" in done.stderr
+        assert "exit status" not in done.stderr
+
+
+def test_nothing_ok_is_4_each_time_and_the_terminal_says_so(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(FAILED, repeats=1))
+    first, again = snakemake(tmp_path, path), snakemake(tmp_path, path)
+    assert (first.returncode, again.returncode) == (4, 4)
+    assert "Nothing to be done" in again.stderr
+    for done in (first, again):
+        assert "small: 7 measurements planned: " in done.stderr
+        ended = "nothing was measured: all of 7 measurements have a record, and none is ok"
+        assert f"exit status 4: {ended}. {REPORT}" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_campaign_of_skipped_cells_alone_is_4_and_fails_the_gate(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(backend=["nccl"]))  # without a GPU
+    for _ in range(2):
+        done = snakemake(tmp_path, path)
+        assert done.returncode == 4
+        assert f"exit status 4: nothing to measure: every cell of the campaign is skipped. {REPORT}" in done.stderr
+    assert snakemake(tmp_path, path, "gate").returncode == 1
+    assert snakemake(tmp_path, path, "plan").returncode == 0
+    assert snakemake(tmp_path, path, "-n").returncode == 0
+
+
+def test_a_batch_that_cannot_finish_is_3_with_the_report_and_run_campaign_passes_it_on(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign({"65536": "no_space"}, repeats=1))
+    line = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path), *snakemake_line(path)[3:-2]]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3
+    num_left = 7 - len(record_lines(tmp_path / "results" / "small"))
+    assert 0 < num_left < 7
+    assert f"exit status 3: {num_left} of 7 measurements have no record. {REPORT}" in done.stderr
+    assert "What was measured so far: results/small/report.html" in done.stderr
+    assert done.stdout.endswith(f"{REPORT}\n")
+    assert "Complete log" not in done.stderr
+    assert "Snakemake's log: " in done.stderr
+
+
+def test_a_stack_that_is_held_during_the_run_is_3(tmp_path):
+    campaign = fake_campaign(repeats=1, shapes=[{"nodes": [1], "gpus_per_node": [1]}])
+    campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
+    path = write_campaign(tmp_path, campaign)
+    assert snakemake(tmp_path, path, "--until", "freeze").returncode == 0
+    [batch] = (tmp_path / "results" / "small" / "batches").glob("*/batch.json")
+    frozen = json.loads(batch.read_text())
+    (tmp_path / "wrapper.sh").write_text("edited")
+    frozen["stacks"]["host"] |= {"wrapper": str(tmp_path / "wrapper.sh"), "wrapper_sha256": "0" * 64}
+    batch.write_text(json.dumps(frozen))
+    done = snakemake(tmp_path, path)
+    assert done.returncode == 3
+    assert "small: 6 measurements planned: 3 not_measured, 3 ok" in done.stderr
+    assert f"exit status 3: 3 of 6 measurements have no record. {REPORT}" in done.stderr
+
+
+def test_where_the_preflight_holds_every_stack_it_is_4_each_time(tmp_path):
+    image = tmp_path / "image.sif"
+    image.write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\0" + bytes(range(1, 17)))
+    runtime = tmp_path / "bin" / "apptainer"
+    runtime.parent.mkdir()
+    runtime.write_text("#!/bin/sh\necho this image does not work >&2\nexit 3\n")
+    runtime.chmod(0o755)
+    path = write_campaign(tmp_path, fake_campaign(stacks={"image": {"kind": "contained", "image": str(image)}}))
+    environment = os.environ | {"PATH": f"{runtime.parent}:{os.environ['PATH']}"}
+    for _ in range(2):
+        done = snakemake(tmp_path, path, env=environment)
+        assert done.returncode == 4
+        assert "stack image is held back by the preflight: " in done.stderr
+        ended = "nothing was measured: 14 of 14 measurements have no record, and none is ok"
+        assert f"exit status 4: {ended}. {REPORT}" in done.stderr
+
+
+def test_part_of_the_workflow_ends_as_snakemake_does(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(repeats=1))
+    assert snakemake(tmp_path, path, "freeze").returncode == 0
+    assert snakemake(tmp_path, path, "--until", "freeze").returncode == 0
+    assert slots(tmp_path / "results" / "small") == []
+
+
+def test_a_step_that_breaks_is_1(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign(repeats=1))
+    breaks = "import os, sys\nif any(word.endswith('analyse.py') for word in sys.orig_argv):\n    os._exit(1)\n"
+    (tmp_path / "sitecustomize.py").write_text(breaks)
+    done = snakemake(tmp_path, path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1, done.stderr
+    ended = "rule analyse failed; all of 7 measurements have a record"
+    assert f"exit status 1: {ended}" in done.stderr.splitlines()
+
+
+def test_what_cannot_be_written_is_2(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    (tmp_path / "results" / "small" / ".lock").mkdir(parents=True)
+    done = snakemake(tmp_path, path)
+    assert (done.returncode, done.stderr.count("results/small/.lock: Is a directory.")) == (2, 1)
+    (tmp_path / "results" / "small" / ".lock").rmdir()
+    (tmp_path / "results" / "small" / "plan.json").mkdir()
+    done = snakemake(tmp_path, path, "plan")
+    assert (done.returncode, done.stderr.count("plan.json: Is a directory.")) == (2, 1)
+
+
+def test_help_is_0_and_no_campaign_is_2(tmp_path):
+    line = [sys.executable, str(SCRIPTS / "run_campaign.py")]
+    helped = subprocess.run([*line, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert helped.returncode == 0
+    assert "  3  some planned measurements have no record" in helped.stdout
+    assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).returncode == 2
