@@ -61,7 +61,7 @@ def assert_it_stops(process, folder):
 
 
 def measuring(folder):
-    return [pid for name in ("measure.py", "fake_torchrun.py") for pid in naming_both(name, str(folder))]
+    return [pid for name in ("measure.py", "fake_launch.py") for pid in naming_both(name, str(folder))]
 
 
 def naming_both(name, folder):
