@@ -69,15 +69,15 @@ refuse_what_is_not_ours() {
         "Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it ($clean) and run the same line again."
 }
 
-refuse_what_is_read_only() {
-    user=$(id -un)
-    for path in "$venv" "$state" "$state/lock" "$venv/bin" "$venv/lib"; do
-        [ -e "$path" ] && [ ! -w "$path" ] || continue
-        [ "$(owner)" != "$user" ] ||
-            fail "$venv is incomplete, and $path cannot be written to. Make it writable, or use another folder: make VENV=DIR"
+refuse_what_is_not_writable() {
+    if [ -e "$venv" ] && [ -n "$(ls -A "$venv")" ] && [ ! -O "$venv" ]; then # also where the group may write, or root
         [ -z "$made" ] || [ -n "$now" ] ||
-            fail "$venv belongs to $(owner), and its bin/python3 does not run for $user. Use another folder: make VENV=DIR"
+            fail "$venv belongs to $(owner), and its bin/python3 does not run for $(id -un || id -u). Use another folder: make VENV=DIR"
         fail "$venv is incomplete and belongs to $(owner). Ask them to finish it with the same line, or use another folder: make VENV=DIR"
+    fi
+    for path in "$venv" "$state" "$state/lock" "$venv/bin" "$venv/lib"; do
+        [ ! -e "$path" ] || [ -w "$path" ] ||
+            fail "$venv is incomplete, and $path cannot be written to. Make it writable, or use another folder: make VENV=DIR"
     done
 }
 
@@ -127,12 +127,12 @@ if [ -n "${PYTHON:-}" ] && [ -n "$made" ] && [ -n "$now" ]; then
 fi
 use_if_complete "$@"
 
-refuse_what_is_read_only
+refuse_what_is_not_writable
 [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || refuse_what_is_not_ours
 mkdir -p "$state" || fail "$venv cannot be made. Name another folder: make VENV=DIR"
 if command -v flock >/dev/null; then # macOS has none; there two makes at once in a fresh checkout are the user's risk
     exec 9>"$state/lock"
-    flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || :; }
+    flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || fail "$state/lock: this file system has no locks. Put the environment elsewhere: make VENV=DIR"; }
 fi
 look
 use_if_complete "$@"

@@ -31,21 +31,21 @@ def test_the_first_host_of_a_node_list(nodelist, host):
         ({"MASTER_ADDR": "a", "MASTER_PORT": "1"}, ("a", "1")),
         ({"SLURM_PROCID": "3", "SLURM_STEP_NODELIST": "n[2-3]", "MASTER_PORT": "1"}, ("n2", "1")),
         (
-            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "MASTER_ADDR": "by-hand", "MASTER_PORT": "1"},
-            ("by-hand", "1"),
+            {"SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n2", "MASTER_ADDR": "of-the-image", "MASTER_PORT": "1"},
+            ("n2", "1"),
         ),
         ({"SLURM_STEP_NODELIST": "n2", "MASTER_PORT": "1"}, (None, "1")),  # torchrun within a job
         ({"SLURM_PROCID": "0"}, (None, None)),
         ({}, (None, None)),
     ],
 )
-def test_ranks_meet_on_the_first_node_of_their_step_unless_told_otherwise(environment, expected):
+def test_ranks_meet_on_the_first_node_of_their_step_whatever_an_image_says(environment, expected):
     assert peers.meeting_point(environment) == expected
 
 
 def resolve_to(monkeypatch, address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    found = [(family, socket.SOCK_STREAM, 6, "", (address, 0))]
+    found = [(family, socket.SOCK_STREAM, 6, "", (address, 0, 0, 0) if ":" in address else (address, 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
 
@@ -53,9 +53,11 @@ def resolve_to(monkeypatch, address: str) -> None:
     ("address", "num_nodes", "expected"),
     [
         ("127.0.0.1", "1", "127.0.0.1"),
-        ("127.0.0.1", "2", "0.0.0.0"),  # a node's own name stands for loopback: others could not reach it
+        ("127.0.0.1", "2", "::"),  # a node's own name stands for loopback: others could not reach it
         ("127.0.0.2", "1", "127.0.0.2"),
-        ("198.51.100.1", "2", "0.0.0.0"),  # no interface of this host
+        ("::1", "2", "::"),
+        ("198.51.100.1", "2", "::"),  # no interface of this host
+        ("fe80::1", "2", "::"),  # an address of a link, without its interface
     ],
 )
 def test_the_store_listens_on_the_interface_of_its_address_where_others_can_reach_it(
@@ -65,6 +67,10 @@ def test_the_store_listens_on_the_interface_of_its_address_where_others_can_reac
     resolve_to(monkeypatch, address)
     with peers.listen("n1", 0) as listener:
         assert listener.getsockname()[0] == expected
+        monkeypatch.undo()
+        if expected == "::":  # whichever family the others come by
+            for loopback in ("127.0.0.1", "::1"):
+                socket.create_connection((loopback, listener.getsockname()[1]), timeout=5).close()
 
 
 def test_a_port_that_is_taken_is_an_error_and_not_another_interface(monkeypatch):

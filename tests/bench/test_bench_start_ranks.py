@@ -88,6 +88,14 @@ def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_
     assert sorted(errors[1:]) == [f"start_ranks: rank {rank} ended with exit code -15" for rank in (0, 2)]
 
 
+def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
+    process = start(48, "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(3)\ntime.sleep(600)")
+    errors = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 3
+    assert errors[0] == "start_ranks: rank 0 ended with exit code 3"
+    assert len(errors) == 48
+
+
 def test_a_rank_that_ends_well_does_not_end_the_others(start):
     process = start(2, "import os, time\nif os.environ['RANK'] == '1':\n  time.sleep(0.5)\n  print('late')")
     assert process.communicate(timeout=30)[0] == "late\n"
@@ -207,7 +215,7 @@ def test_only_ranks_of_other_launches_are_counted():
     assert [launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
 
 
-def test_ranks_are_counted_by_their_command_lines(tmp_path):
+def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
     from other_ranks import count_other_ranks
 
     lines = {"self": "a", "10": "a", "11": "a", "12": "b", "13": "b", "14": "c"}
@@ -216,5 +224,8 @@ def test_ranks_are_counted_by_their_command_lines(tmp_path):
         (tmp_path / name / "cmdline").write_bytes(f"python3\0/x/bench/run_launch.py\0--request\0{request}\0".encode())
     (tmp_path / "15").mkdir()  # has ended meanwhile
     (tmp_path / "meminfo").touch()
-    assert count_other_ranks(tmp_path) == 3
+    for local_world_size, expected in ((None, 3), ("2", 3), ("1", 4)):  # 4: the same line twice, by hand
+        if local_world_size:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
+        assert count_other_ranks(tmp_path) == expected
     assert count_other_ranks(tmp_path / "none") is None

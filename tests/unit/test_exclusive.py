@@ -1,5 +1,6 @@
 """One measurement at a time on a machine, and within a Slurm job: across processes, and freed when the holder dies."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import sys, time
 from pathlib import Path
 from regatta.running.exclusive import exclusive_use
 from regatta.running.launchers import Launcher
+from regatta.slurm import queue
+queue.running_steps = lambda job: []
 with exclusive_use(Launcher(sys.argv[1] or None), Path(sys.argv[2]), "batch-1"):
     print("held", flush=True)
     time.sleep(600)
@@ -30,6 +33,14 @@ class GivenUp(Exception):
 
 def give_up() -> None:
     raise GivenUp
+
+
+@pytest.fixture(autouse=True)
+def outside_of_the_home_folder(tmp_path, monkeypatch):
+    """Keep the lock of jobs in the test's folder, and let no Slurm of this machine answer."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
+    monkeypatch.setattr(exclusive.queue, "running_steps", lambda job: [])
 
 
 @pytest.fixture
@@ -77,13 +88,27 @@ def test_many_jobs_share_one_lock_file(tmp_path):
 def test_a_number_that_is_taken_is_told_with_the_given_words(hold_elsewhere, tmp_path):
     hold_elsewhere("1001")
     with pytest.raises(Taken, match=r"^job 1001 is taken$"):
-        hold_number(tmp_path / ".jobs.lock", 1001, "job 1001 is taken")
+        hold_number(tmp_path / "cache/regatta/jobs-.lock", 1001, "job 1001 is taken")
+
+
+def test_a_job_is_held_whatever_the_results_folder(hold_elsewhere, tmp_path):
+    hold_elsewhere("1001")
+    with pytest.raises(GivenUp), exclusive_use(Launcher("1001"), tmp_path / "other", "batch-2", give_up):
+        pytest.fail("two batches at a time")
+
+
+def test_a_job_is_held_beside_the_results_where_the_home_folder_takes_no_locks(hold_elsewhere, tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("no folder")
+    hold_elsewhere("1001")
+    with pytest.raises(GivenUp), exclusive_use(Launcher("1001"), tmp_path, "batch-2", give_up):
+        pytest.fail("two batches at a time")
+    assert (tmp_path / f".jobs-{os.getuid()}.lock").exists()
 
 
 def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsys):
     """As of a Regatta in another folder, or of a supervisor that was killed."""
-    answers = iter([["1001.3", "1001.4"], ["1001.3"], []])
-    monkeypatch.setattr(exclusive.queue, "measuring_steps", lambda job: next(answers))
+    answers = iter([None, ["1001.3", "1001.4"], ["1001.3"], None, []])
+    monkeypatch.setattr(exclusive.queue, "running_steps", lambda job: next(answers))
     monkeypatch.setattr(exclusive, "STEP_POLL_SECONDS", 0)
     with exclusive_use(Launcher("1001"), tmp_path, "batch-2"):
         assert next(answers, "all asked") == "all asked"

@@ -351,6 +351,16 @@ def test_an_incomplete_environment_of_another_owner_is_named_as_such(shared, mar
 
 
 @pytest.mark.root
+def test_an_incomplete_environment_of_another_owner_is_not_changed_where_its_group_may_write(shared):
+    (shared.venv / ".regatta" / "driver.lock").unlink()
+    for path in (shared.venv, *shared.venv.rglob("*")):
+        path.chmod(0o777)
+    before = files(shared.venv)
+    assert refused(shared, shared.venv).startswith(".venv is incomplete and belongs to root. Ask them to finish it ")
+    assert files(shared.venv) == before
+
+
+@pytest.mark.root
 def test_an_environment_of_another_owner_whose_python_may_not_be_run_is_named_as_such(shared):
     """Such as one below the owner's home."""
     (shared.venv / "bin" / "python3").chmod(0o700)

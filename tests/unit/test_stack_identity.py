@@ -292,6 +292,21 @@ def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder,
     assert "env.sh cannot be read ([Errno 2] " in changed_since_planned("a", before[3])
 
 
+def test_on_one_machine_a_plain_name_is_the_script_that_the_path_finds(folder, monkeypatch):
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    data = collectives(4096, stacks={"a": {"kind": "host", "python": "env.sh"}})
+
+    def ids_and_stack() -> tuple:
+        found = expand(load(folder, data)).cells
+        return [cell.id for cell in found], found[0].stack
+
+    program(folder / "env.sh", 'exec python3 "$@"\n')
+    before, stack_before = ids_and_stack()
+    program(folder / "env.sh", 'module load new; exec python3 "$@"\n')
+    assert ids_and_stack()[0] != before
+    assert "env.sh was edited after the cells were planned" in changed_since_planned("a", stack_before)
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -19,7 +19,7 @@ from regatta.slurm import queue
 from regatta.campaign.load import load_campaign
 from regatta.campaign.command_line import is_asked_to_retry, only_looks
 from regatta.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
-from regatta.exit_status import run_status
+from regatta.running.exit_status import run_status
 from regatta.slurm.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
 from regatta.locks import hold
 from regatta.report.outcome import outcome_text

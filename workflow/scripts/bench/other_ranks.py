@@ -1,5 +1,6 @@
 """Ranks of other launches on this host: where there are any, two measurements disturb each other. Standard library only."""
 
+import os
 from pathlib import Path
 
 PROGRAMS = ("run_launch.py", "preflight.py", "collective.py", "train_step.py", "train_run.py", "sync_batchnorm.py")
@@ -8,8 +9,8 @@ PROGRAMS = ("run_launch.py", "preflight.py", "collective.py", "train_step.py", "
 def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
     """Return how many ranks of other launches run on this host, or None where `proc` does not tell.
 
-    Ranks of one launch have the same command line. What runs in another process namespace, or is hidden from this user
-    (mount option hidepid), is not seen.
+    Ranks of one launch have the same command line; where more than LOCAL_WORLD_SIZE have it, the others are of another
+    launch. What runs in another process namespace, or is hidden from this user (mount option hidepid), is not seen.
     """
     try:
         own = launch_of((proc / "self" / "cmdline").read_bytes())
@@ -17,7 +18,9 @@ def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
     except OSError:
         return None
     found = [launch_of(command_line(folder)) for folder in folders]
-    return sum(launch is not None and launch != own for launch in found)
+    num_like_own = sum(launch is not None and launch == own for launch in found)
+    num_own = int(os.environ.get("LOCAL_WORLD_SIZE", num_like_own))
+    return sum(launch is not None and launch != own for launch in found) + max(0, num_like_own - num_own)
 
 
 def command_line(folder: Path) -> bytes:

@@ -88,8 +88,8 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
     """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
     address = environment.get("MASTER_ADDR")
-    if not address and "SLURM_PROCID" in environment:
-        address = first_host(environment.get("SLURM_STEP_NODELIST", ""))
+    if "SLURM_PROCID" in environment and "RANK" not in environment:  # whatever an image or a wrapper sets
+        address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address
     return address or None, environment.get("MASTER_PORT")
 
 
@@ -120,11 +120,13 @@ def listen(address: str, port: int) -> socket.socket:
     is_loopback = ipaddress.ip_address(resolved[0].partition("%")[0]).is_loopback
     if not is_loopback or os.environ.get("SLURM_STEP_NUM_NODES", "1") == "1":
         try:
-            return socket.create_server(resolved[:2], family=family, backlog=BACKLOG)
+            return socket.create_server(resolved, family=family, backlog=BACKLOG)
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 raise
-    return socket.create_server(("", port), family=family, backlog=BACKLOG)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 def choose_device(device_type: str, local_rank: int) -> torch.device:

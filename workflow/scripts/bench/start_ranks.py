@@ -35,12 +35,18 @@ def main() -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: stop(running, received))
-    start(running, options.nproc_per_node, [sys.executable, options.program, *options.arguments])
-    sys.exit(wait(running))
+    ranks = start(running, options.nproc_per_node, [sys.executable, options.program, *options.arguments])
+    code = wait(running)
+    del ranks
+    sys.exit(code)
 
 
-def start(running: dict[int, int], num_ranks: int, line: list[str]) -> None:
-    """Start all ranks. Rank 0 inherits the listening socket of the store, so that no other process can take its port."""
+def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subprocess.Popen]:
+    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, so that nothing else takes its port.
+
+    The objects returned must be kept until all ranks have ended: subprocess reaps those that are dropped.
+    """
+    ranks = []
     with socket.create_server((LOOPBACK, 0), backlog=num_ranks + 16) as listener:
         port = listener.getsockname()[1]
         for rank in range(num_ranks):
@@ -48,7 +54,9 @@ def start(running: dict[int, int], num_ranks: int, line: list[str]) -> None:
             inherited = (listener.fileno(),) if rank == 0 else ()
             if inherited:
                 environment["STORE_LISTEN_FD"] = str(listener.fileno())
-            running[subprocess.Popen(line, env=environment, pass_fds=inherited).pid] = rank
+            ranks.append(subprocess.Popen(line, env=environment, pass_fds=inherited))
+            running[ranks[-1].pid] = rank
+    return ranks
 
 
 def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ be read here, and has none.
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 from string import Template
 
@@ -16,17 +17,20 @@ SRUN_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
 
 
-def script_hashes(stack: dict, node_folders: list[str]) -> dict[str, str]:
+def script_hashes(stack: dict, cluster: dict) -> dict[str, str]:
     """Return the SHA-256 of each script that a stack names. Its `srun` holds the cluster's options too."""
+    paths = script_paths(stack)
+    if cluster["scheduler"] != "none" and "/" not in (stack["python"] or ""):
+        paths.pop("python", None)  # the PATH that finds it is that of the nodes
     return {
         key: file_hash(path)
-        for key, path in script_paths(stack).items()
-        if _is_here(path, node_folders) and (key != "python" or _has_interpreter(path))
+        for key, path in paths.items()
+        if _is_here(path, cluster["node_folders"]) and (key != "python" or _has_interpreter(path))
     }
 
 
 def script_paths(stack: dict) -> dict[str, Path]:
-    """Return the paths that a stack's `python` and options of srun name, without names that the nodes look up."""
+    """Return the paths that a stack's `python` and options of srun name; of a plain `python` what the PATH here finds."""
     paths = {"python": _python_on_host(stack)}
     for option in stack["srun"]:
         name, value = _script_option(option)
@@ -62,8 +66,11 @@ def _script_option(option: str) -> tuple[str, str]:
 def _python_on_host(stack: dict) -> Path | None:
     """Return the path of a stack's Python on the host: of an image through a bind, the home folder or Regatta's folder."""
     python = stack["python"] or ""
-    if "/" not in python or stack["kind"] == "host":
-        return Path(python) if "/" in python else None
+    if stack["kind"] == "host":
+        found = python if "/" in python else shutil.which(python)
+        return Path(found) if found else None
+    if "/" not in python:
+        return None
     path = Path(os.getcwd(), python)
     binds = [Template(bind).safe_substitute(os.environ).split(":") for bind in stack["binds"]]
     binds += [[folder] for folder in (os.path.expanduser("~"), os.getcwd())]

@@ -152,7 +152,7 @@ def complete_stack(stack: dict, cluster: dict) -> dict:
         "gpu_request": cluster["gpu_request"],
     }
     # Absent where there is none, so that ids from before scripts were hashed stay.
-    scripts = script_hashes(complete, cluster["node_folders"])
+    scripts = script_hashes(complete, cluster)
     return complete | ({"scripts": scripts} if scripts else {})
 
 

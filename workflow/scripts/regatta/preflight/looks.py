@@ -7,6 +7,7 @@ next run, one that passed stands for all that follow.
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def run_preflight(folder: Path) -> dict:
     frozen = read_frozen(folder / "request.json")
     launcher = find_launcher(frozen["cluster"])
     attempt = len(list(folder.glob("*.launch.json")))
-    with exclusive_use(launcher, folder.parents[2], folder.name):
+    with exclusive_use(launcher, folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
         stacks = [
             _look_at(folder, frozen, launcher, name, stack, attempt + index)
             for index, (name, stack) in enumerate(frozen["stacks"].items())
@@ -116,6 +117,16 @@ def run_preflight(folder: Path) -> dict:
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
     return result
+
+
+def _raise_if_abandoned(parent: int) -> Callable[[], None]:
+    """Return a function that raises UserError once the process that started this one is gone."""
+
+    def check() -> None:
+        if os.getppid() != parent:
+            raise UserError("the preflight was not started: the process that asked for it died.")
+
+    return check
 
 
 def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, number: int) -> dict:

@@ -1,17 +1,22 @@
 """One measurement at a time: on a machine without a scheduler, and within a Slurm job, whoever started them."""
 
 import contextlib
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
+from regatta.errors import UserError
 from regatta.locks import Taken, hold, hold_number
 from regatta.running.launchers import Launcher
 from regatta.slurm import queue
 
 POLL_SECONDS = 0.05
 STEP_POLL_SECONDS = 2.0
+SECONDS_WITHOUT_ANSWER = 60
 
 
 @contextlib.contextmanager
@@ -20,7 +25,7 @@ def exclusive_use(
 ) -> Iterator[None]:
     """Wait until nothing else is measured on this machine or in this job, and keep it so while the context lasts.
 
-    folder: of all results, where the locks are. name: of what waits, for people. check is called while waiting, and
+    folder: of all results. name: of what waits, for people. check is called while waiting, and
     raises to give up.
     """
     job = launcher.job
@@ -37,8 +42,7 @@ def _lock(job: str | None, folder: Path, message: str, check: Callable[[], None]
     lock, is_waiting = None, False
     while lock is None:
         try:
-            # One file for all jobs, and a number in it for each: a file per job would be left behind.
-            lock = hold_number(folder / ".jobs.lock", int(job), "") if job else hold(folder / ".machine.lock", "")
+            lock = _lock_job(job, folder) if job else hold(folder / ".machine.lock", "")
         except Taken:
             if not is_waiting:
                 print(message, file=sys.stderr, flush=True)
@@ -49,17 +53,38 @@ def _lock(job: str | None, folder: Path, message: str, check: Callable[[], None]
         yield
 
 
+def _lock_job(job: str, folder: Path) -> TextIO:
+    """Lock a job for this user, whatever the results folder; beside the results where the home folder takes no locks.
+
+    One file for all jobs, and a number in it for each: a file per job would be left behind.
+    """
+    cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
+    except Taken:
+        raise
+    except (OSError, UserError):
+        return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
+
+
 def _wait_for_steps(job: str, name: str, check: Callable[[], None]) -> None:
-    """Wait for Regatta's steps that the lock does not know: of another results folder, or of a supervisor that was killed."""
+    """Wait for Regatta's steps that the lock does not know, such as those of a supervisor that was killed.
+
+    While squeue does not answer, nobody knows: then wait SECONDS_WITHOUT_ANSWER at most.
+    """
     is_waiting = False
-    while steps := queue.measuring_steps(job):
-        if not is_waiting:
+    deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
+    while (steps := queue.running_steps(job)) != []:
+        if steps is None and time.monotonic() > deadline:
+            return
+        if steps and not is_waiting:
             print(
                 f"{name}: waiting: Slurm job {job} has running steps of Regatta ({', '.join(steps)}). If they are not"
                 f" wanted: scancel {' '.join(steps)}",
                 file=sys.stderr,
                 flush=True,
             )
-        is_waiting = True
+            is_waiting = True
         check()
         time.sleep(STEP_POLL_SECONDS)

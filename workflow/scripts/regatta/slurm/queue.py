@@ -130,23 +130,16 @@ def end_steps(job: str) -> None:
 
 
 def running_steps(job: str) -> list[str] | None:
-    """Return the steps of a job that srun started, and not JOB.batch or JOB.extern; None if squeue does not answer."""
-    named = _named_steps(job)
-    return None if named is None else list(named)
+    """Return the steps of a job in which ranks of Regatta run, None if squeue does not answer.
 
-
-def measuring_steps(job: str) -> list[str]:
-    """Return the steps of a job in which ranks of Regatta run; nothing where squeue does not answer."""
-    return [step for step, name in (_named_steps(job) or {}).items() if name == STEP_NAME]
-
-
-def _named_steps(job: str) -> dict[str, str] | None:
+    Other steps are the user's own: in an allocation that the user holds there may be some.
+    """
     text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"])
     if text is None:
         return None
     own = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # where Regatta itself runs in a step: a shell that srun started
-    steps = dict(line.split("|", 1) for line in text.splitlines() if "|" in line)
-    return {step: name for step, name in steps.items() if re.fullmatch(r"\d+\.\d+", step) and step != own}
+    steps = [line.split("|", 1) for line in text.splitlines() if "|" in line]
+    return [step for step, name in steps if name == STEP_NAME and step != own and re.fullmatch(r"\d+\.\d+", step)]
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
