@@ -182,10 +182,11 @@ def print_outcome():
 
 def stop_once(number, frame):
     """Stop as on Ctrl-C, but only once: Snakemake answers a second one with a traceback and no report."""
-    ignore_signals(lambda *_: None)  # not SIG_IGN: a job that is just being started would inherit that
+    # A job that is just being started on this machine would inherit SIG_IGN; an scancel should.
+    ignore_signals((lambda *_: None) if workflow.local_exec else signal.SIG_IGN)
     has_to_stop.set()
     try:
-        print("Stopping the ranks; what was measured is kept.", file=sys.stderr, flush=True)
+        os.write(sys.stderr.fileno(), b"Stopping the ranks; what was measured is kept.\n")
     except OSError:  # the terminal is gone
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
