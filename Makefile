@@ -43,10 +43,10 @@ help: ## list what can be made
 	@echo "Variables:"
 	@echo "  CONFIG      campaign file (now $$CONFIG)"
 	@echo "  PROFILE     how it is scheduled (now $$PROFILE)"
-	@echo "  VENV        Python environment (now $$VENV); one that exists and is not of Regatta's making is used as it is, never changed"
+	@echo "  VENV        Python environment (now $$VENV); an existing one that Regatta did not make is used as is, never changed"
 	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
 	@echo "  ARGS        more words for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
-	@echo "Where a run fails, make prints its exit status ('Error 3') and itself ends with 2:"
+	@echo "If a run fails, make prints its exit status ('Error 3') and itself exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
 	@echo "  2  error in campaign or command line        4  nothing measured"
 	@echo "  For the status itself: python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
@@ -109,7 +109,7 @@ clean-env: ## remove the environment, if Regatta made it
 	[ -e "$$VENV/.regatta/made" ] || [ -e "$$VENV/.regatta/installing" ] || [ "$$(ls -A "$$VENV")" = .regatta ] || \
 		fail "$$VENV holds a folder .regatta, and was not made by Regatta"; \
 	path=$$(CDPATH= cd "$$VENV" && pwd -P); \
-	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV holds this folder" ;; esac
+	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV contains the current folder" ;; esac
 	rm -rf "$$VENV"
 
 # Each set is pinned to the versions of the sets before it, so that all three fit into one environment, and one version

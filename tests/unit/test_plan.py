@@ -454,7 +454,7 @@ def test_records_of_earlier_versions_are_in_the_order_of_their_times_and_before_
 def test_a_time_after_now_is_a_note_of_the_plan(tmp_path, play):
     play(collectives(4), time_utc=AHEAD)
     [note] = plan_json(plan(tmp_path, collectives(4)))["notes"][-1:]
-    assert note.startswith("3 launches have times after now, up to 2036-11-21T03:00:00Z (n01g02-")
+    assert note.startswith("3 launches have times in the future, up to 2036-11-21T03:00:00Z (n01g02-")
     assert "a clock was ahead" in plan_text(plan(tmp_path, collectives(4)))
 
 

@@ -87,7 +87,7 @@ def test_a_failure_from_the_future_is_superseded_and_told(tmp_path):
     assert [(p["launch"], p["by"]) for p in problems["superseded"]] == [("n01g02-aa-l000-a00", "n01g02-00-l000-a00:2")]
     assert problems["after_now"] == [{"launch": "n01g02-aa-l000-a00", "time_utc": AHEAD}]
     warning = _after_now(problems)
-    assert warning.found == f"1 launch has a time after now, up to {AHEAD} (n01g02-aa-l000-a00): a clock was ahead."
+    assert warning.found == f"1 launch has a time in the future, up to {AHEAD} (n01g02-aa-l000-a00): a clock was ahead."
     assert read_history(tmp_path).problems[0].startswith(warning.found.removesuffix("."))
 
 

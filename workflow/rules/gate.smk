@@ -58,7 +58,7 @@ def close_failed_run(log):
     problem_of_report = report_what_there_is()
     print(f"Snakemake's log: {log}", file=sys.stderr)
     end_with_status(what_failed() or problem_of_report)
-    print(f"exit status {UNEXPECTED_ERROR}: the run did not end well, see above", file=sys.stderr)
+    print(f"exit status {UNEXPECTED_ERROR}: the run failed, see above", file=sys.stderr)
     sys.exit(UNEXPECTED_ERROR)
 
 

@@ -9,7 +9,7 @@ Exit status, also of Snakemake called without this script:
   2  error in the campaign, the cluster file or the command line, or another run has the campaign
   3  some planned measurements have no record: the run was stopped, a stack held back, a batch not finished
   4  nothing measured: no planned cell has an ok record
-`plan` ends with 0 or 2. make prints these as "Error 3" and itself ends with 2: call this script where the status matters.
+`plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """
 
 import signal

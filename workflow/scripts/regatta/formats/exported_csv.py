@@ -69,7 +69,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     if lacking := [column for column in NEEDED if column not in head]:
         raise refusal(name, 1, f"no column {', '.join(lacking)}", "the columns that export_results.py writes")
     if len(set(head)) < len(head):
-        raise refusal(name, 1, "a column that stands twice", "each column once")
+        raise refusal(name, 1, "a duplicate column", "each column once")
     try:
         for fields in reader:
             if not any(field.strip() for field in fields):

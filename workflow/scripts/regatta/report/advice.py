@@ -197,7 +197,7 @@ def _after_now(problems: dict) -> Advice | None:
         return None
     return Advice(
         f"{after_now_text(len(ahead), *ahead[-1])}.",
-        "Set the clocks of the machines. The order of records does not depend on them: a retry supersedes what was measured before.",
+        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older records.",
         traces=(Trace("problems.json", what="after_now"),),
     )
 

@@ -152,7 +152,7 @@ def read_history(results: Path) -> History:
     if ahead := sorted((e["time_utc"], e["launch"]) for e in entries if e["records"] and is_after_now(e["time_utc"])):
         text = after_now_text(len(ahead), *ahead[-1])
         history.problems.append(
-            f"{text}. Set the clocks of the machines; a retry supersedes these records all the same"
+            f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
         )
     return history
 
@@ -164,4 +164,4 @@ def _order(entry: dict) -> tuple:
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:
     """Return the warning of launches whose times have not come yet. time_utc, launch: the latest of them."""
     have = "launch has a time" if num_launches == 1 else "launches have times"
-    return f"{num_launches} {have} after now, up to {time_utc} ({launch}): a clock was ahead"
+    return f"{num_launches} {have} in the future, up to {time_utc} ({launch}): a clock was ahead"
