@@ -26,7 +26,9 @@ def preflight(request: dict) -> None:
     if RANK != 0:
         return
     backends = [{"backend": name, "ok": True, "cause": None, "elapsed_ns": 1} for name in request["backends"]]
-    header = fake_launch.launch_line(request | {"campaign": "x", "batch": "x", "repeat": 0, "git": None, "cells": []})
+    header = fake_launch.launch_line(
+        request | {"campaign": "x", "batch": "x", "generation": 1, "repeat": 0, "git": None, "cells": []}
+    )
     seen = {"schema": 1, "stack": request["stack"], "launch": request["launch"], "time_utc": fake_launch.utc_now()}
     seen |= {"placement_problems": [], "environment": header["environment"], "backends": backends, "ranks": []}
     Path(request["out_file"]).write_text(json.dumps(seen))
