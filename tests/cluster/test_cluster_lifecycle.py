@@ -92,12 +92,13 @@ def mentions(text: str) -> list[str]:
 
 
 def host() -> dict[str, object]:
-    """Return what a cluster could leave behind on the host."""
+    """Return what the cluster of these tests could leave behind on the host; those of other files come and go."""
+    mounts = Path("/proc/mounts").read_text().splitlines()
     links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
     return {
         "links": sorted(line.split()[1] for line in links.splitlines()),
         "networks": subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout,
-        "mounts": Path("/proc/mounts").read_text().splitlines(),
+        "mounts": [line for line in mounts if not line.startswith("rgt-") or "-lifecycle/" in line],
         "namespaces": namespaces(),
     }
 
