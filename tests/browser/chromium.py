@@ -17,7 +17,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-default-apps --mute-audio --remote-debugging-pipe"
 )
-TIMEOUT_S = 60
+TIMEOUT_S = 150  # axe takes a minute where other tests fill the cores
 MAX_SHOT_PIXELS = 60_000
 
 
