@@ -123,6 +123,21 @@ def test_ranks_that_ignore_the_signal_are_killed_after_a_while(start, tmp_path):
     assert process.returncode == 137
 
 
+def test_each_rank_has_a_session_of_its_own(start):
+    process = start(2, "import os\nwords = f'{os.getpid()} {os.getsid(0)}'\n" + PRINT)
+    pairs = [line.split() for line in process.communicate(timeout=30)[0].splitlines()]
+    assert len(pairs) == 2
+    assert all(pid == session for pid, session in pairs)
+
+
+def test_ranks_are_killed_with_their_launcher(start, tmp_path):
+    process = start(2, READY + "time.sleep(60)\n")
+    wait_until_ready(tmp_path, 2)
+    ranks = psutil.Process(process.pid).children()
+    process.kill()
+    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+
+
 def test_the_signal_for_stacks_does_not_end_the_launcher(start, tmp_path):
     process = start(1, READY + "time.sleep(1)")
     wait_until_ready(tmp_path, 1)
