@@ -1,27 +1,8 @@
 """The nodes that Regatta avoids and those that the cluster file excludes or requires, in one option of sbatch."""
 
-import contextlib
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regatta.slurm.exclusion import node_names, with_avoided
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("n1", ["n1"]),
-        ("n1,n2", ["n1", "n2"]),
-        ("n[1-3]", ["n1", "n2", "n3"]),
-        ("n[08-10,12],login", ["n08", "n09", "n10", "n12", "login"]),
-        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
-        ("n[99-101]", ["n99", "n100", "n101"]),
-    ],
-)
-def test_a_list_of_nodes_is_read_as_slurm_reads_it(text, names):
-    assert node_names(text) == names
 
 
 def test_a_name_with_a_slash_is_a_file_of_nodes(tmp_path):
@@ -29,20 +10,6 @@ def test_a_name_with_a_slash_is_a_file_of_nodes(tmp_path):
     assert node_names(str(tmp_path / "bad")) == ["n1", "n2", "n5", "n7", "n8", "n9"]
     with pytest.raises(OSError, match="no file of nodes"):
         node_names(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "n[1-", "n1]", "n[]", "n[a-b]", "n[3-1]", "n[1-9999999999]", "a[1-999]b[1-999]", "n[1,,2]"]
-)
-def test_what_is_no_list_of_nodes_is_refused(text):
-    with pytest.raises(ValueError, match=r"no list of n|no range of nodes|more nodes than a cluster has"):
-        node_names(text)
-
-
-@given(st.text(max_size=30))
-def test_no_text_does_anything_else(text):
-    with contextlib.suppress(ValueError):
-        assert all(isinstance(name, str) for name in node_names(text.replace("/", "")))
 
 
 @pytest.mark.parametrize(

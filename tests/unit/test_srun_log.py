@@ -14,7 +14,6 @@ from regatta.slurm.srun_log import (
     TaskEnd,
     blamed_hosts,
     exit_codes,
-    expand_hosts,
     first_task_end,
     node_problem,
     tasks_that_left,
@@ -200,17 +199,13 @@ def test_the_nodes_that_srun_names_are_blamed_and_no_others(name, hosts):
         ('srun: error: Unable to resolve "n7": Unknown host', {"n7"}),
         ("srun: error: Task launch for StepId=7.0 failed on node n3: Socket timed out on send/recv operation", {"n3"}),
         ("srun: error: Unable to contact slurmd", set()),
+        ("srun: error: Node failure on n[1-9999999999]", set()),
+        ("srun: error: Node failure on n[3-", set()),
         ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO NODE FAILURE ***", set()),
     ],
 )
 def test_the_nodes_of_a_line_are_found_also_in_a_list_of_slurm_s(line, hosts):
     assert blamed_hosts(f"{line}\n") == hosts
-
-
-def test_slurm_s_lists_of_hosts_are_read():
-    assert expand_hosts("n1") == ["n1"]
-    assert expand_hosts("n[9-11]-ib,login.site") == ["n9-ib", "n10-ib", "n11-ib", "login.site"]
-    assert expand_hosts("a[01,3],b[2]") == ["a01", "a3", "b2"]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """Add the nodes that Regatta avoids to what the cluster file excludes: of two --exclude sbatch keeps the last."""
 
-import itertools
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from regatta.slurm.hosts import expand
+
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
 REQUIRE = re.compile(r"(?:--nodelist=|--nodefile=|-w|-F)(.+)", re.DOTALL)
-MAX_NODES = 2**16  # of a Slurm cluster (MAX_SLURM_NODES)
 MAX_FILE_BYTES = 2**20
 
 
@@ -33,36 +32,11 @@ def with_avoided(options: list[str], avoid: Iterable[str], num_nodes: int, neede
 
 
 def node_names(text: str) -> list[str]:
-    """Return the nodes that a list of Slurm's names, such as n[01-03,7],login; with a slash in it, it names a file of them.
+    """Return the nodes of an option: Slurm's list of them, or, where it has a slash, the path of a file with such lists.
 
     Raises ValueError for what is no such list, OSError for a file that cannot be read.
     """
-    if "/" in text:
-        text = ",".join(_lines(Path(text)))
-    names: list[str] = []
-    for word in re.split(r"[,\s]+(?![^\[]*\])", text.strip(", \n\t")):
-        parts = re.split(r"\[([^\[\]]*)\]", re.sub(r"\*\d+$", "", word))  # n1*4: four times, in a file
-        if not word or any(re.search(r"[\[\],]", part) for part in parts[::2]):
-            raise ValueError(f"{text} is no list of nodes")
-        choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
-        if len(names) + math.prod(map(len, choices)) > MAX_NODES:
-            raise ValueError(f"{text} names more nodes than a cluster has")
-        names += map("".join, itertools.product(*choices))
-    return names
-
-
-def _numbers(text: str) -> list[str]:
-    """Return the numbers of ranges such as 08-10,12, with leading zeros as they are given."""
-    numbers: list[str] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
-        if found is None:
-            raise ValueError(f"[{text}] is no list of numbers")
-        low, high = int(found[1]), int(found[2] or found[1])
-        if not 0 <= high - low < MAX_NODES:
-            raise ValueError(f"[{text}] is no range of nodes")
-        numbers += [str(number).zfill(len(found[1])) for number in range(low, high + 1)]
-    return numbers
+    return expand(",".join(_lines(Path(text))) if "/" in text else text)
 
 
 def _lines(path: Path) -> list[str]:

@@ -4,6 +4,8 @@ import re
 import signal
 from dataclasses import dataclass, replace
 
+from regatta.slurm.hosts import expand
+
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
 NO_NODE = re.compile(
@@ -80,7 +82,7 @@ def blamed_hosts(log: str) -> set[str]:
     themselves, with an exit code or first of all. Empty where it names none, or where Slurm ended the tasks."""
     if problems := list(NO_NODE.finditer(log)):
         named = [names for found in problems for names in NAMED_NODES.findall(found[0])]
-        return {host for names in named for host in expand_hosts(names)}
+        return {host for names in named for host in _hosts(names)}
     first = first_task_end(log)
     if first is None or first.exit_code is None:
         return set()
@@ -88,18 +90,11 @@ def blamed_hosts(log: str) -> set[str]:
     return {first.host} | {end.host for end in ends if (end.exit_code or 0) > 0}
 
 
-def expand_hosts(names: str) -> list[str]:
-    """Return the hosts of one of Slurm's lists, such as `n[01-03,7],login1`."""
-    found = []
-    for prefix, numbers, suffix in re.findall(r"([\w.-]+)(?:\[([\d,-]+)\])?([\w.-]*)", names):
-        if not numbers:
-            found.append(prefix + suffix)
-            continue
-        for part in numbers.split(","):
-            first, _, last = part.partition("-")
-            of_part = range(int(first), int(last or first) + 1)
-            found += [f"{prefix}{number:0{len(first)}d}{suffix}" for number in of_part]
-    return found
+def _hosts(names: str) -> list[str]:
+    try:
+        return expand(names)
+    except ValueError:  # ranks write to this log too
+        return []
 
 
 def _task_end(found: re.Match) -> TaskEnd:
