@@ -105,6 +105,16 @@ def test_a_job_is_held_beside_the_results_where_the_home_folder_takes_no_locks(h
     assert (tmp_path / f".jobs-{os.getuid()}.lock").exists()
 
 
+def test_a_job_is_held_beside_the_results_where_there_is_no_home_folder(tmp_path, monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with exclusive_use(Launcher("1001"), tmp_path, "batch-1"):
+        assert (tmp_path / f".jobs-{os.getuid()}.lock").exists()
+
+
 def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsys):
     """As of a Regatta in another folder, or of a supervisor that was killed."""
     answers = iter([None, ["1001.3", "1001.4"], ["1001.3"], None, []])

@@ -54,24 +54,24 @@ def _lock(job: str | None, folder: Path, message: str, check: Callable[[], None]
 
 
 def _lock_job(job: str, folder: Path) -> TextIO:
-    """Lock a job for this user, whatever the results folder; beside the results where the home folder takes no locks.
+    """Lock a job for this user and all results folders; beside the results where the home folder takes no locks.
 
     One file for all jobs, and a number in it for each: a file per job would be left behind.
     """
     cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
     except Taken:
         raise
-    except (OSError, UserError):
+    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home folder
         return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
 
 
 def _wait_for_steps(job: str, name: str, check: Callable[[], None]) -> None:
-    """Wait for Regatta's steps that the lock does not know, such as those of a supervisor that was killed.
+    """Wait for steps of Regatta without a lock, such as those of a supervisor that was killed.
 
-    While squeue does not answer, nobody knows: then wait SECONDS_WITHOUT_ANSWER at most.
+    Where squeue does not answer, go on after SECONDS_WITHOUT_ANSWER.
     """
     is_waiting = False
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
