@@ -250,8 +250,11 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
     for number, record in enumerate(records):
         record["other_ranks"] = [4, 2, 0][min(number, 2)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    text = visible(make_report(folder).read_text(encoding="utf-8"))
-    assert re.search(r"2 measurements of \d+ shared a host with ranks of another launch \(at most 4 of them\)", text)
+    page = make_report(folder).read_text(encoding="utf-8")
+    sentence = re.compile(r"2 measurements of \d+ shared a host with ranks of another launch \(at most 4 of them\)")
+    findings, _, rest = page.partition('<section id="failures"')
+    assert sentence.search(visible(findings))
+    assert sentence.search(visible(rest)), "the warning with its advice"
 
 
 def test_a_launch_without_an_environment_costs_nothing(tmp_path):

@@ -22,7 +22,7 @@ def warnings(
     words = varying_words(campaign)
     ok = measurements[measurements["status"] == "ok"]
     candidates = [
-        _shared_hosts(ok),
+        shared_hosts(ok),
         _oversubscribed(headers),
         _uneven_threads(campaign, headers),
         _mixed_versions(headers),
@@ -57,7 +57,7 @@ def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int
     return threads
 
 
-def _shared_hosts(ok: pd.DataFrame) -> Advice | None:
+def shared_hosts(ok: pd.DataFrame) -> Advice | None:
     """Launches that ran beside others of Regatta on the same host: each slows the other, and no status says so."""
     shared = ok[(ok["other_ranks"] > 0).fillna(False)]
     if shared.empty:

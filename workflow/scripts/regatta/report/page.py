@@ -14,7 +14,7 @@ from regatta.analysis.collected import collected_csv, read_collected
 from regatta.analysis.tables import to_csv
 from regatta.cell_words import natural, varying_words
 from regatta.numbers import UNKNOWN, plural, size, three
-from regatta.report.advice import disagreement, environments, warnings
+from regatta.report.advice import disagreement, environments, shared_hosts, warnings
 from regatta.report.embedding import filters
 from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups, told_status
 from regatta.report.images import bitmaps
@@ -167,13 +167,14 @@ def is_large(campaign: dict) -> bool:
 def findings(
     shown: list[Section], planned: pd.DataFrame, tables: dict[str, pd.DataFrame], words: dict[str, str]
 ) -> list[Finding]:
-    """Return what did not run, how far launches disagree, and the worst figures."""
+    """Return what did not run, what makes all times doubtful, and the worst figures."""
     bad = planned[planned["status"] != "ok"]
     text = f"{len(bad)} of {len(planned)} planned measurements have no valid result."
     of_bad = (of_rows("failures", bad), Trace("measurements.csv", what="all rows with a repeat"))
     found = [Finding(text, "failures", "Failures", of_bad)] if len(bad) else []
-    apart = disagreement(tables["launch_ranges"], words)
-    found += [Finding(apart.found, "warnings", "Warnings", apart.traces)] if apart else []
+    ok = planned[planned["status"] == "ok"]
+    for doubt in (shared_hosts(ok), disagreement(tables["launch_ranges"], words)):
+        found += [Finding(doubt.found, "warnings", "Warnings", doubt.traces)] if doubt else []
     for section in shown:
         for kind, num in section.findings:
             own = [figure for figure in section.figures if figure.id.startswith(kind)]
