@@ -237,7 +237,7 @@ def end_with_status(failed_step=None):
 
 
 def closing(execute):
-    """Snakemake calls no hook where nothing is left to do. A campaign without results must not end well then, either."""
+    """Snakemake calls no hook where nothing is left to do. A campaign without results must fail then, too."""
 
     def execute_and_close(*arguments, **options):
         execute(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Ranks of other launches on this host: where there are any, two measurements disturb each other. Standard library only."""
+"""Ranks of other launches on this host, which disturb a measurement. Standard library only."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ PROGRAMS = ("run_launch.py", "preflight.py", "collective.py", "train_step.py", "
 
 
 def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
-    """Return how many ranks of other launches run on this host, or None where `proc` does not tell.
+    """Return how many ranks of other launches run on this host, or None where `proc` does not show them.
 
     Ranks of one launch have the same command line; where more than LOCAL_WORLD_SIZE have it, the others are of another
     launch. What runs in another process namespace, or is hidden from this user (mount option hidepid), is not seen.

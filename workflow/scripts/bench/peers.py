@@ -88,7 +88,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
     """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
     address = environment.get("MASTER_ADDR")
-    if "SLURM_PROCID" in environment and "RANK" not in environment:  # whatever an image or a wrapper sets
+    if "SLURM_PROCID" in environment and "RANK" not in environment:  # even where an image or a wrapper sets MASTER_ADDR
         address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address
     return address or None, environment.get("MASTER_PORT")
 
@@ -100,7 +100,7 @@ def first_host(nodelist: str) -> str:
 
 
 def listen_options(address: str, port: int) -> dict[str, object]:
-    """Return TCPStore's arguments that have it listen on one address only; by itself it listens on all interfaces.
+    """Return TCPStore's arguments that have it listen on one address only; without them it listens on all interfaces.
 
     torch before 2.8 takes a listening socket only without libuv (pytorch/pytorch#150215).
     """

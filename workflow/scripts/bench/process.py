@@ -45,8 +45,8 @@ def usable_cores() -> list[int]:
 def threads_per_rank(own_cores: list[int], cores_of_ranks_on_host: list[list[int]]) -> int:
     """Return this rank's share of its cores, at least 1.
 
-    start_ranks.py and torchrun give all ranks of a host the same cores, srun may bind each to its own: so the cores are divided by the
-    number of ranks (this one included) that may run on any of them.
+    start_ranks.py and torchrun give all ranks of a host the same cores, srun may bind each to its own: so the cores are
+    divided by the number of ranks (this one included) that may run on any of them.
     """
     own = set(own_cores)
     num_sharing = sum(1 for cores in cores_of_ranks_on_host if own.intersection(cores))

@@ -32,9 +32,9 @@ def nearest(word: object, known: Iterable[object]) -> str:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script's main function. What the user can mend ends it with one message, exit status 2, and no traceback.
+    """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    Where nobody reads its output any more, as behind `| head`, it ends quietly with exit status 141.
+    Where its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8

@@ -112,7 +112,7 @@ def launch_environment(stack: dict, extra: Mapping[str, str] | None = None, *, u
 
 def stack_variables(stack: dict) -> dict[str, str]:
     """Return a stack's variables. OMP_NUM_THREADS is given under the ranks' own name too: where it is
-    not set, start_ranks.py sets it to 1, as torchrun does, and a rank could not tell the two apart."""
+    not set, start_ranks.py sets it to 1, as torchrun does, so a rank cannot see which of the two set it."""
     env = stack["env"]
     fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
     return {**fixed, **env}

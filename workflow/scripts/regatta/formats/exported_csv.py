@@ -1,7 +1,7 @@
 """The CSV that export_results.py writes, read again: each ok row of measurements.csv is a launch of its cell.
 
 A row of the file is one number: `table`, what it is of, `quantity`, `value`. Read are the times of the table
-`measurements`; the other tables are made from them anew.
+`measurements`; the other tables are recomputed from them.
 """
 
 import csv

@@ -199,7 +199,7 @@ def _one(values: pd.Series) -> int | None:
 
 def _device_name(folder: ResultsFolder) -> str:
     if folder.campaign["device"] == "cpu":
-        return "cpu"  # whatever GPUs the machine has besides
+        return "cpu"  # also on a machine with GPUs
     names = {
         gpu.get("name") for header in folder.headers for gpu in (header.get("environment") or {}).get("gpus") or []
     }

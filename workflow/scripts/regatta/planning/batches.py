@@ -186,7 +186,7 @@ def _batch_id(content: dict) -> str:
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
-    """Whether a batch is not finished, and its next records supersede those before: also by another attempt of its own."""
+    """Whether a batch is not finished: its next records, also of another attempt, supersede the earlier ones."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation
         or (slot.generation == generation and slot.status in SAYS_NOTHING and slot.launch.startswith(f"{batch_id}-l"))

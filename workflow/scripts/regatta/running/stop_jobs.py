@@ -1,4 +1,4 @@
-"""End the jobs of a local run when Snakemake alone is told to stop: it would wait for them to the end of their batch."""
+"""End the jobs of a local run when only Snakemake gets the signal: it would wait for their batches to end."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 """Which of several records of one cell and repeat counts. Plan and report ask the same function, so that they agree.
 
 A batch's generation is above that of each record that its plan found for its cells and repeats, and attempts are numbered.
-Both hold whatever the clocks say. Times decide where there is nothing better: between records without a generation (of
+Clocks have no part in either. Times decide where there is nothing better: between records without a generation (of
 earlier versions, and imported ones), and between batches whose plans did not know each other's records.
 """
 
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml; beyond it is no generation
-MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a word
+MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
 BUILT_ON = (
     "*.json",
     "*.csv",
