@@ -100,6 +100,12 @@ class Site:
         lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
         return [line for line in lines if line["kind"] not in ("started", "finished")]
 
+    def logs(self) -> str:
+        """Return the logs of all launches that did not end well."""
+        failed = {record["file"].removesuffix(".jsonl") for record in self.records() if record["status"] != "ok"}
+        found = [path for path in sorted(self.results.rglob("*.log")) if path.stem in failed]
+        return "".join(f"\n== {path.name}\n{path.read_text(errors='replace')}" for path in found)
+
     def output(self) -> str:
         """Return what the Snakemakes that popen() started have printed."""
         return (self.host_folder / "snakemake.out").read_text()
