@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this rank when its launcher dies: no orphan keeps a GPU. Linux only; quiet elsewhere."""
+    """Have the kernel kill this process when its parent dies, so that no orphan keeps a GPU. Linux only."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     except (OSError, AttributeError):

@@ -11,18 +11,18 @@ signal n. Standard library only.
 """
 
 import argparse
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 
+import process
+
 LOOPBACK = "127.0.0.1"
 # Without these, gloo and NCCL listen on the interface of the host's name, or on the first that they find.
 SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 GRACE_SECONDS = 3  # between SIGTERM and SIGKILL; the supervisor waits 5
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the ranks, which print their stacks on it
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, frame: stop(running, received))
+        signal.signal(number, lambda received, frame: stop(running))
     ranks = start(running, options.nproc_per_node, [sys.executable, options.program, *options.arguments])
     code = wait(running)
     del ranks
@@ -56,7 +56,7 @@ def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subp
     launcher = os.getpid()
 
     def end_with_launcher() -> None:  # runs between fork and exec; this program has one thread, so that is safe
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        process.die_with_parent()
         if os.getppid() != launcher:
             os._exit(1)
 
@@ -110,13 +110,13 @@ def wait(running: dict[int, int]) -> int:
         print(f"start_ranks: rank {rank} ended with exit code {code}", file=sys.stderr, flush=True)
         if not first_failure:
             first_failure = code
-            stop(running, signal.SIGTERM)
+            stop(running)
     return first_failure if first_failure >= 0 else 128 - first_failure
 
 
-def stop(running: dict[int, int], number: int) -> None:
-    """Ask the ranks to end; those that do not are killed GRACE_SECONDS later."""
-    send(running, number)
+def stop(running: dict[int, int]) -> None:
+    """End the ranks with SIGTERM (SIGINT would print a traceback per rank), and kill them GRACE_SECONDS later."""
+    send(running, signal.SIGTERM)
     signal.alarm(GRACE_SECONDS)
 
 
