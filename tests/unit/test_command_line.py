@@ -41,8 +41,8 @@ def test_a_config_file_that_is_not_there_is_named(tmp_path, capsys):
 
 def test_a_pipe_in_place_of_a_config_file_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
-    told = refusal(["--configfile", str(tmp_path / "pipe")], capsys)
-    assert "pipe: is a pipe or device, and is read more than once. Write the campaign" in told
+    text = refusal(["--configfile", str(tmp_path / "pipe")], capsys)
+    assert "pipe: is a pipe or device, and is read more than once. Write the campaign" in text
 
 
 def refusal(arguments, capsys) -> str:

@@ -1,4 +1,4 @@
-"""Which processes end when Snakemake is told to stop: its jobs, also one that is just being started, and no launch."""
+"""Which processes end when Snakemake is stopped: its jobs, also one that is just starting, but no launch."""
 
 import signal
 import subprocess

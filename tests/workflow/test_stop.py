@@ -1,4 +1,4 @@
-"""A local run that is told to stop, by whatever signal and through whatever process: it stops at once and resumes later."""
+"""A local run stops at once on any signal, sent to any of its processes, and resumes later."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def campaign(tmp_path):
     env = {"FAKE_HANG_FILE": str(tmp_path / "hang"), "FAKE_CELL_SECONDS": "0.1"}
     limits = {"cell_seconds": 600, "launch_start_seconds": 30}
     yield write_campaign(tmp_path, fake_campaign(env=env, limits=limits))
-    (tmp_path / "hang").unlink(missing_ok=True)  # so that what did not stop ends by itself
+    (tmp_path / "hang").unlink(missing_ok=True)  # so that what did not stop ends too
 
 
 def start(folder, line, **options):
@@ -40,7 +40,7 @@ def start(folder, line, **options):
 
 
 def assert_it_stops(process, folder):
-    """A run that was told to stop leaves no process, keeps what it measured and reports it. Returns what it measured."""
+    """A stopped run leaves no process, and keeps and reports what it measured. Returns what it measured."""
     results = folder / "results" / "small"
     wait_until(lambda: not measuring(folder), "end of supervisor and ranks", STOP_SECONDS)
     status = process.wait(END_SECONDS)

@@ -216,7 +216,7 @@ def report_what_there_is():
 
 
 def what_failed():
-    """Return what failed of a run other than measuring, or None: a batch that could not finish is no fault of Regatta's."""
+    """Return which rules other than preflight and measure failed, or None."""
     rules = {name for job in workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}
     return f"rule {', '.join(sorted(rules))} failed" if rules else None
 

@@ -1,4 +1,6 @@
-"""Say whether a campaign passes: every cell ok, and none slower than in a baseline campaign. Exit status 0 or 1; 2 for an error.
+"""Say whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
+
+Exit status: 0 passed, 1 failed, 2 error.
 
 python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json --measurements results/new/measurements.csv
     --baseline results/old --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml

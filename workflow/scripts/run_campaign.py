@@ -33,9 +33,9 @@ def checked_name(path: Path) -> str:
 
 def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
     """Return Snakemake's arguments; the default campaign needs none."""
-    is_told = any(word.partition("=")[0] in ("--configfile", "--configfiles") for word in arguments)
+    is_given = any(word.partition("=")[0] in ("--configfile", "--configfiles") for word in arguments)
     is_default = Path(campaign).resolve() == DEFAULT.resolve()
-    return arguments if is_told or is_default else [*arguments, "--configfile", campaign]
+    return arguments if is_given or is_default else [*arguments, "--configfile", campaign]
 
 
 def run_snakemake(arguments: list[str]) -> int:

@@ -30,7 +30,7 @@ def script_hashes(stack: dict, cluster: dict) -> dict[str, str]:
 
 
 def script_paths(stack: dict) -> dict[str, Path]:
-    """Return the paths that a stack's `python` and options of srun name; of a plain `python` what the PATH here finds."""
+    """Return the script paths that a stack names in `python` and srun's options. A plain `python` is looked up on PATH."""
     paths = {"python": _python_on_host(stack)}
     for option in stack["srun"]:
         name, value = _script_option(option)

@@ -25,8 +25,7 @@ def exclusive_use(
 ) -> Iterator[None]:
     """Wait until nothing else is measured on this machine or in this job, and keep it so while the context lasts.
 
-    folder: of all results. name: of what waits, for people. check is called while waiting, and
-    raises to give up.
+    folder: of all results. name: of what waits, for people. check is called while waiting, and raises to give up.
     """
     job = launcher.job
     where = f"in Slurm job {job}" if job else "on this machine"
@@ -54,7 +53,7 @@ def _lock(job: str | None, folder: Path, message: str, check: Callable[[], None]
 
 
 def _lock_job(job: str, folder: Path) -> TextIO:
-    """Lock a job for this user and all results folders; beside the results where the home folder takes no locks.
+    """Lock a job for this user across results folders. If the home folder cannot be locked, lock beside the results.
 
     One file for all jobs, and a number in it for each: a file per job would be left behind.
     """

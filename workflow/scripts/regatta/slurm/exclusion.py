@@ -1,4 +1,4 @@
-"""Add the nodes that Regatta avoids to what the cluster file excludes: of two --exclude sbatch keeps the last."""
+"""Merge the nodes that Regatta avoids into the cluster file's --exclude, because sbatch keeps only the last one."""
 
 import re
 from collections.abc import Iterable
@@ -32,15 +32,15 @@ def with_avoided(options: list[str], avoid: Iterable[str], num_nodes: int, neede
 
 
 def node_names(text: str) -> list[str]:
-    """Return the nodes of an option: Slurm's list of them, or, where it has a slash, the path of a file with such lists.
+    """Return the nodes that an option names: a host list, or the path of a file of host lists if it contains a slash.
 
-    Raises ValueError for what is no such list, OSError for a file that cannot be read.
+    Raises ValueError if the text is not a host list, and OSError if the file cannot be read.
     """
     return expand(",".join(_lines(Path(text))) if "/" in text else text)
 
 
 def _lines(path: Path) -> list[str]:
     if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-        raise OSError(f"{path}: no file of nodes")
+        raise OSError(f"{path}: not a file of node names")
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line for line in (line.partition("#")[0].strip() for line in lines) if line]

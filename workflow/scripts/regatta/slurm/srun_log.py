@@ -93,7 +93,7 @@ def blamed_hosts(log: str) -> set[str]:
 def _hosts(names: str) -> list[str]:
     try:
         return expand(names)
-    except ValueError:  # ranks write to this log too
+    except ValueError:  # a line that a rank printed
         return []
 
 
