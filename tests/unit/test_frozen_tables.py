@@ -1,0 +1,122 @@
+"""Every table of the synthetic campaigns, byte for byte, as the command lines write it.
+
+tests/golden/tables/<campaign>/ holds what collect.py, analyse.py, compare.py and export_results.py wrote before the code was
+cut by topic. A change here means that published numbers change: CHANGELOG names the column, and the files are written
+again by REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_frozen_tables.py
+"""
+
+import importlib
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, write_laptop, write_results
+from synthetic_failures import write_failing
+from synthetic_training import norm_cell, norm_record, run_cell, run_record
+from synthetic_waits import write_waits
+from test_training_runs import write_store
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+TABLES = GOLDEN / "tables"
+TIME = "2026-11-21T23:00:00Z"
+
+
+def run(program: str, *arguments: object) -> None:
+    """Call the main function of workflow/scripts/<program>.py as its command line would."""
+    argv, sys.argv = sys.argv, [f"{program}.py", *map(str, arguments)]
+    try:
+        importlib.import_module(program).main()
+    except SystemExit as end:
+        if end.code not in (0, 1):  # compare.py: 1 where a cell got slower
+            raise
+    finally:
+        sys.argv = argv
+
+
+def write_small_cluster(folder: Path) -> Path:
+    """Write the cluster campaign without its largest shapes and middle sizes, which would add only bytes."""
+    campaign = cluster_campaign(repeats=3)
+    campaign["cells"] = [cell for cell in campaign["cells"] if cell["spec"]["nodes"] < 8 and is_small(cell["spec"])]
+    return write_results(folder, campaign, CLUSTER)
+
+
+def is_small(spec: dict) -> bool:
+    return spec["parameters"].get("message_bytes", 1024) in (1024, 65536, 1048576)
+
+
+def write_trainings(folder: Path) -> Path:
+    runs = [run_cell("none", gpus=1), run_cell("ddp"), run_cell("own")]
+    norms = [norm_cell(implementation, size, 64) for implementation in ("torch", "own") for size in (8, 32)]
+    records = [run_record(cell, repeat, TIME) for cell in runs for repeat in range(3)]
+    records += [norm_record(cell, repeat, TIME, 400 + 50 * repeat) for cell in norms for repeat in range(3)]
+    write_store(folder, [*runs, *norms], records)
+    return folder
+
+
+def import_published(folder: Path) -> Path:
+    """Import published outputs of three benchmarks."""
+    names = ("ddp-2x4.json", "nccl-13-columns.txt", "nccl-per-iteration.json", "suite-4gpu.json")
+    files = [GOLDEN / "formats" / name for name in names]
+    run("import_results", *files, "--campaign", folder.name, "--results", folder.parent, "--gpus-per-node", 4)
+    return folder
+
+
+CAMPAIGNS = {
+    "laptop": write_laptop,
+    "cluster": write_small_cluster,
+    "failures": write_failing,
+    "slow-rank": lambda folder: write_waits(folder, (2, 4), {5: 0.1}),
+    "slow-host": lambda folder: write_waits(folder, (4, 2), {2: 0.1, 3: 0.1}),
+    "trainings": write_trainings,
+    "imported": import_published,
+}
+
+
+def write_tables(name: str, folder: Path) -> dict[str, str]:
+    """Write a campaign and all that is computed of it into `folder`. Returns file name -> text."""
+    CAMPAIGNS[name](folder)
+    (campaign,) = folder.glob("campaign.*.json")
+    run("collect", "--campaign", campaign, "--launches", folder / "launches", "--out", folder / "measurements.csv")
+    run(
+        "analyse", "--campaign", campaign, "--measurements", folder / "measurements.csv", "--out-dir", folder / "tables"
+    )
+    if name in ("laptop", "imported"):
+        run("export_results", folder, "--format", "csv", "--out", folder / "tables" / "exported.csv")
+    if name == "laptop":
+        slower = write_laptop_again(folder.with_name("slower"))
+        run("compare", folder, slower, "--csv", folder / "tables" / "compared.csv")
+        run("compare", "--history", folder, slower, "--csv", folder / "tables" / "history.csv")
+    files = [*folder.glob("*.csv"), *folder.glob("problems.json"), *folder.glob("tables/*")]
+    return {path.name: stable(path.read_text(encoding="utf-8"), folder.parent) for path in sorted(files)}
+
+
+def stable(text: str, scratch: Path) -> str:
+    """Return a text without the temporary folder, and without today's time, which an import writes down."""
+    return re.sub(r"20[0-9-]{8}T[0-9:]{8}Z", lambda time: min(time[0], TIME), text.replace(f"{scratch}/", ""))
+
+
+def write_laptop_again(folder: Path) -> Path:
+    """Write the laptop's campaign once more, with other scatter and a slower step."""
+    machine = replace(LAPTOP, step_s={name: 1.2 * seconds for name, seconds in LAPTOP.step_s.items()})
+    write_results(folder, laptop_campaign(), machine, seed=2)
+    (campaign,) = folder.glob("campaign.*.json")
+    run("collect", "--campaign", campaign, "--launches", folder / "launches", "--out", folder / "measurements.csv")
+    return folder
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_the_tables_are_byte_for_byte_what_they_were(name, tmp_path, capsys):
+    texts = write_tables(name, tmp_path / name)
+    golden = TABLES / name
+    if os.environ.get("REGATTA_WRITE_GOLDEN"):
+        golden.mkdir(parents=True, exist_ok=True)
+        for path in golden.iterdir():
+            path.unlink()
+        for file, text in texts.items():
+            (golden / file).write_text(text, encoding="utf-8")
+    assert set(texts) == {path.name for path in golden.iterdir()}
+    for file, text in texts.items():
+        assert text == (golden / file).read_text(encoding="utf-8"), file
