@@ -13,9 +13,9 @@ from common import ROOT
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
-from regatta.analysis.gate import compare_all
-from regatta.statistics import over_launches, paired_ratio_over_launches, ratio_over_launches
-from regatta.verdicts import compare_launches, judge_all
+from regatta.compare.gate import compare_all
+from regatta.core.statistics import over_launches, paired_ratio_over_launches, ratio_over_launches
+from regatta.core.verdicts import compare_launches, judge_all
 
 SEED = 1
 NUM_SAMPLES, RHO = 40, 0.7

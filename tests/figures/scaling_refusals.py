@@ -13,10 +13,10 @@ sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")
 
 from synthetic import make_campaign, train_cell  # noqa: E402
 
-from regatta.analysis.collect import cell_row  # noqa: E402
-from regatta.analysis.scaling import scaling_table  # noqa: E402
-from regatta.analysis.scaling_models import LACK_P, scaling_models_table  # noqa: E402
-from regatta.analysis.tables import MEASUREMENTS, make_table  # noqa: E402
+from regatta.store.collect import cell_row  # noqa: E402
+from regatta.store.tables import MEASUREMENTS, make_table  # noqa: E402
+from regatta.topics.fits.scaling import LACK_P, scaling_models_table  # noqa: E402
+from regatta.topics.scaling.tables import scaling_table  # noqa: E402
 
 SEED = 1
 NUM_CURVES = 50

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from synthetic import collective_cell, make_campaign
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.gate import judge
-from regatta.analysis.gate_text import gate_text
-from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.compare.gate import gate_text, judge
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
 
 CELL = collective_cell(4096, 1, 2)
 TIMES = [1.0, 1.01, 1.02]

@@ -392,11 +392,10 @@ def write_laptop(folder: Path) -> Path:
 
 def analyse(folder: Path):
     """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
-    from regatta.analysis.all_tables import make_tables, write_tables
-    from regatta.analysis.collect import collect
-    from regatta.analysis.collected import read_collected, write_collected
     from regatta.report.page import read_results
+    from regatta.store.collect import collect, read_collected, write_collected
     from regatta.store.launch_files import read_frozen, write_json
+    from regatta.topics.base import make_tables, write_tables
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)

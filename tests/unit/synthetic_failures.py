@@ -6,7 +6,7 @@ from pathlib import Path
 from synthetic import CLUSTER, cluster_campaign, write_results
 
 HELD_BACK = "the preflight failed stack bound: NCCL uses Socket; required_network is AWS Libfabric"
-# (status, phase, cause) of one repeat of one cell each; words of running/causes.py and of the ranks' programs.
+# (status, phase, cause) of one repeat of one cell each; words of run/causes.py and of the ranks' programs.
 CAUSES = (
     ("failed", "launch", "the launch ended with exit code 127; its log ends: srun: error: n7: task 12: Exited with exit code 127"),
     ("failed", "init", "rank 5 on n2: DistStoreError: Timed out after 601 seconds waiting for clients. 31/32 clients joined."),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from campaign_files import plan, small, write_launch
 
-from regatta.planning.plan import Plan, write_frozen
+from regatta.plan.plan import Plan, write_frozen
 
 NANO = 1_000_000_000
 

@@ -51,7 +51,7 @@ def make_seen(**changes: object) -> dict:
 
 def looked_at(stack: dict, seen: dict | None, nccl_text: str = "", cause: str | None = None) -> dict:
     """Return a stack of a preflight's result, judged as the driver does it."""
-    from regatta.preflight.verdict import judge
+    from regatta.run.preflight_verdict import judge
 
     return {
         "stack": stack["name"],

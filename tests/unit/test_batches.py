@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign.matrix import expand
-from regatta.planning.batches import Price, make_batches
+from regatta.plan.batches import Price, make_batches
 
 TWO_STACKS = {"a": {"kind": "host"}, "b": {"kind": "host"}}
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
-from regatta.analysis.bucket_prediction import BUCKETS, MIB, best_bucket_bytes, buckets_table
-from regatta.analysis.collect import cell_row
-from regatta.analysis.collectives import collectives_table
-from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_models_table
-from regatta.analysis.scaling import scaling_table
-from regatta.analysis.scaling_models import SCALING_MODELS
-from regatta.analysis.strategies import strategies_table
-from regatta.analysis.tables import CELL, MEASUREMENTS, make_table
+from regatta.store.collect import cell_row
+from regatta.store.tables import CELL, MEASUREMENTS, make_table
+from regatta.topics.buckets import BUCKETS, MIB, best_bucket_bytes, buckets_table
+from regatta.topics.communication import collectives_table
+from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
+from regatta.topics.fits.scaling import SCALING_MODELS
+from regatta.topics.gradient_communication import strategies_table
+from regatta.topics.scaling.tables import scaling_table
 
 GRADIENTS = 10**8  # 100 MB
 CALL_S, BYTES_PER_S = 1e-4, 1e10  # so the best bucket is sqrt(1e8 x 1e10 x 1e-4) = 1e7 B

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign import load as loading
-from regatta.campaign.launch_lines import command_by_hand
 from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
 from regatta.campaign.validation import load_schema
-from regatta.errors import UserError
+from regatta.core.errors import UserError
+from regatta.launchers.launch_lines import command_by_hand
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"

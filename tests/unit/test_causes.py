@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from regatta.running import causes
-from regatta.running.causes import (
+from regatta.run import causes
+from regatta.run.causes import (
     Cause,
     find_cause,
     last_line,

@@ -13,8 +13,7 @@ import pytest
 from regatta.analysis.all_tables import make_tables
 from regatta.analysis.collect import collect
 from regatta.analysis.collected import collected_csv, read_collected, write_collected
-from regatta.analysis.table_names import COLLECTED, TABLES
-from regatta.analysis.tables import to_csv
+from regatta.analysis.tables import COLLECTED, TABLES, to_csv
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import violation
 

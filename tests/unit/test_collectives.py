@@ -1,9 +1,9 @@
 import pytest
 from synthetic import collective_cell, make_campaign
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.collectives import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth, collectives_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.communication import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth, collectives_table
 
 
 def table_of(cells, medians, repeats=3, **more):

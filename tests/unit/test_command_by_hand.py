@@ -11,7 +11,7 @@ from campaign_files import HOSTILE, SLURM, cells, collectives, contained, small,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.launch_lines import command_by_hand
+from regatta.launchers.launch_lines import command_by_hand
 
 HOST = stack()
 

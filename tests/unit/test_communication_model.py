@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.collectives import collectives_table
-from regatta.analysis.communication_model import COMMUNICATION_MODELS, communication_curve, communication_models_table
-from regatta.analysis.log_fit import fit_sum, refit
-from regatta.analysis.tables import MEASUREMENTS, make_table, to_csv
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table, to_csv
+from regatta.topics.communication import collectives_table
+from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_curve, communication_models_table
+from regatta.topics.fits.least_squares import fit_sum, refit
 
 A, C, B = 20e-6, 2e-8, 10e9  # 20 us, 20 ns per sqrt(byte), 10 GB/s
 SIZES = [8 * 8**i for i in range(10)]  # 8 B to 1 GiB

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
 
-from regatta.analysis.comparison import (
+from regatta.topics.comparison.tables import (
     ALIKE,
     MARGIN,
     Margin,
@@ -22,7 +22,7 @@ from regatta.analysis.comparison import (
     sides_of,
     times_by_cell,
 )
-from regatta.analysis.comparison_words import (
+from regatta.topics.comparison.words import (
     excluding_text,
     launches_text,
     margin_text,

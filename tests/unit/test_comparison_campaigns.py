@@ -9,9 +9,9 @@ from comparison_results import cell_of, write_folder
 from synthetic import LAPTOP, laptop_campaign, make_report, write_laptop, write_results
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
-from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
-from regatta.analysis.comparison_text import comparison_text
-from regatta.errors import UserError
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.text import comparison_text
+from regatta.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -199,7 +199,7 @@ def test_a_time_that_is_none_is_a_mistake_of_the_file_and_no_regression(tmp_path
 
 def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):
     base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
-    monkeypatch.setattr("regatta.analysis.comparison_text.comparison_text", lambda *_: 1 / 0)
+    monkeypatch.setattr("regatta.compare.text.comparison_text", lambda *_: 1 / 0)
     assert script(base, base)[0] == 2
 
 

@@ -3,7 +3,7 @@ import json
 from comparison_results import cell_of
 from synthetic import make_campaign, make_header
 
-from regatta.analysis.environment_differences import NOT_KNOWN, Side, by_stack, differences, read_headers
+from regatta.topics.comparison.environment import NOT_KNOWN, Side, by_stack, differences, read_headers
 
 CELL = cell_of("contained")
 

@@ -5,15 +5,23 @@ import pytest
 from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header
 
-from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
-from regatta.analysis.cell_labels import cell_labels
-from regatta.analysis.comparison import comparisons_table
-from regatta.analysis.environment_differences import NOT_KNOWN, Difference
-from regatta.analysis.history_of_cells import history_of_cells
-from regatta.report.comparison_figures import MAX_PANELS, comparison_figures, environment_table
-from regatta.report.comparison_page import comparison_page, history_page
-from regatta.report.comparison_section import comparison_section
-from regatta.report.forest import MAX_LINES, Row, draw_forest, pages, ratio_ticks
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.history import history_of_cells
+from regatta.compare.page import comparison_page, history_page
+from regatta.topics.cell_labels import cell_labels
+from regatta.topics.comparison.environment import NOT_KNOWN, Difference
+from regatta.topics.comparison.figures import (
+    MAX_LINES,
+    MAX_PANELS,
+    Row,
+    comparison_figures,
+    draw_forest,
+    environment_table,
+    pages,
+    ratio_ticks,
+)
+from regatta.topics.comparison.section import comparison_section
+from regatta.topics.comparison.tables import comparisons_table
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}

@@ -4,11 +4,9 @@ from pathlib import Path
 import pytest
 from comparison_results import cell_of, write_folder
 
-from regatta.analysis.campaigns_compared import read_campaign
-from regatta.analysis.history_of_cells import by_change, history_of_cells
-from regatta.analysis.history_text import history_text
-from regatta.errors import UserError
-from regatta.report.history_figures import history_figures, history_table
+from regatta.compare.campaigns import read_campaign
+from regatta.compare.history import by_change, history_figures, history_of_cells, history_table, history_text
+from regatta.core.errors import UserError
 
 SMALL, LARGE, ONCE = cell_of("bound", 4096), cell_of("bound", 16384), cell_of("bound", 65536)
 THREE = [1.0, 1.1, 1.2]

@@ -3,9 +3,9 @@ from campaign_files import cells, load, matrix, message, small
 from comparison_results import cell_of
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.versus import alike_stacks, cell_pairs, versus_of
 from regatta.campaign.load import load_campaign
-from regatta.planning.plan import freeze_campaign, make_plan
+from regatta.plan.plan import freeze_campaign, make_plan
+from regatta.topics.comparison.tables import alike_stacks, cell_pairs, versus_of
 
 TWO_STACKS = {"host": {"kind": "host"}, "again": {"kind": "host"}}
 
@@ -130,7 +130,7 @@ def test_alike_stacks_are_held_against_the_reference_of_the_campaign_where_it_is
 
 
 def test_the_frozen_campaign_keeps_versus(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.planning.plan.load_campaign", lambda path: load_campaign(path, tmp_path / "clusters"))
+    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, tmp_path / "clusters"))
     load(tmp_path, small(versus="strategy"))
     frozen = freeze_campaign(make_plan(tmp_path / "campaign.yaml", tmp_path / "results"))
     assert frozen["versus"] == {"axis": "strategy", "reference": None, "margin": None}

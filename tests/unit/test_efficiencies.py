@@ -3,11 +3,10 @@
 import pytest
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.efficiencies import baselines_of, efficiencies_table
-from regatta.analysis.scaling import scaling_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.baseline_table import baseline_tables
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.scaling.tables import baselines_of, efficiencies_table, scaling_table
+from regatta.topics.scaling.words import baseline_tables
 
 
 def table_of(times):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regatta.slurm.exclusion import node_names, with_avoided
+from regatta.launchers.slurm_resources import node_names, with_avoided
 
 
 def test_a_name_with_a_slash_is_a_file_of_nodes(tmp_path):

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from regatta.locks import Taken, hold_number
-from regatta.running import exclusive
-from regatta.running.exclusive import exclusive_use
-from regatta.running.launchers import Launcher
+from regatta.core.files import Taken, hold_number
+from regatta.run import exclusive
+from regatta.run.exclusive import exclusive_use
+from regatta.run.start import Launcher
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from regatta.running.exclusive import exclusive_use
-from regatta.running.launchers import Launcher
-from regatta.slurm import queue
+from regatta.run.exclusive import exclusive_use
+from regatta.run.start import Launcher
+from regatta.launchers import slurm_queue as queue
 queue.running_steps = lambda job: []
 with exclusive_use(Launcher(sys.argv[1] or None), Path(sys.argv[2]), "batch-1"):
     print("held", flush=True)

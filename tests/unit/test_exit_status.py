@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regatta.running.exit_status import run_status
+from regatta.run.policy import run_status
 
 PLANNED = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 

@@ -16,14 +16,10 @@ from synthetic import (
     write_results,
 )
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.collectives import collectives_table
-from regatta.analysis.scaling import scaling_table, steps_by_cell
-from regatta.analysis.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
-from regatta.cell_words import natural
-from regatta.numbers import duration, duration_tick, percent, shape, size, thousands, three
-from regatta.report.collective_figures import collective_figures, message_size
-from regatta.report.figures import (
+from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
+from regatta.report.page import content
+from regatta.report.panels import panels
+from regatta.report.plotting import (
     COLOURS,
     DASHES,
     MARKERS,
@@ -37,9 +33,11 @@ from regatta.report.figures import (
     size_ticks,
     spread,
 )
-from regatta.report.page import content
-from regatta.report.panels import panels
-from regatta.report.training_figures import bucket_figures, scaling_figures
+from regatta.store.collect import cell_row
+from regatta.store.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
+from regatta.topics.communication import collective_figures, collectives_table, message_size
+from regatta.topics.scaling.figures import bucket_figures, scaling_figures
+from regatta.topics.scaling.tables import scaling_table, steps_by_cell
 
 
 def series(num_points=3, label="ddp"):

@@ -7,9 +7,9 @@ from formats_files import ALL, NEEDS, SEEN_WHOLE, read, text_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regatta.errors import UserError
-from regatta.formats.reading import Options
-from regatta.formats.recognise import read_text
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.importer import read_text
 
 
 def result_of(name, text):

@@ -10,14 +10,14 @@ import pytest
 from formats_files import FILES, TIME, analysed, run_import, write_analysed
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
-from regatta.analysis.tables import read_csv
-from regatta.errors import UserError
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.exporter import read_results_folder
+from regatta.formats.importer import import_files
 from regatta.formats.pytorch_json import KEYS, pytorch_report
-from regatta.formats.reading import Options
-from regatta.formats.results_folder import read_results_folder
-from regatta.formats.store_import import import_files
 from regatta.formats.suite_json import suite_reports
 from regatta.formats.tidy_csv import TIDY, tidy_csv
+from regatta.store.tables import read_csv
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

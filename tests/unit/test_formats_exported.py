@@ -9,16 +9,15 @@ import pytest
 from formats_files import analysed, read, run_import, text_of, write_analysed
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
 
-from regatta.analysis.collected import MEASURED_DIGITS
-from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
-from regatta.errors import UserError
-from regatta.formats.export_notes import export_notes
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.exporter import export_notes, read_results_folder
+from regatta.formats.importer import read_text
 from regatta.formats.pytorch_json import pytorch_report
-from regatta.formats.reading import Options
-from regatta.formats.recognise import read_text
-from regatta.formats.results_folder import read_results_folder
 from regatta.formats.suite_json import suite_reports
 from regatta.formats.tidy_csv import tidy_csv
+from regatta.store.collect import MEASURED_DIGITS
+from regatta.store.tables import MEASUREMENTS, read_csv, to_csv
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 NONE, ONE, TWO = train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 1), train_cell("resnet18", 1, 2)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from formats_files import ALL, FILES, NEEDS, TIME, analysed, read, run_import, text_of
 
-from regatta.errors import UserError
-from regatta.formats.reading import Options
-from regatta.formats.store_import import import_files
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.importer import import_files
 from regatta.store.launch_files import read_store
 from regatta.store.records import violation
 
@@ -298,7 +298,7 @@ def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path):
 
 
 def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch):
-    from regatta.formats import store_import
+    from regatta.formats import importer as store_import
 
     written = []
 
@@ -422,7 +422,7 @@ def test_a_mistake_on_the_command_line_is_one_message(tmp_path):
 
 
 def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
-    from regatta.report.memory_figures import memory_tables
+    from regatta.topics.memory import memory_tables
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from formats_files import FILES, analysed, run_import, text_of
 
-from regatta.errors import UserError
-from regatta.formats import store_import
-from regatta.formats.reading import Options
-from regatta.locks import hold
+from regatta.core.errors import UserError
+from regatta.core.files import hold
+from regatta.formats import importer as store_import
+from regatta.formats.base import Options
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 TABLE = "ddp-2x8-v100.txt"

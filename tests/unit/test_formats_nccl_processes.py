@@ -8,9 +8,9 @@ import json
 import pytest
 from formats_files import analysed, read, run_import, text_of
 
-from regatta.errors import UserError
-from regatta.formats.reading import Options
-from regatta.formats.recognise import read_text
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.importer import read_text
 
 ONE, TWO = "nccl-one-process.json", "nccl-threads.json"  # 1 process x 8 GPUs; 2 processes x 2 threads x 2 GPUs
 

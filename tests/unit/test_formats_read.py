@@ -5,9 +5,9 @@ import json
 import pytest
 from formats_files import ALL, FILES, read, text_of
 
-from regatta.errors import UserError
-from regatta.formats.reading import Options, shape_of
-from regatta.formats.recognise import read_text
+from regatta.core.errors import UserError
+from regatta.formats.base import Options, shape_of
+from regatta.formats.importer import read_text
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_a_foreign_file_is_refused_with_line_and_what_was_expected(text, message
 
 
 def test_a_file_that_is_not_there_is_a_message(tmp_path):
-    from regatta.formats.recognise import read_source
+    from regatta.formats.importer import read_source
 
     with pytest.raises(UserError, match=r"none\.txt: cannot be read"):
         read_source(tmp_path / "none.txt", Options())
@@ -427,7 +427,7 @@ def test_a_file_that_is_not_there_is_a_message(tmp_path):
 def test_every_format_column_and_option_is_in_the_documentation():
     from regatta.formats.nccl_rows import PROGRAMS
     from regatta.formats.tidy_csv import NAMES, OF_ROW
-    from regatta.store.imported_times import CENTRES
+    from regatta.store.records import CENTRES
 
     text = (FILES.parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
     words = [*NAMES, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, train_cell
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 
-from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
+from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
+from regatta.formats.base import Options
+from regatta.formats.exporter import read_results_folder
+from regatta.formats.importer import import_files
 from regatta.formats.pytorch_json import pytorch_report
-from regatta.formats.reading import Options
-from regatta.formats.results_folder import read_results_folder
-from regatta.formats.scratch import read_imported
-from regatta.formats.store_import import import_files
 from regatta.formats.suite_json import suite_reports
 from regatta.formats.tidy_csv import tidy_csv
 

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import LAPTOP, laptop_campaign, write_results
 
-from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.campaign.matrix import expand
-from regatta.errors import UserError
-from regatta.planning.batches import Price, make_batches
-from regatta.running.policy import hosts_to_avoid, jobs_of_batch, open_job
-from regatta.store.frozen_schemas import SCHEMA_FILE, mismatch
+from regatta.core.errors import UserError
+from regatta.plan.batches import Price, make_batches
+from regatta.run.policy import hosts_to_avoid, jobs_of_batch, open_job
 from regatta.store.history import read_history
 from regatta.store.launch_files import read_frozen
-from regatta.store.schemas import schemas_by_kind
+from regatta.store.schemas import SCHEMA_FILE, mismatch, schemas_by_kind
+from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
 KINDS = tuple(schemas_by_kind(SCHEMA_FILE))
 DEEP = "[" * 100_000

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
-from regatta.analysis.gate import chance_alone, compare_all, judge
-from regatta.analysis.gate_text import gate_text, headline, junit
-from regatta.verdicts import compare_launches, judge_all
+from regatta.compare.gate import chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.core.verdicts import compare_launches, judge_all
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

@@ -11,11 +11,10 @@ import pytest
 from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, make_report, train_cell, write_results
 
-from regatta.analysis.baseline_campaign import read_baseline_campaign
-from regatta.analysis.gate import judge
-from regatta.analysis.gate_text import junit
-from regatta.analysis.tables import MEASUREMENTS, read_csv
-from regatta.errors import UserError
+from regatta.compare.baseline import read_baseline_campaign
+from regatta.compare.gate import judge, junit
+from regatta.core.errors import UserError
+from regatta.store.tables import MEASUREMENTS, read_csv
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

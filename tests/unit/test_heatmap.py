@@ -4,9 +4,9 @@ import matplotlib
 import pytest
 from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, make_report, write_results
 
-from regatta.analysis.all_tables import read_tables
-from regatta.analysis.tables import MEASUREMENTS, read_csv
-from regatta.report.heatmap import colour_of, heatmap_figures
+from regatta.store.tables import MEASUREMENTS, read_csv
+from regatta.topics.base import read_tables
+from regatta.topics.scaling.heatmap import colour_of, heatmap_figures
 
 
 def figures_of(folder, campaign, machine, faults=None):

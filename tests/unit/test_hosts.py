@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.slurm.hosts import expand
+from regatta.launchers.slurm_queue import expand
 
 
 @pytest.mark.parametrize(

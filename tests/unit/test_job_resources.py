@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regatta.campaign.load import fill_defaults
 from regatta.campaign.validation import load_schema
-from regatta.slurm.job_resources import (
+from regatta.launchers.slurm_resources import (
     longest_planned_minutes,
     sbatch_options,
     shape_resources,

@@ -10,9 +10,9 @@ from campaign_files import HOSTILE, SLURM, contained, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign import launch_lines
-from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, START_RANKS, Geometry, launch_argv
-from regatta.errors import UserError
+from regatta.core.errors import UserError
+from regatta.launchers import launch_lines
+from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, START_RANKS, Geometry, launch_argv
 
 ALL_RANKS_END = ["--job-name=regatta", "--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]
 HOST = stack()

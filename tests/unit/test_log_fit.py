@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regatta.analysis.log_fit import lack_of_fit, wider
+from regatta.topics.fits.least_squares import lack_of_fit, wider
 
 
 def test_the_f_test_holds_points_around_the_fit_against_launches_around_their_point():

@@ -1,9 +1,8 @@
 from comparison_results import cell_of
 from synthetic import make_campaign, train_cell
 
-from regatta.report.method_terms import analysis_terms
-from regatta.report.methods import methods
-from regatta.verdicts import FALSE_DISCOVERIES
+from regatta.core.verdicts import FALSE_DISCOVERIES
+from regatta.report.methods import analysis_terms, methods
 
 ONE = [train_cell("resnet18", 1, 1, "none", None)]
 

@@ -16,20 +16,22 @@ from synthetic import (
 )
 from synthetic_failures import write_failing
 
-from regatta.analysis.all_tables import read_tables
-from regatta.analysis.collect import cell_row
-from regatta.analysis.scaling import scaling_table, steps_by_cell
-from regatta.analysis.scaling_models import scaling_models_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.bucket_table import agreement, best_bucket_table
-from regatta.report.figures import Axis
-from regatta.report.model_figures import (
+from regatta.report.page import content
+from regatta.report.plotting import Axis
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.base import read_tables
+from regatta.topics.buckets import agreement, best_bucket_table
+from regatta.topics.fits.figures import (
+    Fitted,
+    Words,
     communication_model_figures,
     refusal_table,
+    residual_figure,
     scaling_model_figures,
 )
-from regatta.report.page import content
-from regatta.report.residual_figures import Fitted, Words, residual_figure
+from regatta.topics.fits.scaling import scaling_models_table
+from regatta.topics.scaling.tables import scaling_table, steps_by_cell
 
 
 @pytest.fixture(scope="module")

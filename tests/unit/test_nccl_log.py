@@ -1,7 +1,7 @@
 import pytest
 from synthetic_preflight import NCCL_LOGS, nccl_log
 
-from regatta.preflight.nccl_log import NcclLog, parse_nccl_log
+from regatta.run.preflight_verdict import NcclLog, parse_nccl_log
 
 
 def test_an_empty_log_says_nothing():

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from regatta.errors import UserError
-from regatta.running.batch_run import Stopped, noting_end
-from regatta.running.causes import Cause
-from regatta.running.launchers import Launcher
-from regatta.running.policy import jobs_of_batch, note_job, open_job
-from regatta.running.supervise import hosts_to_blame
-from regatta.slurm import queue
+from regatta.core.errors import UserError
+from regatta.launchers import slurm_queue as queue
+from regatta.run.batch import Stopped, noting_end
+from regatta.run.causes import Cause
+from regatta.run.policy import jobs_of_batch, note_job, open_job
+from regatta.run.start import Launcher
+from regatta.run.supervise import hosts_to_blame
 
 
 def a_run(folder, job="17"):

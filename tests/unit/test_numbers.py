@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from regatta.numbers import bracket, four, percent, ratio_text, spread_head
+from regatta.core.text import bracket, four, percent, ratio_text, spread_head
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from formats_files import FILES, run_import
 from synthetic import LAPTOP, laptop_campaign, write_results
 
-from regatta.analysis.collect import collect
-from regatta.preflight.looks import latest_preflight
+from regatta.run.preflight import latest_preflight
+from regatta.store.collect import collect
 from regatta.store.history import read_history
 from regatta.store.launch_files import read_frozen, read_launch_file, read_one_line
 
@@ -108,7 +108,7 @@ def test_a_file_of_an_odd_name_is_imported_and_compared(tmp_path):
 
 
 def test_a_pipe_among_imported_launch_files_is_told_and_not_waited_for(tmp_path):
-    from regatta.errors import UserError
+    from regatta.core.errors import UserError
 
     run_import(tmp_path / "c", "times.csv")
     os.mkfifo(tmp_path / "c" / "launches" / "x.jsonl")

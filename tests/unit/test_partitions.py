@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from regatta.slurm import partitions
-from regatta.slurm.partitions import Partition, minutes_of, partition_problems, read_partitions
+from regatta.launchers import slurm_resources as partitions
+from regatta.launchers.slurm_resources import Partition, minutes_of, partition_problems, read_partitions
 
 MAIN, SHORT = Partition(True, math.inf, 4, 8), Partition(False, 60, 2, 8)
 CLUSTER = {"partition": None, "max_walltime_minutes": 1440, "cpus_per_rank": None}

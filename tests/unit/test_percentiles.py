@@ -2,10 +2,9 @@ import pandas as pd
 import pytest
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.percentiles import PERCENTILE_COLUMNS, percentiles_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.percentile_tables import bucket_tables, percentile_tables
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.percentiles import PERCENTILE_COLUMNS, bucket_tables, percentile_tables, percentiles_table
 
 BATCH = 32
 

@@ -13,9 +13,17 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
-from regatta.planning.plan import make_plan, plan_json
-from regatta.report.plan_cells import STATES, planned_cells, reason_groups, state_counts, workload_rows
-from regatta.report.plan_page import render, shape_bars, turns
+from regatta.plan.page import (
+    STATES,
+    planned_cells,
+    reason_groups,
+    render,
+    shape_bars,
+    state_counts,
+    turns,
+    workload_rows,
+)
+from regatta.plan.plan import make_plan, plan_json
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 VOID = {"meta", "link", "br"}
@@ -243,7 +251,7 @@ def test_a_plan_with_nothing_left_says_so(tmp_path):
 
 
 def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_first(folder, monkeypatch):
-    monkeypatch.setattr("regatta.planning.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
     data = collectives(4, stacks={"image": {"kind": "contained", "image": "a.sif"}})
     data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
     page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.running.policy import (
+from regatta.run.policy import (
     ALIKE,
     OF_THE_CELL,
     StackWatch,

@@ -6,8 +6,8 @@ import pytest
 from campaign_files import small
 
 from regatta.campaign.load import load_campaign
-from regatta.preflight import looks
-from regatta.preflight.looks import failed_stacks, latest_preflight, plan_preflight
+from regatta.run import preflight as looks
+from regatta.run.preflight import failed_stacks, latest_preflight, plan_preflight
 
 SHAPES = [(1, 1), (4, 2), (2, 4)]
 

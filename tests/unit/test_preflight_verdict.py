@@ -1,7 +1,7 @@
 import pytest
 from synthetic_preflight import LIBRARIES, make_rank, make_seen, make_stack, nccl_log
 
-from regatta.preflight.verdict import judge
+from regatta.run.preflight_verdict import judge
 
 FABRIC = {"required_network": "AWS Libfabric", "binds": ["/opt/cray:/host", "/usr/lib64/libcxi.so.1"]}
 HOST_LIBRARIES = {"required_host_libraries": ["libfabric", "libcxi"]}

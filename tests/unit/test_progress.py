@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from regatta.running.progress import Progress
+from regatta.run.progress import Progress
 
 
 class Terminal(io.StringIO):

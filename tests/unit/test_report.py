@@ -19,8 +19,7 @@ from synthetic import (
     write_results,
 )
 
-from regatta.analysis.table_names import TABLES
-from regatta.analysis.tables import CELL, COLLECTIVES, MEASURED, SCALING
+from regatta.store.tables import CELL, COLLECTIVES, MEASURED, SCALING, TABLES
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 VOID = {"meta", "link", "img", "br", "input", "hr"}

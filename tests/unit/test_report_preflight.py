@@ -9,7 +9,7 @@ from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, tra
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, three_stacks, write_preflight
 from test_report import SCRIPTS, Page, visible
 
-from regatta.report.preflight_section import preflight_advice, preflight_findings, preflight_section
+from regatta.topics.preflight import preflight_advice, preflight_findings, preflight_section
 
 
 def report_with(tmp_path, preflight):

@@ -5,13 +5,12 @@ import pandas as pd
 import pytest
 from synthetic import collective_cell, make_campaign
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.launch_ranges import launch_ranges_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.analysis.training_runs import TRAINING_RUNS
-from regatta.report.advice import warnings
-from regatta.report.sample_advice import drifting, few_independent, outlying
+from regatta.report.warnings import drifting, few_independent, outlying, warnings
+from regatta.store.collect import cell_row
 from regatta.store.records import measured
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.training_runs.tables import TRAINING_RUNS
 
 
 def columns_of(slowest_ns):

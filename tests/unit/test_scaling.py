@@ -1,9 +1,9 @@
 import pytest
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.scaling import grade, scaling_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.scaling.tables import grade, scaling_table
 
 BATCH = 32
 # Images per second and GPU, by shape. "none" is one GPU without DDP. Published p50 values of two ResNets, 2 nodes x 4 GPUs.
@@ -167,7 +167,7 @@ def test_rows_stand_in_the_order_of_their_sizes():
 
 
 def test_the_spread_of_an_efficiency_is_an_interval_only_where_both_cells_have_six_launches():
-    from regatta.statistics import ratio_over_launches
+    from regatta.core.statistics import ratio_over_launches
 
     six, three = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2]
     assert ratio_over_launches(six, six).kind == "interval"

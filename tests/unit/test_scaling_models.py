@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.scaling import scaling_table
-from regatta.analysis.scaling_models import SCALING_MODELS, scaling_curve, scaling_models_table
-from regatta.analysis.tables import MEASUREMENTS, make_table, to_csv
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table, to_csv
+from regatta.topics.fits.scaling import SCALING_MODELS, scaling_curve, scaling_models_table
+from regatta.topics.scaling.tables import scaling_table
 
 BATCH = 8
 SHAPES = {1: (1, 1), 2: (1, 2), 4: (1, 4), 8: (2, 4), 16: (4, 4), 32: (8, 4), 64: (16, 4)}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from campaign_files import fake_sif
 
-from regatta.campaign.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
 from regatta.campaign.load import CLUSTERS, Campaign, load_campaign
 from regatta.campaign.matrix import expand
+from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
 
 CAMPAIGN = CLUSTERS.parent / "campaigns" / "gh200-slingshot-ddp.yaml"
 JOB = {"TMPDIR": "/tmp/job7", "HOME": "/home/me"}
@@ -190,7 +190,7 @@ def test_the_third_stack_differs_from_the_bind_mounted_one_in_the_libraries_alon
 def test_elsewhere_the_campaign_is_refused_with_what_a_site_must_edit():
     if Path("/projects").exists():
         pytest.skip("this machine has /projects")
-    from regatta.errors import UserError
+    from regatta.core.errors import UserError
 
     with pytest.raises(UserError) as caught:
         load_campaign(CAMPAIGN)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from regatta.errors import UserError
-from regatta.running.launchers import Launcher, find_launcher
-from regatta.slurm import queue
+from regatta.core.errors import UserError
+from regatta.launchers import slurm_queue as queue
+from regatta.run.start import Launcher, find_launcher
 
 FOLDER = Path("/home/me/regatta")
 

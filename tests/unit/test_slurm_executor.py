@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from regatta.slurm import executor
+from regatta.launchers import slurm_executor as executor
 
 
 @pytest.fixture

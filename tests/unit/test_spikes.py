@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from synthetic import make_report
 from synthetic_waits import write_waits
 
-from regatta.analysis.collect import collect
-from regatta.analysis.stragglers import straggler_hosts_table, stragglers_table
-from regatta.analysis.tables import WAITS, make_table
-from regatta.analysis.waits import OF_LAUNCH, wait_rows
-from regatta.report.spikes import (
+from regatta.core.statistics import outer_fences, outliers
+from regatta.store.collect import collect
+from regatta.store.launch_files import read_frozen
+from regatta.store.tables import WAITS, make_table
+from regatta.topics.stragglers.spike_words import (
     spike_advice,
     spike_finding,
     spike_groups,
@@ -21,10 +21,9 @@ from regatta.report.spikes import (
     spike_table,
     told_spikes,
 )
-from regatta.statistics import outer_fences, outliers
-from regatta.store.launch_files import read_frozen
-from regatta.store.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
-from regatta.store.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, Waits, spikes_of
+from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
+from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
+from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, OF_LAUNCH, Waits, spikes_of, wait_rows
 
 FOUR = ("a", "a", "b", "b")
 

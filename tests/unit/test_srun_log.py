@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.slurm.srun_log import (
-    TaskEnd,
-    blamed_hosts,
-    exit_codes,
-    first_task_end,
-    node_problem,
-    tasks_that_left,
-)
+from regatta.launchers.slurm_log import TaskEnd, blamed_hosts, exit_codes, first_task_end, node_problem, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 

@@ -12,8 +12,8 @@ from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
 from regatta.campaign.stacks import changed_since_planned, image_id
 from regatta.campaign.stacks import expand as expand_bind
-from regatta.errors import UserError
-from regatta.preflight.looks import plan_preflight
+from regatta.core.errors import UserError
+from regatta.run.preflight import plan_preflight
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

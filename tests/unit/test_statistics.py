@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from regatta.statistics import (
+from regatta.core.statistics import (
     _trend_p_of,
     autocorrelation_time,
     drift,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.errors import UserError
+from regatta.core.errors import UserError
 from regatta.store.launch_files import (
     append_line,
     read_frozen,

@@ -8,13 +8,18 @@ import pytest
 from synthetic import make_report
 from synthetic_waits import inside, late_times, write_waits
 
-from regatta.analysis.collect import collect
-from regatta.analysis.stragglers import chance_of_so_many, straggler_hosts_table, stragglers_table
-from regatta.analysis.tables import WAITS, make_table
-from regatta.report.straggler_tables import NOTHING, outcome
-from regatta.store import waits as store_waits
+from regatta.store.collect import collect
 from regatta.store.launch_files import read_frozen
-from regatta.store.waits import hosts_by_rank
+from regatta.store.tables import WAITS, make_table
+from regatta.topics.stragglers import waits as store_waits
+from regatta.topics.stragglers.tables import (
+    NOTHING,
+    chance_of_so_many,
+    outcome,
+    straggler_hosts_table,
+    stragglers_table,
+)
+from regatta.topics.stragglers.waits import hosts_by_rank
 
 
 def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):
@@ -305,7 +310,7 @@ def test_the_report_names_the_rank_and_draws_the_record(tmp_path):
 
 
 def test_the_report_of_a_store_that_changed_since_has_no_map(tmp_path):
-    from regatta.report.straggler_section import worst_times
+    from regatta.topics.stragglers.figures import worst_times
 
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
     _, stragglers, hosts, _ = tables_of(folder)

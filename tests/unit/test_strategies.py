@@ -3,11 +3,10 @@
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.strategies import memory_table, strategies_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.memory_figures import memory_tables
-from regatta.report.strategy_figures import strategy_figures
+from regatta.store.collect import cell_row
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.gradient_communication import memory_table, strategies_table, strategy_figures
+from regatta.topics.memory import memory_tables
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [

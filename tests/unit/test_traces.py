@@ -27,13 +27,12 @@ from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
 from tracing import Tables, known_of, numbers, texts_of, untraced
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.launch_ranges import launch_ranges_table
-from regatta.analysis.table_names import COLLECTED, TABLES
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.heatmap import heatmap_figures
 from regatta.report.page import content
-from regatta.report.traces import row_names
+from regatta.report.sources import row_names
+from regatta.store.collect import cell_row
+from regatta.store.tables import COLLECTED, MEASUREMENTS, TABLES, make_table
+from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.scaling.heatmap import heatmap_figures
 
 # Figures whose data are no rows of a table: the map has the samples of one record of the store, and names its line; residuals
 # are what the formula of the model's row leaves of the cells' rows, which the checker works out again.

@@ -5,8 +5,7 @@ from synthetic_training import run_cell, run_record
 from test_training_runs import ALONE, DDP, OWN, T, tables_of, write_store
 
 from regatta.report.facets import facets
-from regatta.report.training_run_figures import training_run_figures
-from regatta.report.training_run_tables import common_of_runs, name_runs, training_tables
+from regatta.topics.training_runs.figures import common_of_runs, name_runs, training_run_figures, training_tables
 
 
 def figures_of(folder, cells, repeats=2, **values):

@@ -9,19 +9,16 @@ from hypothesis import strategies as st
 from synthetic import make_campaign, make_header
 from synthetic_training import norm_cell, run_cell, run_record
 
-from regatta.analysis.all_tables import make_tables
-from regatta.analysis.batch_norms import BATCH_NORMS
-from regatta.analysis.collect import collect
-from regatta.analysis.collected import read_collected, write_collected
-from regatta.analysis.launch_ranges import launch_ranges_table
-from regatta.analysis.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
-from regatta.analysis.training_runs import TRAINING_RANKS, TRAINING_RUNS
-from regatta.report.advice import warnings
 from regatta.report.methods import methods
-from regatta.report.training_run_figures import training_run_figures
-from regatta.store.records import problem_of
-from regatta.store.samples import number
-from regatta.store.training import training_of
+from regatta.report.warnings import warnings
+from regatta.store.collect import collect, read_collected, write_collected
+from regatta.store.records import number, problem_of, training_of
+from regatta.store.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
+from regatta.topics.base import make_tables
+from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.sync_batchnorm import BATCH_NORMS
+from regatta.topics.training_runs.figures import training_run_figures
+from regatta.topics.training_runs.tables import TRAINING_RANKS, TRAINING_RUNS
 
 T = "2026-11-21T03:00:00Z"
 OWN, DDP, ALONE = run_cell("own"), run_cell("ddp"), run_cell("none", gpus=1)

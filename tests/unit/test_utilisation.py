@@ -5,14 +5,14 @@ import pytest
 from campaign_files import UserError, load, small
 from synthetic import make_campaign, train_cell
 
-from regatta.analysis.collect import cell_row
-from regatta.analysis.scaling import scaling_table
-from regatta.analysis.strategies import memory_table
-from regatta.analysis.tables import MEASUREMENTS, make_table
-from regatta.report.memory_figures import memory_figures
-from regatta.report.model_tables import model_tables, peaks_text
-from regatta.report.training_figures import scaling_figures
-from regatta.store.devices import device_of
+from regatta.store.collect import cell_row
+from regatta.store.records import device_of
+from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.gradient_communication import memory_table
+from regatta.topics.memory import memory_figures
+from regatta.topics.scaling.figures import scaling_figures
+from regatta.topics.scaling.tables import scaling_table
+from regatta.topics.scaling.words import model_tables, peaks_text
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/sheet.pdf"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regatta.statistics import Spread
-from regatta.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test
+from regatta.core.statistics import Spread
+from regatta.core.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05

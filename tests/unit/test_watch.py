@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regatta.running.watch import Watch
+from regatta.run.progress import Watch
 
 HEADER = {"kind": "launch", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:04:05Z"}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign.yaml_file import place, read_yaml
-from regatta.errors import UserError
+from regatta.core.errors import UserError
 
 
 def refusal(folder, content: str | bytes) -> str:

@@ -14,16 +14,16 @@ from pathlib import Path
 import pandas as pd
 from scipy.stats import binomtest
 
-from regatta.analysis.all_tables import read_tables
-from regatta.analysis.collected import read_collected
-from regatta.analysis.communication_model import communication_curve
-from regatta.analysis.scaling_models import scaling_curve
-from regatta.analysis.tables import COLLECTED
-from regatta.numbers import duration, percent, size, three
-from regatta.report.collective_figures import message_size
-from regatta.report.traces import NAMES, row_names
-from regatta.statistics import DRIFT_P
-from regatta.verdicts import FALSE_DISCOVERIES
+from regatta.core.statistics import DRIFT_P
+from regatta.core.text import duration, percent, size, three
+from regatta.core.verdicts import FALSE_DISCOVERIES
+from regatta.report.sources import NAMES, row_names
+from regatta.store.collect import read_collected
+from regatta.store.tables import COLLECTED
+from regatta.topics.base import read_tables
+from regatta.topics.communication import message_size
+from regatta.topics.fits.collectives import communication_curve
+from regatta.topics.fits.scaling import scaling_curve
 
 UNITS = r"%|samples/s|GB/s|ms|\N{MICRO SIGN}s|s|KiB|MiB|GiB|kB|MB|GB|B|times"
 NUMBER = r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?"

@@ -10,7 +10,7 @@ import campaigns
 import pytest
 from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots
 
-from regatta.locks import hold
+from regatta.core.files import hold
 
 NUM_RECORDS = 14  # (3 cells on 1x1 + 4 on 1x2) x 2 repeats
 

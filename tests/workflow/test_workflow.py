@@ -14,7 +14,7 @@ import campaigns
 import pytest
 from campaigns import fake_campaign, record_lines, script, slots, snakemake, snakemake_line, write_campaign
 
-from regatta.locks import hold
+from regatta.core.files import hold
 
 NUM_RECORDS = 14
 SLOW = {"FAKE_CELL_SECONDS": "0.3"}

@@ -15,22 +15,22 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from regatta.slurm import queue
+from regatta.launchers import slurm_queue as queue
 from regatta.campaign.load import load_campaign
 from regatta.campaign.command_line import is_asked_to_retry, only_looks
-from regatta.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
-from regatta.running.exit_status import run_status
-from regatta.slurm.job_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
-from regatta.locks import hold
+from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
+from regatta.run.policy import run_status
+from regatta.launchers.slurm_resources import sbatch_options, shape_resources, site_resources, walltime_minutes
+from regatta.core.files import hold
 from regatta.report.outcome import outcome_text
-from regatta.planning.plan import batch_prices, make_plan
-from regatta.running.policy import hosts_to_avoid
-from regatta.running.stop_jobs import end_jobs
-from regatta.preflight.looks import failed_stacks, latest_preflight
-from regatta.slurm.partitions import partition_problems, read_partitions
-from regatta.sources import sources
-from regatta.store.order import end_times_after_now
-from regatta.analysis.table_names import COLLECTED, TABLES
+from regatta.plan.plan import batch_prices, make_plan
+from regatta.run.policy import hosts_to_avoid
+from regatta.run.processes import end_jobs
+from regatta.run.preflight import failed_stacks, latest_preflight
+from regatta.launchers.slurm_resources import partition_problems, read_partitions
+from regatta.core.files import sources
+from regatta.store.history import end_times_after_now
+from regatta.store.tables import COLLECTED, TABLES
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
@@ -58,7 +58,7 @@ def plan_campaign():
         if campaign.cluster["scheduler"] == "slurm":
             tell_what_cannot_start(campaign, only_looks(sys.argv))
         if campaign.cluster["scheduler"] == "slurm" and not only_looks(sys.argv):
-            from regatta.slurm.executor import mend_status_queries
+            from regatta.launchers.slurm_executor import mend_status_queries
 
             mend_status_queries()
             take(campaign.name)

@@ -1,6 +1,6 @@
 """The last word, only where it is asked for: fail if a cell is not ok, or slower than in a baseline campaign."""
 
-from regatta.analysis.baseline_campaign import check_baseline_campaign
+from regatta.compare.baseline import check_baseline_campaign
 
 
 localrules:

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from regatta.analysis.all_tables import make_tables, write_tables
-from regatta.analysis.collected import read_collected
-from regatta.errors import run_script
+from regatta.core.errors import run_script
+from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
+from regatta.topics.base import make_tables, write_tables
 
 
 def main() -> None:

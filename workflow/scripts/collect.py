@@ -6,9 +6,8 @@ Beside it epochs.csv and ranks.csv: of each training a row for each epoch, and f
 import argparse
 from pathlib import Path
 
-from regatta.analysis.collect import collect
-from regatta.analysis.collected import write_collected
-from regatta.errors import run_script
+from regatta.core.errors import run_script
+from regatta.store.collect import collect, write_collected
 from regatta.store.launch_files import read_frozen, write_json
 
 

@@ -13,17 +13,15 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from regatta.analysis.campaigns_compared import compare_campaigns, read_campaign
-from regatta.analysis.comparison_text import comparison_text
-from regatta.analysis.history_of_cells import history_of_cells
-from regatta.analysis.history_text import history_text
-from regatta.analysis.tables import write_csv
-from regatta.errors import USER_ERROR, UserError, run_script
-from regatta.formats.reading import Options
-from regatta.formats.scratch import read_imported
-from regatta.report.comparison_page import comparison_page, history_page
+from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
+from regatta.compare.history import history_of_cells, history_text
+from regatta.compare.page import comparison_page, history_page
+from regatta.compare.text import comparison_text
+from regatta.core.errors import USER_ERROR, UserError, run_script
+from regatta.core.verdicts import margin_option
+from regatta.formats.base import Options
 from regatta.store.launch_files import write_text
-from regatta.verdicts import margin_option
+from regatta.store.tables import write_csv
 
 
 def main() -> None:

@@ -10,10 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-from regatta.errors import UserError, run_script
-from regatta.formats.export_notes import export_notes
+from regatta.core.errors import UserError, run_script
+from regatta.formats.exporter import ResultsFolder, export_notes, read_results_folder
 from regatta.formats.pytorch_json import pytorch_report
-from regatta.formats.results_folder import ResultsFolder, read_results_folder
 from regatta.formats.suite_json import suite_reports
 from regatta.formats.tidy_csv import tidy_csv
 from regatta.store.launch_files import is_stdout, write_text

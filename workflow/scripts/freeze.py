@@ -6,10 +6,10 @@ python workflow/scripts/freeze.py --campaign config/config.yaml --results result
 import argparse
 from pathlib import Path
 
-from regatta.errors import run_script
-from regatta.planning.plan import make_plan, write_frozen, write_plan
-from regatta.planning.plan_text import plan_text
-from regatta.report.plan_page import write_page
+from regatta.core.errors import run_script
+from regatta.plan.page import write_page
+from regatta.plan.plan import make_plan, write_frozen, write_plan
+from regatta.plan.text import plan_text
 
 
 def main() -> None:

@@ -12,13 +12,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.analysis.baseline_campaign import read_baseline_campaign
-from regatta.analysis.gate import judge
-from regatta.analysis.gate_text import gate_text, junit
-from regatta.analysis.tables import MEASUREMENTS, read_csv
-from regatta.errors import run_script
+from regatta.compare.baseline import read_baseline_campaign
+from regatta.compare.gate import gate_text, judge, junit
+from regatta.core.errors import run_script
+from regatta.core.verdicts import margin_option
 from regatta.store.launch_files import read_frozen, write_text
-from regatta.verdicts import margin_option
+from regatta.store.tables import MEASUREMENTS, read_csv
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ one stack name are launches of the same software; what is to be compared with it
 import argparse
 from pathlib import Path
 
-from regatta.errors import run_script
-from regatta.formats.reading import Options
-from regatta.formats.store_import import campaign_folder, import_files
-from regatta.numbers import plural
+from regatta.core.errors import run_script
+from regatta.core.text import plural
+from regatta.formats.base import Options
+from regatta.formats.importer import campaign_folder, import_files
 
 
 def positive(text: str) -> int:

@@ -7,10 +7,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.errors import run_script
-from regatta.git import git_state
-from regatta.preflight.looks import failed_stacks
-from regatta.running.supervise import Stopped, supervise
+from regatta.core.errors import run_script
+from regatta.core.files import git_state
+from regatta.run.preflight import failed_stacks
+from regatta.run.supervise import Stopped, supervise
 from regatta.store.launch_files import read_frozen
 
 

@@ -6,11 +6,11 @@ python workflow/scripts/plan.py --campaign config/config.yaml --results results
 import argparse
 from pathlib import Path
 
-from regatta.errors import UserError, run_script
-from regatta.locks import hold
-from regatta.planning.plan import make_plan, write_plan
-from regatta.planning.plan_text import SHOWN_ON_TERMINAL, plan_text
-from regatta.report.plan_page import write_page
+from regatta.core.errors import UserError, run_script
+from regatta.core.files import hold
+from regatta.plan.page import write_page
+from regatta.plan.plan import make_plan, write_plan
+from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text
 
 
 def main() -> None:

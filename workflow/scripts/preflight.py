@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from regatta.errors import run_script
-from regatta.preflight.looks import run_preflight
+from regatta.core.errors import run_script
+from regatta.run.preflight import run_preflight
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

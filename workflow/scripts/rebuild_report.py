@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from regatta.errors import UserError, run_script
-from regatta.preflight.looks import latest_preflight
+from regatta.core.errors import UserError, run_script
+from regatta.run.preflight import latest_preflight
 
 SCRIPTS = Path(__file__).resolve().parent
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from regatta.errors import run_script
+from regatta.core.errors import run_script
 from regatta.report.page import read_results, render
 from regatta.store.launch_files import write_text
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.errors import UserError, exit_with_user_error
+from regatta.core.errors import UserError, exit_with_user_error
 
 DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regatta.campaign.yaml_file import read_yaml
-from regatta.errors import UserError, describe_os_error, exit_with_user_error
+from regatta.core.errors import UserError, describe_os_error, exit_with_user_error
 
 LOOKING = {
     "plan",

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
-from regatta.campaign.scripts import script_mistakes
-from regatta.campaign.stacks import SBATCH_BY_REGATTA, SRUN_BY_REGATTA, complete_stack, option_mistakes, stack_mistakes
+from regatta.campaign.stacks import (
+    SBATCH_BY_REGATTA,
+    SRUN_BY_REGATTA,
+    complete_stack,
+    option_mistakes,
+    script_mistakes,
+    stack_mistakes,
+)
 from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.campaign.versus import complete_versus, versus_mistakes
 from regatta.campaign.yaml_file import YamlFile, place, read_yaml
-from regatta.errors import UserError, nearest
+from regatta.core.errors import UserError, nearest
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from regatta.campaign.benchmarks import Benchmark, load_benchmark, normalise
-from regatta.campaign.launch_lines import command_by_hand
 from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
 from regatta.campaign.versus import versus_notes
+from regatta.launchers.launch_lines import command_by_hand
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their message has one part for each rank

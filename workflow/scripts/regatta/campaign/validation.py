@@ -12,7 +12,7 @@ import jsonschema
 import yaml
 
 from regatta.campaign.yaml_file import Where, YamlFile, place
-from regatta.errors import UserError, nearest
+from regatta.core.errors import UserError, nearest
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 MAX_ERRORS_SHOWN = 10

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from regatta.errors import UserError
+from regatta.core.errors import UserError
 
 Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from regatta.analysis.tables import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark
-from regatta.formats.reading import TIMES, Reading, Source, quoted, refusal
+from regatta.core.text import plural
+from regatta.formats.base import TIMES, Reading, Source, quoted, refusal
 from regatta.formats.tidy_csv import FORMAT, STATISTIC, csv_number
-from regatta.numbers import plural
+from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
 NEEDED = ("table", "cell", "benchmark", "nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status",
           "quantity", "value")  # fmt: skip

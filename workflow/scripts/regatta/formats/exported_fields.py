@@ -1,7 +1,6 @@
 """What Regatta adds to the files of other programs that it writes, so that an import finds the same cells again."""
 
-from regatta.formats.json_file import Node
-from regatta.formats.reading import parameters_of
+from regatta.formats.base import Node, parameters_of
 
 
 def cell_fields(spec: dict) -> dict:

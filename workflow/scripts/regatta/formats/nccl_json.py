@@ -6,8 +6,8 @@ of the process; nothing of it is taken over.
 
 from dataclasses import replace
 
-from regatta.formats.json_file import Node
-from regatta.formats.nccl_rows import (
+from regatta.formats.base import Node, Options, Reading, Source, whole_ns
+from regatta.formats.nccl_rows import (  # fmt: skip
     BLOCKING,
     EVENTS,
     PIPELINED,
@@ -20,8 +20,7 @@ from regatta.formats.nccl_rows import (
     program_of,
     reading_of,
     shape_of_devices,
-)  # fmt: skip
-from regatta.formats.reading import Options, Reading, Source, whole_ns
+)
 
 FORMAT = "nccl-tests-json"
 PLACEMENTS = ("out_of_place", "in_place")

@@ -6,8 +6,8 @@ Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 import re
 from dataclasses import dataclass, replace
 
-from regatta.analysis.collectives import BUS_FACTOR
-from regatta.formats.reading import Options, Reading, collective_parameters, refusal
+from regatta.formats.base import Options, Reading, collective_parameters, refusal
+from regatta.topics.communication import BUS_FACTOR
 
 # Program without `_perf` -> operation, and whether Regatta's own benchmark does it in place.
 PROGRAMS = {

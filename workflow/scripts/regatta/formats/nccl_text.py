@@ -8,7 +8,8 @@ lines are a summary, so that a run that was cut off is seen.
 import re
 from dataclasses import replace
 
-from regatta.formats.nccl_rows import (
+from regatta.formats.base import Options, Reading, Source, quoted, refusal
+from regatta.formats.nccl_rows import (  # fmt: skip
     BLOCKING,
     PIPELINED,
     Device,
@@ -19,8 +20,7 @@ from regatta.formats.nccl_rows import (
     program_of,
     reading_of,
     shape_of_devices,
-)  # fmt: skip
-from regatta.formats.reading import Options, Reading, Source, quoted, refusal
+)
 
 FORMAT = "nccl-tests-text"
 HEAD = re.compile(

@@ -6,7 +6,9 @@ One entry for each model; in it one for each number of ranks, of which the first
 
 from collections.abc import Iterator
 
-from regatta.errors import UserError
+from regatta.core.errors import UserError
+from regatta.core.text import is_unknown, shape
+from regatta.formats.base import NANOSECONDS, Node, Options, Reading, Source, shape_of, whole_ns
 from regatta.formats.exported_fields import (
     cell_fields,
     is_there,
@@ -15,11 +17,8 @@ from regatta.formats.exported_fields import (
     read_parameters,
     stated_shape,
 )
-from regatta.formats.json_file import Node
+from regatta.formats.exporter import ResultsFolder
 from regatta.formats.pytorch_text import IMAGE_SIZE
-from regatta.formats.reading import NANOSECONDS, Options, Reading, Source, shape_of, whole_ns
-from regatta.formats.results_folder import ResultsFolder
-from regatta.numbers import is_unknown, shape
 
 FORMAT = "pytorch-json"
 KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "device", "benchmark_results")

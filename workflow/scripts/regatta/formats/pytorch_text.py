@@ -9,7 +9,7 @@ four GPUs it is wrong, and ranks and GPUs per node decide.
 import re
 from dataclasses import dataclass, field
 
-from regatta.formats.reading import Options, Reading, Source, parameters_of, quoted, refusal, shape_of
+from regatta.formats.base import Options, Reading, Source, parameters_of, quoted, refusal, shape_of
 
 FORMAT = "pytorch-text"
 BANNER = "PyTorch distributed benchmark suite"

@@ -7,8 +7,9 @@ docs/formats.md has the form that Regatta writes and reads there.
 
 import pandas as pd
 
-from regatta.analysis.launch_values import LaunchValues
-from regatta.errors import UserError
+from regatta.core.errors import UserError
+from regatta.core.statistics import over_launches
+from regatta.formats.base import Node, Options, Reading, Source, collective_parameters, refusal, shape_of  # fmt: skip
 from regatta.formats.exported_fields import (
     cell_fields,
     is_there,
@@ -17,17 +18,8 @@ from regatta.formats.exported_fields import (
     read_parameters,
     stated_shape,
 )
-from regatta.formats.json_file import Node
-from regatta.formats.reading import (
-    Options,
-    Reading,
-    Source,
-    collective_parameters,
-    refusal,
-    shape_of,
-)  # fmt: skip
-from regatta.formats.results_folder import ResultsFolder
-from regatta.statistics import over_launches
+from regatta.formats.exporter import ResultsFolder
+from regatta.topics.scaling.tables import LaunchValues
 
 FORMAT = "suite-json"
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ

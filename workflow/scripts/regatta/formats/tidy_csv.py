@@ -6,9 +6,8 @@ import re
 
 import pandas as pd
 
-from regatta.analysis.tables import CELL, TEXT, WHOLE, to_csv
-from regatta.errors import nearest
-from regatta.formats.reading import (
+from regatta.core.errors import nearest
+from regatta.formats.base import (  # fmt: skip
     Options,
     Reading,
     Source,
@@ -16,8 +15,9 @@ from regatta.formats.reading import (
     parameters_of,
     quoted,
     refusal,
-)  # fmt: skip
-from regatta.formats.results_folder import ResultsFolder
+)
+from regatta.formats.exporter import ResultsFolder
+from regatta.store.tables import CELL, TEXT, WHOLE, to_csv
 
 FORMAT = "csv"
 MOST = 10**15

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.report.figures import MAX_SERIES
+from regatta.report.plotting import MAX_SERIES
 
 MAX_LINES = 12  # of names that find room beside a panel
 

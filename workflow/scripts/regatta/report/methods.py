@@ -1,12 +1,6 @@
 """What the report says about how its numbers came about. Constants are those of the code, so that words cannot drift."""
 
-from regatta.analysis.collectives import BYTES_PER_GB
-from regatta.analysis.scaling import EXCELLENT, GOOD, WIDE_RATIO
-from regatta.analysis.stragglers import MOST_OF_RECORDS
-from regatta.cell_words import natural, with_words
-from regatta.numbers import plural
-from regatta.report.method_terms import analysis_terms
-from regatta.statistics import (
+from regatta.core.statistics import (
     CONFIDENCE,
     MIN_LAUNCHES_INTERVAL,
     MIN_SAMPLES_INTERVAL,
@@ -15,9 +9,77 @@ from regatta.statistics import (
     Z_95,
     min_samples,
 )
-from regatta.store.spikes import MOST_OF_SPIKE
-from regatta.store.waits import LAG_RATIO, SUSPECT_P
-from regatta.verdicts import FALSE_DISCOVERIES
+from regatta.core.text import natural, plural, with_words
+from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
+from regatta.topics.communication import BYTES_PER_GB
+from regatta.topics.comparison.tables import MARGIN, alike_stacks, cell_pairs
+from regatta.topics.fits import collectives as communication_model
+from regatta.topics.fits import scaling as scaling_models
+from regatta.topics.scaling.tables import EXCELLENT, GOOD, WIDE_RATIO
+from regatta.topics.stragglers.spikes import MOST_OF_SPIKE
+from regatta.topics.stragglers.tables import MOST_OF_RECORDS
+from regatta.topics.stragglers.waits import LAG_RATIO, SUSPECT_P
+
+# Terms of the Methods section on what is derived from times by more than a ratio. Each only where a campaign has it.
+
+COMPARISONS = (
+    "Ratio of the medians over launches of p50_s (synchronised steps, blocking calls), or where launches shared an allocation the median of their own"
+    f" ratios; above 1 is slower. Slower and faster: the whole spread lies beyond the margin, and p that the ratio is 1 is at most {FALSE_DISCOVERIES:g},"
+    " corrected by Benjamini and Hochberg over all rows. The test is Mann–Whitney's U or Wilcoxon's signed ranks, and a t test of logarithms where no outcome"
+    f" of a rank test could reach the corrected level. Equivalent: the whole spread lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches on"
+    f" both sides or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (else {100 * MARGIN:g} %), and of a benchmark with {MIN_NOISE_PAIRS} pairs or"
+    f" more of cells on alike stacks (A/A), {MIN_LAUNCHES_TEST} launches each, no less than the 95th percentile of how far those are from 1, the largest of"
+    " fewer than 59. A/A pairs themselves are not judged."
+)
+COMMUNICATION_MODEL = (
+    "T(S) = a + c √S + S/B, fitted to the latencies of a collective's sizes by robust least squares of logarithms; a parameter that the sizes cannot tell is"
+    " left out, and a model that misses too many sizes is refused. The spread is the wider of that over launches and that of the residuals. B is algorithm"
+    " bandwidth (algbw), S over the time per call."
+)
+SCALING_MODELS = (
+    "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), with κ = 0 Amdahl's law, else the Universal Scalability Law, fitted in the same way to weak-scaling"
+    " throughput; of models that fit, the one with the lower AICc. A model whose residuals are more than the launches' scatter explains (F test of lack of fit,"
+    f" p below {scaling_models.LACK_P:g}) is refused, unless it comes within {100 * scaling_models.LEAST_MISFIT:g} % of every size. None predicts beyond twice the largest n."
+)
+BEST_BUCKET = (
+    "The measured best has the fastest median step; it is no test. The predicted one is √(s w o), for s bytes of gradients, bandwidth w and cost o of a call"
+    " of the all-reduce: what the calls cost then equals what the last bucket, which nothing hides, takes. Its spread is that of w and o, not of the formula."
+)
+EXPOSED = (
+    "The step minus the same step without exchange of gradients, medians of rounds in which both take turns, in each launch, then the median over launches. Hidden"
+    " is 1 − exposed / the time of the exchange alone. n: launches with both steps. Not known of fsdp and static graphs, which have no such step."
+)
+MFU = (
+    "Operations of the model's products (of the model, not of the hardware: a multiply and an add are two) per second and GPU, over the GPU's peak in the"
+    " cluster file for the fastest arithmetic that torch's settings allow. Empty where GPU, settings or peak are not known."
+)
+
+
+def analysis_terms(campaign: dict) -> list[tuple[str, str]]:
+    """Return (term, definition) pairs of what the cells of a campaign can give. Definitions: docs/metrics.md."""
+    cells = [cell["spec"] for cell in campaign["cells"]]
+    steps = [spec for spec in cells if spec["benchmark"] == "train_step"]
+    wrapped = [spec for spec in steps if spec["parameters"].get("strategy") not in (None, "none")]
+    on_several = [spec for spec in wrapped if _world_size(spec) > 1]
+    sizes = {spec["parameters"].get("message_bytes") for spec in cells} - {None}
+    buckets = {spec["parameters"].get("bucket_cap_mb") for spec in on_several} - {None}
+    terms = {
+        "Comparisons": (COMPARISONS, bool(cell_pairs(campaign) or alike_stacks(campaign))),
+        "Communication model": (COMMUNICATION_MODEL, len(sizes) >= communication_model.MIN_SIZES),
+        "Scaling models": (
+            SCALING_MODELS,
+            len(set(map(_world_size, wrapped))) >= min(scaling_models.MIN_SIZES.values()),
+        ),
+        "Best bucket": (BEST_BUCKET, len(buckets) > 1),
+        "Exposed communication": (EXPOSED, bool(on_several)),
+        "MFU": (MFU, bool(steps and campaign["cluster"].get("peaks"))),
+    }
+    return [(term, text) for term, (text, is_there) in terms.items() if is_there]
+
+
+def _world_size(spec: dict) -> int:
+    return spec["nodes"] * spec["gpus_per_node"]
+
 
 ENDS = {"no_start": "no rank came up", "node_failure": "a node failed", "stopped": "stopped"}
 
@@ -81,7 +143,7 @@ def _own_terms(campaign: dict) -> list[tuple[str, str]]:
 
 
 def left_out(problems: dict, words: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Return (what, items) for everything in the store that the report does not use. words: see regatta.cell_words."""
+    """Return (what, items) for everything in the store that the report does not use. words: see regatta.core.text."""
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
         f"{with_words(p['cell'], words)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"

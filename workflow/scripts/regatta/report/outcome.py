@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-from regatta.preflight.looks import failed_stacks, latest_preflight
+from regatta.run.preflight import failed_stacks, latest_preflight
 
 
 def outcome_text(results: Path) -> str:

@@ -9,25 +9,23 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from regatta.analysis.all_tables import read_tables
-from regatta.analysis.collected import collected_csv, read_collected
-from regatta.analysis.tables import to_csv
-from regatta.cell_words import natural, varying_words
-from regatta.numbers import UNKNOWN, plural, size, three
-from regatta.report.advice import disagreement, environments, shared_hosts, warnings
-from regatta.report.embedding import filters
-from regatta.report.failure_section import STATUSES, failure_groups, skipped_groups, told_status
-from regatta.report.images import bitmaps
+from regatta.core.text import UNKNOWN, natural, plural, size, three, varying_words
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Section
-from regatta.report.preflight_section import PreflightSection, preflight_advice, preflight_findings, preflight_section
+from regatta.report.plotting import bitmaps, filters
 from regatta.report.provenance import provenance
-from regatta.report.sections import Numbers, sections
-from regatta.report.spikes import spike_advice
-from regatta.report.straggler_section import worst_times
-from regatta.report.traces import HEADERS, Finding, Trace, anchor_of, file_of, of_rows
+from regatta.report.sources import HEADERS, Finding, Trace, anchor_of, file_of, of_rows
+from regatta.report.warnings import disagreement, environments, shared_hosts, warnings
+from regatta.store.collect import collected_csv, read_collected
 from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import one_line, violation
+from regatta.store.tables import to_csv
+from regatta.topics.base import read_tables
+from regatta.topics.failures import STATUSES, failure_groups, skipped_groups, told_status
+from regatta.topics.preflight import PreflightSection, preflight_advice, preflight_findings, preflight_section
+from regatta.topics.sections import Numbers, sections
+from regatta.topics.stragglers.figures import worst_times
+from regatta.topics.stragglers.spike_words import spike_advice
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MARKS = {

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from regatta.analysis.tables import COLLECTIVES, SCALING, to_csv
-from regatta.cell_words import parameter_word
-from regatta.numbers import is_unknown, plural, shape, three
-from regatta.report.figures import MAX_SERIES, Panel, Point, Series, draw
-from regatta.report.traces import Finding, Trace, of_cells
+from regatta.core.text import is_unknown, parameter_word, plural, shape, three
+from regatta.report.plotting import MAX_SERIES, Panel, Point, Series, draw
+from regatta.report.sources import Finding, Trace, of_cells
+from regatta.store.tables import COLLECTIVES, SCALING, to_csv
 
 WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
 COMMON = ["image_size", "context_length", "dtype", "batch_size"]  # said also where they are the same everywhere
@@ -23,7 +22,7 @@ class Table:
     """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row.
 
     is_words: texts to the left and in several lines, instead of numbers to the right. sources: the tables that it is made
-    of (regatta.report.traces.file_of); of a figure's table none where they are the figure's.
+    of (regatta.report.sources.file_of); of a figure's table none where they are the figure's.
     """
 
     caption: str

@@ -1,9 +1,9 @@
 """What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
 
-from regatta.analysis.environment_differences import VERSIONS
-from regatta.numbers import UNKNOWN, size
-from regatta.report.advice import environments
+from regatta.core.text import UNKNOWN, size
+from regatta.report.warnings import environments
 from regatta.store.records import one_line
+from regatta.topics.comparison.environment import VERSIONS
 
 
 def provenance(headers: list[dict]) -> dict:

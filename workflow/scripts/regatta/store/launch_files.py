@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.errors import UserError
-from regatta.store.frozen_schemas import SCHEMA, damage
+from regatta.core.errors import UserError
+from regatta.store.schemas import SCHEMA, damage
 
 # What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
 NEEDED = {
@@ -151,7 +151,7 @@ def append_line(path: Path, line: dict) -> None:
 def read_frozen(path: Path) -> dict:
     """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged, or of another version of its schema.
 
-    What its readers rely on is checked for the files that regatta.store.frozen_schemas knows by their names.
+    What its readers rely on is checked for the files that regatta.store.schemas knows by their names.
     """
     try:
         value = json.loads(read_file(path).decode())

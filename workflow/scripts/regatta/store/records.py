@@ -4,16 +4,189 @@ The schema is workflow/schemas/record.yaml. Samples are many, so they are taken 
 checked as arrays.
 """
 
+import sys
+from dataclasses import dataclass, field
 from functools import cache
 
 import jsonschema
 import numpy as np
 
-from regatta.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
-from regatta.store.imported_times import imported_step, imported_times, is_without_samples
-from regatta.store.samples import count, number, slowest_rank, whole_times
+from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
 from regatta.store.schemas import SCHEMAS, schemas_by_kind
-from regatta.store.training import training_of
+
+# Times and numbers out of a record, checked: a record may come from another version, or have been damaged.
+
+MOST_WHOLE = 2**63 - 1
+
+
+def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
+    """Return [rank][iteration] as an array (ranks, iterations), nanoseconds. Raises ValueError with what is wrong."""
+    try:
+        times = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name}: the ranks have different numbers of values") from None
+    if times.ndim != 2 or times.shape[1] == 0:
+        raise ValueError(f"{name}: is no list of values for each rank")
+    if times.dtype.kind not in "iu" or bool((times < least).any()):
+        raise ValueError(f"{name}: holds a value that is no positive whole number of nanoseconds")
+    if len(times) != num_ranks:
+        raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
+    return times
+
+
+def slowest_rank(record: dict, num_ranks: int) -> np.ndarray:
+    """Return nanoseconds of the slowest rank, (iterations,). Raises ValueError if samples break the contract."""
+    if record.get("samples_ns") is not None:
+        return whole_times(record["samples_ns"], "samples_ns", num_ranks).max(axis=0)
+    if record.get("slowest_rank_samples_ns") is not None:
+        return whole_times([record["slowest_rank_samples_ns"]], "slowest_rank_samples_ns", 1)[0]
+    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is there")
+
+
+def number(value: object, name: str, low: float | None = None, high: float | None = None) -> float | None:
+    """Return a finite number between low and high, None as it is. Raises ValueError for all else."""
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:
+        raise ValueError(f"{name} = {value!r}: is no number")
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise ValueError(f"{name} = {value!r}: lies beyond {low} to {high}")
+    return float(value)
+
+
+def count(value: object, name: str) -> int | None:
+    """Return a whole number from 0, None as it is. Raises ValueError for all else."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_WHOLE:
+        raise ValueError(f"{name} = {value!r}: is no whole number from 0")
+    return value
+
+
+def numbers(
+    values: object, name: str, num: int, what: str, low: float | None = None, high: float | None = None
+) -> list[float | None]:
+    """Return a list of `num` numbers or None, one for each `what`. Raises ValueError for all else."""
+    if not isinstance(values, list):
+        raise ValueError(f"{name}: is no list with a number for each {what}")
+    if len(values) != num:
+        raise ValueError(f"{name}: has {len(values)} values, not one for each of {num} {what}s")
+    return [number(value, name, low, high) for value in values]
+
+
+# The times of an imported record: what a foreign file printed, where it has no samples. docs/formats.md.
+
+# What may stand for the median, in this order. The word goes into the column `stop`, where a measured record says why
+# its sampling ended, so that measurements.csv itself tells such a number from a measured one.
+CENTRES = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
+
+
+def is_without_samples(record: dict) -> bool:
+    has_samples = any(record.get(name) is not None for name in ("samples_ns", "slowest_rank_samples_ns"))
+    return record.get("imported") is not None and not has_samples
+
+
+def imported_times(record: dict) -> dict:
+    """Return the columns of a record without samples. Raises ValueError for a time that is none.
+
+    p50_s: the median, or for want of one the mean that the file prints. window_step_s of a training step is then the same
+    time: such programs synchronise every step, so that it is all that throughput can come from.
+    """
+    times = {
+        name: number(value, f"imported.times_s.{name}", 0) for name, value in record["imported"]["times_s"].items()
+    }
+    centre = next((name for name in CENTRES if times.get(name)), None)
+    if centre is None:
+        raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
+    times |= {"p50_s": times[centre], "stop": f"imported: {CENTRES[centre]}"}
+    if record["spec"]["benchmark"] == "train_step":
+        times.setdefault("window_step_s", times["p50_s"])
+    return times
+
+
+def imported_step(record: dict) -> float | None:
+    """Return the time of a call among many that ran back to back, where a file prints it beside its samples."""
+    return ((record.get("imported") or {}).get("times_s") or {}).get("window_step_s")
+
+
+# What a record of train_run says of each epoch and of each rank: the rows of epochs.csv and ranks.csv.
+
+BENCHMARK = "train_run"
+RANK_BYTES = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "peak_rss_bytes")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows without what says whose they are (cell, repeat, launch, line). Of any other benchmark both are empty."""
+
+    epochs: list[dict] = field(default_factory=list)
+    ranks: list[dict] = field(default_factory=list)
+
+
+def training_of(record: dict, spec: dict) -> Training:
+    """Return the rows of an ok record of train_run, none of another, and none of a time that was imported alone.
+
+    Raises ValueError if its lists do not fit it.
+    """
+    if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
+        return Training()
+    num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
+    return Training(_epochs(record, num_ranks, num_epochs), _ranks(record, num_ranks, num_epochs))
+
+
+def _epochs(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
+    values = record["values"] or {}
+    slowest = slowest_rank(record, num_ranks)
+    if len(slowest) != num_epochs:
+        raise ValueError(f"has {len(slowest)} timed epochs; the cell has {num_epochs}")
+    num_images = count(values.get("train_samples_per_epoch"), "values.train_samples_per_epoch")
+    columns = {
+        "epoch_s": (slowest / 1e9).tolist(),
+        **{f"{part}_s": _part(record, part, num_ranks, num_epochs) for part in ("train", "test")},
+        "train_loss": numbers(values.get("train_loss"), "values.train_loss", num_epochs, "epoch"),
+        "test_loss": numbers(values.get("test_loss"), "values.test_loss", num_epochs, "epoch"),
+        "accuracy_ratio": numbers(values.get("accuracy"), "values.accuracy", num_epochs, "epoch", 0, 1),
+    }
+    return [
+        {"epoch": index + 1, "train_samples": num_images} | {name: column[index] for name, column in columns.items()}
+        for index in range(num_epochs)
+    ]
+
+
+def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[float | None]:
+    """Return seconds of the slowest rank in each epoch; None for all where the record does not have the part."""
+    rows = (record.get("parts_ns") or {}).get(part)
+    if rows is None:
+        return [None] * num_epochs
+    slowest = whole_times(rows, f"parts_ns.{part}", num_ranks, least=0).max(axis=0)
+    if len(slowest) != num_epochs:
+        raise ValueError(f"parts_ns.{part}: has {len(slowest)} epochs; the cell has {num_epochs}")
+    return (slowest / 1e9).tolist()
+
+
+def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
+    """Times of a rank are unknown where a record with very many samples kept the slowest of them only."""
+    memory, samples = record["memory"] or {}, record.get("samples_ns")
+    total_s = [None] * num_ranks
+    if samples is not None:
+        total_s = (whole_times(samples, "samples_ns", num_ranks).sum(axis=1) / 1e9).tolist()
+    columns = {"total_s": total_s, "accuracy_ratio": _accuracy_by_rank(record, num_ranks, num_epochs)[-1]}
+    for name in RANK_BYTES:
+        values = memory.get(name)
+        columns[name] = [None] * num_ranks if values is None else values
+        if len(columns[name]) != num_ranks:
+            raise ValueError(f"memory.{name}: has {len(values)} ranks; the shape has {num_ranks}")
+    return [{"rank": rank} | {name: column[rank] for name, column in columns.items()} for rank in range(num_ranks)]
+
+
+def _accuracy_by_rank(record: dict, num_ranks: int, num_epochs: int) -> list[list[float | None]]:
+    """Return [epoch][rank]: the accuracy on each rank's share of the test images."""
+    name, rows = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
+    if not isinstance(rows, list) or len(rows) != num_epochs:
+        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
+    return [numbers(row, name, num_ranks, "rank", 0, 1) for row in rows]
+
 
 SCHEMA_FILE = SCHEMAS / "record.yaml"
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -180,4 +353,24 @@ def _doubts(slowest: np.ndarray) -> dict:
         "has_drift": trend.is_flagged if trend else None,
         "effective_samples": None if worth is None else round(worth, 1),
         "num_outliers": far.num_above + far.num_below if far else None,
+    }
+
+
+# What the GPUs of a launch are called, and which arithmetic torch lets them use: columns of measurements.csv.
+
+SETTINGS = ("allow_tf32_matmul", "allow_tf32_cudnn")
+
+
+def device_of(header: dict) -> dict[str, object]:
+    """Return the columns of a launch file's first line. gpu: the name that all its GPUs bear, unknown where they differ."""
+    environment = header.get("environment") or {}
+    gpus, settings = environment.get("gpus"), environment.get("settings")
+    told = [gpu.get("name") if isinstance(gpu, dict) else None for gpu in gpus] if isinstance(gpus, list) else []
+    names = {name if isinstance(name, str) else None for name in told}
+    [name] = names if len(names) == 1 else [None]
+    settings = settings if isinstance(settings, dict) else {}
+    allowed = {setting: settings.get(setting) for setting in SETTINGS}
+    return {
+        "gpu": name,
+        **{setting: value if isinstance(value, bool) else None for setting, value in allowed.items()},
     }

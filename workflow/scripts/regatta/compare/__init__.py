@@ -1,0 +1,1 @@
+"""Campaigns against campaigns, and the gate."""

@@ -1,0 +1,178 @@
+"""Numbers as the report shows them: three significant figures, the unit beside or above them, n/a where unknown."""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+
+UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
+BYTES_PER_MB = 10**6
+
+
+def three(value: float | None) -> str:
+    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
+    return _significant(value, 3)
+
+
+def four(value: float | None) -> str:
+    """Return four significant figures: of times whose differences, a percent or less, stand beside them."""
+    return _significant(value, 4)
+
+
+def _significant(value: float | None, figures: int) -> str:
+    if is_unknown(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    digits = figures - 1 - int(f"{value:.{figures - 1}e}".partition("e")[2])
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio in percent with one decimal, without the sign; never -0.0."""
+    return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Return a ratio with three decimals, or three figures where it is far from 1: 0.998 and 1.002 are as far from it."""
+    return three(ratio) if is_unknown(ratio) or not 0.1 <= ratio < 10 else f"{ratio:.3f}"
+
+
+def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
+    """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
+
+    kind: what a table's column `interval` says; the interval that a fit's residuals give is told apart, as [low, high] of residuals.
+    """
+    if is_unknown(low) or is_unknown(high):
+        return UNKNOWN
+    word = "" if is_unknown(kind) else kind
+    if word == "range":
+        return f"({show(low)} to {show(high)})"
+    return f"[{show(low)}, {show(high)}]{' of residuals' if word == 'residuals' else ''}"
+
+
+def spread_head(kinds: Iterable[str | None]) -> str:
+    """Return the heading of a column of spreads: which of range and interval its rows have. kinds: column `interval`."""
+    known = {"range": "range", "interval": "95 % interval"}
+    found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
+    return " or ".join(found) or "spread"
+
+
+def is_unknown(value: object) -> bool:
+    """Return whether a value is None, NaN, or pandas.NA, which planning has not imported."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or type(value).__name__ == "NAType"
+
+
+def times(value: float | None, factor: float) -> float | None:
+    """Return value x factor, keeping unknown unknown."""
+    return None if is_unknown(value) else float(value) * factor
+
+
+def size(num_bytes: int) -> str:
+    """Return bytes in the largest binary unit that leaves at most three figures before the point: 4 KiB, 1.50 MiB."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if num_bytes >= 1024**power:
+            count = num_bytes / 1024**power
+            return f"{count:.0f} {unit}" if count == int(count) else f"{three(count)} {unit}"
+    return f"{num_bytes} B"
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds with the unit that suits them: 12.3 µs, 4.56 ms, 7.89 s."""
+    if is_unknown(seconds):
+        return UNKNOWN
+    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{three(seconds * factor)} {unit}"
+    return f"{three(seconds)} s"
+
+
+def plural(num: int, noun: str, nouns: str | None = None) -> str:
+    return f"{num} {noun if num == 1 else nouns or noun + 's'}"
+
+
+def shape(nodes: int, gpus_per_node: int) -> str:
+    """Return nodes x GPUs per node as people write it: 2×4."""
+    return f"{nodes}\N{MULTIPLICATION SIGN}{gpus_per_node}"
+
+
+def thousands(value: float) -> str:
+    """Return a short number for the tick of an axis: 950, 1.5k, 20k, 3M."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:g}{unit}"
+    return f"{value:g}"
+
+
+def duration_tick(seconds: float) -> str:
+    """Return a short duration for the tick of an axis: 20 µs, 1 ms, 2 s."""
+    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
+        if round(seconds * factor, 3) < 1000:
+            return f"{seconds * factor:g} {unit}"
+    return f"{seconds:g} s"
+
+
+# Words that set cells apart which their ids and short names do not, and the order in which ids are read.
+
+UNNAMED = (  # parameters that are in no id
+    "algorithm", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last",
+    "gradient_as_bucket_view", "static_graph", "compression",
+)  # fmt: skip
+
+
+def natural(text: str) -> list[str | float]:
+    """Return a key that sorts ids with their sizes as numbers: 4096 before 16384, 0.5 before 25."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [float(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def parameter_word(name: str, value: object) -> str:
+    """Return a parameter as people say it: 64 px, 128 tokens, batch 16, bf16, no compile."""
+    if name == "gradient_as_bucket_view":
+        return "view" if value else "copy"
+    if name == "compression":
+        return "whole gradients" if value == "none" else f"{value} gradients"
+    if name in ("compile", "channels_last", "static_graph"):
+        return f"{'' if value else 'no '}{name.replace('_', ' ')}"
+    told = {"image_size": f"{value} px", "context_length": f"{value} tokens", "batch_size": f"batch {value}"}
+    return told.get(name, str(value))
+
+
+def with_words(cell: str, words: dict[str, str]) -> str:
+    """Return the id of a cell with its words of `varying_words` behind it."""
+    return f"{cell} ({words[cell]})" if cell in words else cell
+
+
+def varying_words(campaign: dict) -> dict[str, str]:
+    """Return for each cell what varies among the cells of its benchmark and its id does not tell: `batch 16, view`.
+
+    Only cells of which there is something to tell are in it.
+    """
+    cells = [*campaign["cells"], *campaign["skipped"]]
+    values: dict[tuple[str, str], set] = {}
+    for cell in cells:
+        for name, value in _unnamed(cell["spec"]).items():
+            values.setdefault((cell["spec"]["benchmark"], name), set()).add(value)
+    words = {}
+    for cell in cells:
+        own = _unnamed(cell["spec"])
+        told = [parameter_word(n, v) for n, v in own.items() if len(values[cell["spec"]["benchmark"], n]) > 1]
+        if told:
+            words[cell["id"]] = ", ".join(told)
+    return words
+
+
+def _unnamed(spec: dict) -> dict:
+    """Return those parameters of a cell that have a value and stand in no id."""
+    own = {name: spec["parameters"].get(name) for name in UNNAMED} | {"backend": spec["backend"]}
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def rank_word(device: str) -> str:
+    """Return what a rank is on this device, in the report: a rank of a CPU campaign has no GPU."""
+    return "process" if device == "cpu" else "GPU"
+
+
+def ranks_word(device: str) -> str:
+    return "processes" if device == "cpu" else "GPUs"

@@ -1,0 +1,145 @@
+"""Tables of the OSU micro-benchmarks: latency, bandwidth, and blocking collectives. Read only.
+
+A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was cut
+off between two rows looks like a shorter one. Sizes double from row to row, so that a row missing between two is seen.
+"""
+
+import re
+
+from regatta.core.errors import UserError
+from regatta.formats.base import Options, Reading, Source, collective_parameters, quoted, refusal
+
+FORMAT = "osu-text"
+TITLE = re.compile(r"# OSU (?P<library>MPI|NCCL|RCCL)(?P<device>-\w+)? (?P<test>.+?) Test(?: v[\w.]+)?\s*")
+# Test -> operation, and by what its size is to be multiplied to be Regatta's message: `n` where it is one rank's part.
+COLLECTIVES = {
+    "Allreduce Latency": ("all_reduce", "1"),
+    "Allgather Latency": ("all_gather", "n"),
+    "All-to-All Personalized Exchange Latency": ("all_to_all", "n"),
+    "Reduce_scatter Latency": ("reduce_scatter", "1"),
+    "Broadcast Latency": ("broadcast", "1"),
+    "Reduce Latency": ("reduce", "1"),
+    "Barrier Latency": ("barrier", "1"),
+}
+# Between two ranks. Regatta has no benchmark like them, so they keep their names.
+PAIRS = {
+    "Latency": "osu_latency",
+    "Bandwidth": "osu_bw",
+    "Bi-Directional Bandwidth": "osu_bibw",
+}
+COLUMN = re.compile(
+    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b(?:\s*\((us|MB/s)\))?"
+)
+DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
+PERCENTILES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
+DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
+MEAN = "the mean over iterations, averaged over ranks; no spread"
+STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no spread"
+
+
+def is_osu_text(text: str) -> bool:
+    return re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None
+
+
+def read_osu_text(lines: list[str], name: str, options: Options) -> Source:
+    titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
+    if len(titles) != 1:
+        told, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
+        raise refusal(name, line, told, "one '# OSU MPI <name> Test v<version>'; give each table a file of its own")
+    start, title = titles[0]
+    if title["test"] not in (*COLLECTIVES, *PAIRS):
+        known = ", ".join((*COLLECTIVES, *PAIRS))
+        raise refusal(name, start, f"found the test {quoted(title['test'])}", f"one of: {known}")
+    shape = _shape(title["test"], name, start, options)
+    head, columns = _columns(lines, start, name)
+    rows = _rows(lines, head, columns, name)
+    dtype = next((m[1] for line in lines if (m := re.match(r"# Datatype: (\w+)", line.strip()))), None)
+    readings = [_reading(title["test"], number, row, shape, DTYPES.get(dtype, dtype)) for number, row in rows]
+    kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
+    notes = ["the row of 0 bytes was left out"] if len(kept) < len(readings) else []
+    if not kept:
+        raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
+    is_device = bool(title["device"]) or title["library"] != "MPI" or any("on DEVICE (D)" in line for line in lines)
+    backend = "mpi" if title["library"] == "MPI" else "nccl"
+    statistic = STREAM if title["test"].endswith("Bandwidth") else MEAN
+    return Source(FORMAT, statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
+
+
+def _shape(test: str, name: str, line: int, options: Options) -> tuple[int, int]:
+    is_pair = test in PAIRS
+    if options.nodes is None or (options.gpus_per_node is None and not is_pair):
+        told = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else (
+            "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
+        )  # fmt: skip
+        raise UserError(f"{name}:{line}: a table of OSU does not say {told}. Nothing was imported.")
+    if not is_pair:
+        return options.nodes, options.gpus_per_node
+    if options.nodes > 2:
+        raise refusal(name, line, f"two ranks, and --nodes {options.nodes}", "--nodes 1 or --nodes 2")
+    return options.nodes, 2 // options.nodes
+
+
+def _columns(lines: list[str], start: int, name: str) -> tuple[int, list[str]]:
+    """Return the line of the column names, and the names."""
+    for number, line in enumerate(lines[start:], start=start + 1):
+        if not re.match(r"\s*#.*\b(Latency|Bandwidth)", line):
+            continue
+        rest, columns = line.strip().removeprefix("#"), []
+        while match := COLUMN.match(rest):
+            columns.append(match[1])
+            rest = rest[match.end() :]
+        if rest.strip() or not columns:
+            raise refusal(
+                name, number, f"found the columns {quoted(line)}", "'# Size  Avg Latency(us) ...' or the like"
+            )
+        return number, columns
+    raise refusal(name, len(lines), "no line of column names", "'# Size  Avg Latency(us)' or the like")
+
+
+def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tuple[int, dict[str, str]]]:
+    forms = {"Size": WHOLE, "Iterations": WHOLE, "Validation": CHECKED}
+    pattern = re.compile(r"\s*" + r"\s+".join(f"({forms.get(column, DECIMALS)})" for column in columns) + r"\s*")
+    found: list[tuple[int, dict[str, str]]] = []
+    for number, line in enumerate(lines[head:], start=head + 1):
+        if not re.match(r"\s*\d", line):
+            continue
+        match = pattern.fullmatch(line)
+        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line end behind a whole number
+        if match is None or is_cut:
+            raise refusal(name, number, f"found {quoted(line)}", f"a whole row of {', '.join(columns)}")
+        row = dict(zip(columns, match.groups(), strict=True))
+        if found and "Size" in row:
+            _check_next(int(found[-1][1]["Size"]), int(row["Size"]), number, name)
+        found.append((number, row))
+    if not found:
+        raise refusal(name, len(lines), "no row", f"rows of {', '.join(columns)}")
+    return found
+
+
+def _check_next(before: int, size: int, line: int, name: str) -> None:
+    if size != max(1, 2 * before):
+        raise refusal(name, line, f"size {size} behind {before}", f"size {max(1, 2 * before)}: sizes double")
+
+
+def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], dtype: str | None) -> Reading:
+    size = int(row["Size"]) if "Size" in row else None
+    operation, factor = COLLECTIVES.get(test) or (PAIRS[test], "1")
+    if size is not None and factor == "n":
+        size *= shape[0] * shape[1]
+    failure = "its result was wrong (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
+    printed = {column: float(value) for column, value in row.items() if column not in ("Size", "Validation")}
+    times = {}
+    for column, value in printed.items():
+        if column in ("Latency", "Avg Latency"):
+            times["mean_s"] = value / 1e6
+        elif column in PERCENTILES:
+            times[PERCENTILES[column]] = value / 1e6
+        elif column == "Bandwidth" and size and value:
+            times["window_step_s"] = size / (value * 1e6)
+    iterations = int(row["Iterations"]) if "Iterations" in row else None
+    if not any(times.values()):
+        failure = failure or "the figure that is printed is 0.00"
+    return Reading(
+        line, "collective", collective_parameters(operation, size, dtype), *shape, times_s=times, printed=printed,
+        num_iterations=iterations, failure=failure,
+    )  # fmt: skip

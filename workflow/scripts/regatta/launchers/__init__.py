@@ -1,0 +1,1 @@
+"""How ranks are started, and everything that differs by scheduler."""

@@ -1,0 +1,200 @@
+"""What a batch asks Slurm for, in the words of Snakemake's Slurm executor (2.8).
+
+The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one rank
+asks for two tasks on its node and uses one. What the ranks really get, srun says (launch.py).
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.launchers.slurm_queue import answer, expand
+
+# Merge the nodes that Regatta avoids into the cluster file's --exclude, because sbatch keeps only the last one.
+
+EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
+REQUIRE = re.compile(r"(?:--nodelist=|--nodefile=|-w|-F)(.+)", re.DOTALL)
+MAX_FILE_BYTES = 2**20
+
+
+def with_avoided(options: list[str], avoid: Iterable[str], num_nodes: int, needed: int) -> list[str]:
+    """Return sbatch's options with the nodes to avoid among those that they exclude, in one --exclude.
+
+    They are returned as they are where that leaves fewer than `needed` of `num_nodes` nodes, and where only Slurm knows
+    which nodes they name. A node that they require (--nodelist) is never excluded: such a job could not start.
+    """
+    given = [found[1].strip() for option in options if (found := EXCLUDE.fullmatch(option))]
+    required = [found[1].strip() for option in options if (found := REQUIRE.fullmatch(option))]
+    try:
+        excluded = [name for text in given for name in node_names(text)]
+        added = set(avoid) - {name for text in required for name in node_names(text)} - set(excluded)
+    except (ValueError, OSError):
+        return options
+    if not added or num_nodes - len(added | set(excluded)) < needed:
+        return options
+    others = [option for option in options if not EXCLUDE.fullmatch(option)]
+    texts = [",".join(node_names(text)) if "/" in text else text for text in given]
+    return [*others, f"--exclude={','.join([*texts, *sorted(added)])}"]
+
+
+def node_names(text: str) -> list[str]:
+    """Return the nodes that an option names: a host list, or the path of a file of host lists if it contains a slash.
+
+    Raises ValueError if the text is not a host list, and OSError if the file cannot be read.
+    """
+    return expand(",".join(_lines(Path(text))) if "/" in text else text)
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        raise OSError(f"{path}: not a file of node names")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line for line in (line.partition("#")[0].strip() for line in lines) if line]
+
+
+WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails is measured no longer, but its launch starts again
+WALLTIME_EXTRA_MINUTES = 5
+
+
+def site_resources(cluster: dict) -> dict[str, str | int]:
+    """Return the resources that are the same for all jobs of a cluster; only those that its file sets."""
+    words = {
+        "slurm_partition": cluster["partition"],
+        "slurm_account": cluster["account"],
+        "qos": cluster["qos"],
+        "constraint": cluster["constraint"],
+    }
+    # 0 keeps Snakemake's own default of some MB away; all of the memory is asked for in the environment (common.smk).
+    return {key: value for key, value in words.items() if value is not None} | {
+        "mem_mb": cluster["memory_mb_per_node"] or 0
+    }
+
+
+def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> dict[str, int | str]:
+    """Return nodes, tasks and cores of a batch, so that srun can start gpus_per_node ranks on each node."""
+    cpus = cluster["cpus_per_rank"] or 1
+    found: dict[str, int | str] = {"nodes": nodes, "tasks": 0, "tasks_per_node": 0, "cpus_per_task": cpus}
+    found |= {"gres": "", "tasks_per_gpu": 0}
+    if gpus_per_node > 1:
+        found["tasks_per_node"] = gpus_per_node
+    elif nodes > 1:
+        found["tasks"] = nodes
+    else:
+        found |= {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
+    if device == "cuda" and cluster["gpu_request"] == "gres":
+        found["gres"] = f"gpu:{gpus_per_node}"
+    return found
+
+
+def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
+    """Return the time limit of a job: more with each attempt, never above the cluster's."""
+    minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
+    return min(cluster["max_walltime_minutes"], minutes * attempt)
+
+
+def longest_planned_minutes(cluster: dict) -> float:
+    """Return how long a batch may be planned so that its time limit is within the cluster's; no bound without Slurm."""
+    if cluster["scheduler"] == "none":
+        return math.inf
+    return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
+
+
+def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
+    """Return what a job is asked for at its first attempt, as sbatch's options: for people. The executor adds its own."""
+    shape = shape_resources(cluster, nodes, gpus_per_node, device)
+    told = {
+        "--partition": cluster["partition"],
+        "--account": cluster["account"],
+        "--qos": cluster["qos"],
+        "--constraint": cluster["constraint"],
+        "--reservation": cluster["reservation"],
+        "--mem": cluster["memory_mb_per_node"],
+        "--time": walltime_minutes(cluster, planned_minutes, 1),
+        "--nodes": nodes,
+        "--ntasks": shape["tasks"] or None,
+        "--ntasks-per-node": shape["tasks_per_node"] or None,
+        "--cpus-per-task": shape["cpus_per_task"],
+        "--gres": shape["gres"] or None,
+    }
+    words = [shlex.quote(f"{name}={value}") for name, value in told.items() if value is not None]
+    return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device)]).rstrip()
+
+
+def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
+    """Return the options for which the executor has no resource, quoted for the shell that it hands them to.
+
+    avoid: nodes on which launches of this batch could not start; left in where the cluster has too few others.
+    """
+    options = ["--exclusive"] if cluster["exclusive"] else []
+    if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
+        options.append(f"--gpus-per-node={gpus_per_node}")
+    return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])
+
+
+# Whether the partition of a cluster file can hold the jobs of a campaign: most Slurms take a job that can never start.
+
+
+@dataclass
+class Partition:
+    """What sinfo says of a partition, summed over its kinds of nodes. max_minutes: infinite where it has no limit."""
+
+    is_default: bool
+    max_minutes: float
+    num_nodes: int
+    num_cpus: int
+
+
+def read_partitions() -> dict[str, Partition]:
+    """Return the partitions by their names; empty where sinfo does not answer, as on a machine without Slurm."""
+    found: dict[str, Partition] = {}
+    for line in (answer(["sinfo", "--noheader", "--format=%P|%l|%D|%c"]) or "").splitlines():
+        name, limit, nodes, cpus = (line.split("|") + [""] * 4)[:4]
+        if not nodes.isdigit():
+            continue
+        entry = found.setdefault(name.rstrip("*"), Partition(name.endswith("*"), minutes_of(limit), 0, 0))
+        entry.num_nodes += int(nodes)
+        entry.num_cpus = max(entry.num_cpus, int(re.match(r"\d*", cpus)[0] or 0))  # "64+" where nodes differ
+    return found
+
+
+def minutes_of(limit: str) -> float:
+    """Return the minutes of one of Slurm's times: D-HH:MM:SS, HH:MM:SS, MM:SS; `infinite` and `n/a` are no limit."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if match is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return days * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions: dict[str, Partition]) -> list[str]:
+    """Return why jobs of these shapes (nodes, ranks per node) could never start, each with the key to correct.
+
+    A job may name several partitions (a,b) and starts in any of them: then nothing is held against it but their names.
+    """
+    if not partitions:
+        return []
+    if cluster["partition"] is None:
+        names = [name for name, entry in partitions.items() if entry.is_default]
+    else:
+        names = cluster["partition"].split(",")
+    unknown = [name for name in names if name not in partitions]
+    if unknown:
+        return [f"partition = '{unknown[0]}' is none of this Slurm. Choose from: {', '.join(partitions)}."]
+    if len(names) != 1 or not shapes:
+        return []
+    name, entry = names[0], partitions[names[0]]
+    found = []
+    if cluster["max_walltime_minutes"] > entry.max_minutes:
+        limit = f"partition {name} ends jobs after {entry.max_minutes:g}"
+        text = f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Write at most that."
+        found.append(text)
+    if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
+        found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
+    cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
+    if cpus > entry.num_cpus > 0:
+        text = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank), and those of partition {name} have {entry.num_cpus}"
+        found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: a shape needs {text}.")
+    return found

@@ -1,0 +1,194 @@
+"""Group what is left to do into launches, and launches into batches: one batch is one allocation, one Snakemake job."""
+
+import random
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.campaign.benchmarks import load_benchmark
+from regatta.campaign.load import Campaign
+from regatta.campaign.matrix import Cell, content_hash
+from regatta.launchers.slurm_resources import longest_planned_minutes
+from regatta.store.history import SAYS_NOTHING, Slot
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One set of processes: it measures its cells, once each, in this order."""
+
+    repeat: int
+    stack: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Launches of one shape that share an allocation. `content` is what batch.json freezes; `id` is its hash."""
+
+    id: str
+    launches: tuple[Launch, ...]
+    content: dict
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.launches[0].cells[0].shape
+
+
+@dataclass(frozen=True)
+class Price:
+    """What things are expected to cost in seconds: from the store's history, or from the limits where it has none."""
+
+    cell_seconds: Callable[[Cell], float]
+    launch_overhead_seconds: float
+
+    def seconds(self, launches: Iterable[Launch]) -> float:
+        return sum(self.launch_overhead_seconds + sum(map(self.cell_seconds, launch.cells)) for launch in launches)
+
+
+def make_batches(
+    campaign: Campaign,
+    todo: Iterable[tuple[Cell, int]],
+    price: Price,
+    results: Path,
+    preflight: str | None = None,
+    slots: Mapping[tuple[str, int], Slot] | None = None,
+) -> list[Batch]:
+    """Group the (cell, repeat) pairs left to do into batches, none longer than `max_batch_minutes` where that can be.
+
+    preflight: the id of the one that says which stacks may be started. slots: the latest records of the store, which those
+    of a batch must supersede.
+    """
+    shapes: dict[tuple[int, int], dict[int, list[Cell]]] = {}
+    for cell, repeat in todo:
+        shapes.setdefault(cell.shape, {}).setdefault(repeat, []).append(cell)
+    return [
+        _freeze(campaign, launches, results, preflight, slots or {})
+        for shape in sorted(shapes)
+        for launches in _split(campaign, shapes[shape], price)
+    ]
+
+
+def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
+    """Split by repeats first, which keeps cells that are compared in one allocation; then by cells."""
+    max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest_planned_minutes(campaign.cluster)) * 60
+    parts: list[list[Launch]] = []
+    left_seconds = 0.0
+    for repeat, cells in sorted(repeats.items()):
+        launches = _launches(campaign, repeat, cells)
+        cost = price.seconds(launches)
+        if parts and cost <= left_seconds:
+            parts[-1] += launches
+            left_seconds -= cost
+        elif cost <= max_seconds:
+            parts.append(launches)
+            left_seconds = max_seconds - cost
+        else:
+            parts += [_launches(campaign, repeat, part) for part in _split_cells(campaign, cells, price, max_seconds)]
+            left_seconds = 0.0
+    return parts
+
+
+def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_seconds: float) -> list[list[Cell]]:
+    """Split the cells of one repeat so that each part fits; a cell stays with its twins of the other stacks."""
+    twins: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.id):
+        twins.setdefault(cell.twin_key, []).append(cell)
+    is_isolated = campaign.data["isolation"] == "process"
+    launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"])
+    parts: list[list[Cell]] = []
+    left_seconds = 0.0
+    for group in twins.values():
+        cost = sum(map(price.cell_seconds, group)) + (price.launch_overhead_seconds * len(group) if is_isolated else 0)
+        if not parts or cost > left_seconds:
+            parts.append([])
+            left_seconds = max_seconds - (0 if is_isolated else launches_cost)
+        parts[-1] += group
+        left_seconds -= cost
+    return parts
+
+
+def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch]:
+    """Return the launches of one repeat: stacks in turn (A B, then B A), cells shuffled by the campaign's seed."""
+    stacks = list(campaign.data["stacks"])
+    if repeat % 2:
+        stacks.reverse()
+    by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
+    if campaign.data["isolation"] == "launch":
+        return [Launch(repeat, stack, tuple(chosen)) for stack, chosen in by_stack.items() if chosen]
+    rank = {}
+    for chosen in by_stack.values():
+        for cell in chosen:
+            rank.setdefault(cell.twin_key, len(rank))
+    singles = [Launch(repeat, stack, (cell,)) for stack, chosen in by_stack.items() for cell in chosen]
+    return sorted(singles, key=lambda launch: rank[launch.cells[0].twin_key])
+
+
+def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
+    chosen = sorted((cell for cell in cells if cell.spec["stack"]["name"] == stack), key=lambda cell: cell.id)
+    if chosen:
+        random.Random(f"{campaign.data['seed']}/{chosen[0].shape}/{stack}/{repeat}").shuffle(chosen)
+    return chosen
+
+
+def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
+    """Return about how long a measurement takes, for the time left that a run begins with."""
+    sampled = sampling["max_warmup_seconds"] + sampling["max_seconds"]
+    expected = [sampled if load_benchmark(cell.spec["benchmark"]).is_sampled else cell.limit_seconds for cell in cells]
+    return sampled if set(expected) == {sampled} else statistics.fmean(expected)
+
+
+def _freeze(
+    campaign: Campaign,
+    launches: list[Launch],
+    results: Path,
+    preflight: str | None,
+    slots: Mapping[tuple[str, int], Slot],
+) -> Batch:
+    """Give launches their frozen content and id. The generation is the lowest under which nothing was finished yet, and
+    whose records supersede those of the store (regatta.store.history)."""
+    cells = {cell.id: cell for launch in launches for cell in launch.cells}
+    nodes, gpus_per_node = launches[0].cells[0].shape
+    keys = [(cell.id, launch.repeat) for launch in launches for cell in launch.cells]
+    before = [slots[key] for key in keys if key in slots]
+    content = {
+        "schema": SCHEMA,
+        "campaign": campaign.name,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "device": campaign.data["device"],
+        "cluster": campaign.cluster,
+        "preflight": preflight,
+        "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
+        "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),
+        "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
+        "cells": {
+            cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}
+            for cell in sorted(cells.values(), key=lambda cell: cell.id)
+        },
+        "launches": [
+            {"repeat": launch.repeat, "stack": launch.stack, "cells": [cell.id for cell in launch.cells]}
+            for launch in launches
+        ],
+        "generation": max((slot.generation for slot in before), default=0) or 1,
+    }
+    while not _comes_next(results, batch_id := _batch_id(content), content["generation"], before):
+        content["generation"] += 1
+    return Batch(batch_id, tuple(launches), content)
+
+
+def _batch_id(content: dict) -> str:
+    """Return shape and hash. A cell's id is the hash of its spec, so ids and limits stand for the cells here."""
+    limits = {cell_id: cell["limit_seconds"] for cell_id, cell in content["cells"].items()}
+    return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash({**content, 'cells': limits})}"
+
+
+def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
+    """Whether a batch is not finished: its next records, also of another attempt, supersede the earlier ones."""
+    return not (results / "batches" / batch_id / "manifest.json").exists() and all(
+        slot.generation < generation
+        or (slot.generation == generation and slot.status in SAYS_NOTHING and slot.launch.startswith(f"{batch_id}-l"))
+        for slot in before
+    )

@@ -1,0 +1,281 @@
+"""Plan a campaign: which cells will run and why, which are done or skipped and why, in which batches, at what price."""
+
+import json
+import os
+import shlex
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.campaign.load import Campaign, load_campaign
+from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
+from regatta.launchers.launch_lines import RUN_LAUNCH, Geometry, launch_argv
+from regatta.plan.batches import Batch, Price, make_batches
+from regatta.plan.prices import at_most_minutes, limit_of, make_price, unknown_lengths
+from regatta.run.preflight import Preflight, plan_preflight, preflight_json
+from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
+from regatta.store.launch_files import read_file, write_json, write_text
+from regatta.store.schemas import SCHEMA, mismatch
+
+NO_SCRIPTS = {"stack.scripts": None}  # so that the first script of a stack, or none any more, is one change
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """What will be done about one cell. `repeats` are those left to measure; `reason` says why, or why none are."""
+
+    cell: Cell
+    status: str  # todo or done
+    reason: str
+    repeats: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A campaign held against its store."""
+
+    campaign: Campaign
+    results: Path
+    matrix: Matrix
+    cells: list[CellPlan]
+    batches: list[Batch]
+    price: Price
+    history: History
+    preflight: Preflight | None
+
+    @property
+    def has_preflight_to_run(self) -> bool:
+        return self.preflight is not None and not self.preflight_result.exists()
+
+    @property
+    def preflight_result(self) -> Path:
+        return self.results / "preflight" / f"{self.preflight.id}.json"
+
+    @property
+    def frozen_campaign(self) -> Path:
+        """The path of the frozen campaign: its name carries the hash of its content."""
+        return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
+
+
+def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False) -> Plan:
+    """Plan a campaign. is_retry: measure again whatever has a record that is not ok.
+
+    Raises UserError for a campaign that cannot be run as it is written.
+    """
+    campaign = load_campaign(campaign_file)
+    results = results_root / campaign.name
+    matrix = expand(campaign)
+    history = read_history(results)
+    changes = _changes(matrix.cells, _gone_cells(results, {cell.id for cell in matrix.cells}), history)
+    cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
+    price = make_price(campaign, history)
+    todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
+    stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
+    preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
+    batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None, history.slots)
+    return Plan(campaign, results, matrix, cells, batches, price, history, preflight)
+
+
+def freeze_campaign(plan: Plan) -> dict:
+    """Return the frozen campaign, which analysis and report read: what is planned, whatever has been measured so far."""
+    data = plan.campaign.data
+    return {
+        "schema": 1,
+        "name": plan.campaign.name,
+        "description": data["description"],
+        "source": plan.campaign.file.path.name,
+        "text": plan.campaign.file.text,
+        "cluster": plan.campaign.cluster,
+        "device": data["device"],
+        "repeats": data["repeats"],
+        "seed": data["seed"],
+        "isolation": data["isolation"],
+        "baseline": data["baseline"],
+        "versus": data["versus"],
+        "cells": [
+            {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
+            for c in plan.matrix.cells
+        ],
+        "skipped": [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped],
+    }
+
+
+def write_frozen(plan: Plan) -> None:
+    """Write the frozen campaign and the batches. Only one frozen campaign stays: the one that the report is about."""
+    for batch in plan.batches:
+        write_json(plan.results / "batches" / batch.id / "batch.json", batch.content)
+    if plan.has_preflight_to_run:
+        write_json(plan.results / "preflight" / plan.preflight.id / "request.json", plan.preflight.content)
+    for old in plan.results.glob("campaign.*.json"):
+        if old != plan.frozen_campaign:
+            old.unlink()
+    write_json(plan.frozen_campaign, freeze_campaign(plan))
+
+
+def write_plan(plan: Plan, text: str) -> None:
+    write_json(plan.results / "plan.json", plan_json(plan))
+    write_text(plan.results / "plan.txt", text)
+
+
+def plan_json(plan: Plan) -> dict:
+    """Return the plan as plan.json holds it."""
+    known = plan.history.cell_seconds()
+    return {
+        "schema": 1,
+        "campaign": plan.campaign.name,
+        "source": str(plan.campaign.file.path),
+        "totals": totals(plan),
+        "preflight": preflight_json(plan.preflight, plan.has_preflight_to_run),
+        "batches": batch_prices(plan),
+        "stacks": launch_lines(plan),
+        "cells": [
+            {
+                "id": p.cell.id,
+                "status": p.status,
+                "reason": p.reason,
+                "repeats": list(p.repeats),
+                "seconds_per_launch": round(plan.price.cell_seconds(p.cell), 3),
+                "estimate_from": "history" if p.cell.id in known else limit_of(p.cell),
+            }
+            for p in plan.cells
+        ]
+        + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
+        "notes": notes(plan),
+    }
+
+
+def totals(plan: Plan) -> dict:
+    """Return the plan's sums: cells by status, launches, minutes and GPU hours, and from what they were estimated."""
+    prices = batch_prices(plan)
+    sources = {p["estimate_from"] for p in prices}
+    return {
+        "todo": sum(p.status == "todo" for p in plan.cells),
+        "done": sum(p.status == "done" for p in plan.cells),
+        "skipped": len(plan.matrix.skipped),
+        "batches": len(plan.batches),
+        "launches": sum(len(batch.launches) for batch in plan.batches),
+        "measurements": sum(len(p.repeats) for p in plan.cells),
+        "minutes": round(sum(p["minutes"] for p in prices), 2),
+        "at_most_minutes": round(at_most_minutes(plan.campaign, plan.batches), 1),
+        "gpu_hours": round(sum(p["gpu_hours"] for p in prices), 4),
+        "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
+    }
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what a user should know before the campaign runs, beside the cells themselves."""
+    found = list(plan.matrix.notes)
+    processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
+    cores = os.cpu_count() or 1
+    is_here = plan.campaign.cluster["scheduler"] == "none"
+    if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
+        found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
+    todo = [p.cell for p in plan.cells if p.status == "todo"]
+    return found + unknown_lengths(todo, plan.history) + plan.history.problems
+
+
+def launch_lines(plan: Plan) -> dict[str, str]:
+    """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
+    lines = {}
+    for cell in sorted(plan.matrix.cells, key=lambda cell: cell.world_size):
+        request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
+        geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
+        program = [str(RUN_LAUNCH), "--request", str(request)]
+        lines[cell.spec["stack"]["name"]] = shlex.join(launch_argv(geometry, cell.stack, program))
+    return lines
+
+
+def batch_prices(plan: Plan) -> list[dict]:
+    """Return for each batch its shape, launches, minutes and GPU hours, and what the estimate is from."""
+    known = plan.history.cell_seconds()
+    return [_batch_json(plan, batch, known) for batch in plan.batches]
+
+
+def _batch_json(plan: Plan, batch: Batch, known: Container[str]) -> dict:
+    nodes, gpus_per_node = batch.shape
+    seconds = plan.price.seconds(batch.launches)
+    cells = {cell.id for launch in batch.launches for cell in launch.cells}
+    has_overhead = bool(plan.history.launch_overheads_s)
+    num_known = sum(cell in known for cell in cells)
+    source = "history and limits" if num_known or has_overhead else "limits"
+    return {
+        "batch": batch.id,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "launches": [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches],
+        "minutes": seconds / 60,
+        "gpu_hours": seconds / 3600 * nodes * gpus_per_node,
+        "estimate_from": "history" if num_known == len(cells) and has_overhead else source,
+    }
+
+
+def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
+    slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
+    recorded = {repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in SAYS_NOTHING}
+    bad = {repeat: slot for repeat, slot in recorded.items() if slot.status != "ok"}
+    missing = [repeat for repeat in slots if repeat not in recorded]
+    failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)
+    if bad and is_retry:
+        return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
+    lost = next((slot for slot in slots.values() if slot is not None), None)
+    if missing and not recorded and lost:
+        return CellPlan(cell, "todo", f"failed before ({lost.status}: {lost.cause})", tuple(missing))
+    if missing and not recorded:
+        return CellPlan(cell, "todo", changes.get(cell.id, "new"), tuple(missing))
+    if missing:
+        reason = f"{len(missing)} of {repeats} launches missing"
+        return CellPlan(cell, "todo", reason, tuple(missing))
+    if bad:
+        reason = f"{repeats - len(bad)} ok, {len(bad)} not ({failure}); --forcerun measure tries those again"
+        return CellPlan(cell, "done", reason, ())
+    return CellPlan(cell, "done", f"{repeats} ok", ())
+
+
+def _gone_cells(results: Path, now: set[str]) -> list[dict]:
+    """Return the cells of the campaign as it was frozen last that are not planned now; none where it cannot be read.
+
+    Only these are held against the schema: all of ten thousand cells would take a second of every plan.
+    """
+    for path in sorted(results.glob("campaign.*.json")):
+        try:
+            content = json.loads(read_file(path))
+            gone = [cell for cell in content["cells"] if cell["id"] not in now]
+        except UNREADABLE:  # it says nothing; a new one is written
+            continue
+        if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
+            return gone
+    return []
+
+
+def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str, str]:
+    """Return for each new cell the one field in which it differs from a cell that was planned before and now is not."""
+    measured = {cell for cell, _ in history.slots}
+    old: dict[str, tuple[str, object]] = {}
+    for cell in gone:
+        flat = NO_SCRIPTS | _flat(cell["spec"])
+        old.update({_signature(flat, key): (key, flat[key]) for key in flat})
+    changes = {}
+    for cell in cells:
+        if not old or cell.id in measured:
+            continue
+        flat = NO_SCRIPTS | _flat(cell.spec)
+        for key in flat:
+            if _signature(flat, key) in old:
+                before = canonical_json(old[_signature(flat, key)][1])
+                changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"
+                break
+    return changes
+
+
+def _signature(flat: dict, without: str) -> str:
+    return canonical_json([without, {key: value for key, value in flat.items() if key != without}])
+
+
+def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
+    flat = {}
+    for key, value in spec.items():
+        if isinstance(value, dict) and key not in ("env", "scripts"):  # a variable more or less is one change, of env
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

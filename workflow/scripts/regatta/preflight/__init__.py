@@ -1,1 +1,0 @@
-"""One short launch per stack, before the batches, and what it means."""

@@ -1,0 +1,1 @@
+"""What runs inside one allocation: launches, their deadlines, their ends."""

@@ -1,0 +1,281 @@
+"""A batch that is being measured: what it asks for, what the store holds of it, and the lines that the driver adds.
+
+What a batch has measured is read from the store, never remembered: a supervisor that is killed and started again resumes.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from regatta.core.errors import UserError
+from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
+from regatta.run.causes import Cause
+from regatta.run.policy import StackWatch, hosts_to_avoid, note_job, open_job
+from regatta.run.progress import Progress, Watch
+from regatta.run.start import Launcher
+from regatta.store.history import SAYS_NOTHING, summarise
+from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
+
+# What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request).
+
+SCHEMA = 1
+
+
+def launch_request(
+    batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict, hosts: list[str]
+) -> dict:
+    """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
+
+    path: where the request will lie, `batches/<batch>/launches/<launch>.json`; the launch bears its name. Paths are absolute.
+    hosts: the nodes that its step is pinned to, if any.
+    """
+    planned = batch["launches"][index]
+    launch, folder = path.stem, path.parent.parent
+    geometry = Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+    argv = launch_argv(
+        geometry,
+        batch["stacks"][planned["stack"]],
+        [str(RUN_LAUNCH), "--request", str(path)],
+        variables=os.environ,
+        folders=(ROOT, store_file.parent.parent),
+        limit_seconds=_limit_seconds(batch, cells),
+        hosts=hosts,
+    )
+    return {
+        "schema": SCHEMA,
+        "campaign": batch["campaign"],
+        "batch": folder.name,
+        "launch": launch,
+        "generation": batch.get("generation", 1),
+        "repeat": planned["repeat"],
+        "stack": planned["stack"],
+        "nodes": batch["nodes"],
+        "gpus_per_node": batch["gpus_per_node"],
+        "device": batch["device"],
+        # Half, so that ranks that miss one of them can say so before the whole launch is late.
+        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
+        "store_file": str(store_file),
+        "error_dir": str(folder / "errors" / launch),
+        "argv": argv,
+        "git": git,
+        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
+    }
+
+
+def _limit_seconds(batch: dict, cells: list[str]) -> float:
+    """Return by when a launch is over whatever happens: each cell and each start between them at its deadline."""
+    return sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells) + 60
+
+
+# The lines of a launch file that the driver writes, because the ranks that should have are dead.
+
+FROM_REQUEST = (
+    "schema",
+    "campaign",
+    "batch",
+    "launch",
+    "generation",
+    "repeat",
+    "stack",
+    "nodes",
+    "gpus_per_node",
+    "device",
+    "argv",
+    "git",
+)
+NOT_MEASURED = (
+    "setup_ns",
+    "warmup",
+    "sampling",
+    "samples_ns",
+    "slowest_rank_samples_ns",
+    "rank_quantiles_ns",
+    "windows",
+    "parts_ns",
+    "checks",
+    "values",
+    "memory",
+    "other_ranks",
+)
+
+
+def launch_line(request: dict) -> dict:
+    """The first line of a launch file whose ranks never wrote one: its environment is unknown."""
+    known = {key: request[key] for key in FROM_REQUEST}
+    order = [cell["id"] for cell in request["cells"]]
+    return {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
+
+
+def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
+    """The record of a cell that killed its ranks. Everything measured is None: unknown is never 0."""
+    entry = next(c for c in request["cells"] if c["id"] == cell)
+    return {
+        "kind": "record",
+        "cell": cell,
+        "spec": entry["spec"],
+        "repeat": request["repeat"],
+        "command": entry["command"],
+        "writer": "driver",
+        "status": cause.status,
+        "phase": cause.phase,
+        "cause": cause.text,
+        "time_utc": utc_now(),
+        "elapsed_ns": elapsed_ns,
+        **dict.fromkeys(NOT_MEASURED),
+    }
+
+
+def stopped_line(reason: str) -> dict:
+    return {"kind": "stopped", "signal": reason, "time_utc": utc_now()}
+
+
+class Stopped(Exception):
+    """A signal asked the supervisor to stop. What was measured is in the store.
+
+    state: of the Slurm job, such as TIMEOUT or NODE_FAIL; None outside of one, and where Slurm does not say.
+    """
+
+    def __init__(self, reason: str, exit_code: int, state: str | None = None):
+        super().__init__(f"{reason}: {state}" if state else reason)
+        self.exit_code = exit_code
+        self.state = state
+
+
+@dataclass
+class Run:
+    """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
+
+    not_started: planned launches that no rank came up for in this job, each with its last request and the cause. held: stacks of which
+    nothing is started any more, and nothing recorded, with the cause: the preflight failed them, or they were edited.
+    """
+
+    folder: Path
+    batch: dict
+    git: dict
+    launcher: Launcher = field(default_factory=Launcher)
+    held: dict[str, str] = field(default_factory=dict)
+    stacks: StackWatch = field(default_factory=StackWatch)
+    not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
+    has_come_up: bool = False  # any launch, in this job
+    progress: Progress | None = None
+    parent: int = field(default_factory=os.getppid)
+    stop_signal: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def results(self) -> Path:
+        return self.folder.parent.parent
+
+    def launch_file(self, launch: str) -> Path:
+        return self.results / "launches" / f"{launch}.jsonl"
+
+    def attempts(self, index: int) -> list[Path]:
+        """Return the launch files of one planned launch, oldest first."""
+        return sorted((self.results / "launches").glob(f"{self.id}-l{index:03d}-a*.jsonl"))
+
+    def next_launch(self, index: int) -> str:
+        """Return the name of the next attempt. Requests are counted: an attempt may have left no launch file."""
+        prefix = f"{self.id}-l{index:03d}-a"
+        return f"{prefix}{len(list((self.folder / 'launches').glob(f'{prefix}*.json'))):02d}"
+
+    def recorded(self, index: int) -> set[str]:
+        """Return the cells of one planned launch that have a record which says something about the cell."""
+        entries = [summarise(read_launch_file(path)) for path in self.attempts(index)]
+        records = [record for entry in entries if entry for record in entry["records"]]
+        return {record["cell"] for record in records if record["status"] not in SAYS_NOTHING}
+
+    def remaining(self, index: int) -> list[str]:
+        done = self.recorded(index)
+        return [cell for cell in self.batch["launches"][index]["cells"] if cell not in done]
+
+
+@contextlib.contextmanager
+def noting_end(run: Run) -> Iterator[None]:
+    """Note that this job measures the batch, and how it ends. Of an earlier one that could not say how, what Slurm says."""
+    if lost := open_job(run.folder):
+        state = run.launcher.state_of(lost["job"])
+        said = f"Slurm says {state}" if state else "it was killed, or its node failed"
+        note_job(run.folder, "stopped", lost["job"], [], f"no word of its end: {said}")
+    note_job(run.folder, "started", run.launcher.job, [], "")
+    try:
+        yield
+    except (Stopped, UserError, OSError) as end:
+        with contextlib.suppress(OSError):
+            if open_job(run.folder):
+                note_job(run.folder, "stopped", run.launcher.job, [], str(end))
+        raise
+    note_job(run.folder, "finished", run.launcher.job, [], "")
+
+
+def no_space(run: Run) -> UserError:
+    return UserError(
+        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line again."
+    )
+
+
+def write_request(run: Run, index: int, cells: list[str]) -> dict:
+    """Write what the ranks of the next attempt at a planned launch are asked to do, and return it."""
+    launch = run.next_launch(index)
+    path = (run.folder / "launches" / f"{launch}.json").resolve()
+    hosts = run.launcher.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
+    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
+    Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
+    Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
+    write_json(path, request)
+    return request
+
+
+def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
+    """Record cells that no rank is there to record."""
+    path = run.launch_file(request["launch"])
+    found = read_launch_file(path) if path.exists() else None
+    if found is None or found.header is None:
+        append_line(path, launch_line(request))
+    for cell in cells:
+        line = record_line(request, cell, cause, elapsed_ns)
+        append_line(path, line)
+        count(run, line)
+
+
+def close_stopped_launch(watch: Watch, request: dict, stop: Stopped) -> None:
+    """Write why a launch ended before its time. A node that failed is the cause of its cell's record, too."""
+    watch.update()
+    if not watch.has_header or watch.is_complete:
+        return
+    if stop.state == "NODE_FAIL" and watch.current:
+        cause = Cause("node_failure", None, "Slurm ended the job: a node failed")
+        append_line(watch.path, record_line(request, watch.current, cause, None))
+    append_line(watch.path, stopped_line(str(stop)))
+
+
+def count(run: Run, line: dict) -> None:
+    """Take a new line of a launch file into account."""
+    if line["kind"] == "record":
+        run.progress.recorded(line["status"])
+        run.stacks.note(line["spec"]["stack"]["name"], line)
+
+
+def note_what_is_known(run: Run) -> None:
+    """A supervisor that goes on where another was stopped knows how the stacks did before."""
+    for index, planned in enumerate(run.batch["launches"]):
+        for entry in (summarise(read_launch_file(path)) for path in run.attempts(index)):
+            for record in entry["records"] if entry else []:
+                run.stacks.note(planned["stack"], {"phase": None, **record})
+
+
+def write_manifest(run: Run) -> dict[str, int]:
+    """Write what each launch gave; a batch with a manifest is finished. Returns the number of records by status."""
+    entries = [summarise(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
+    entries = [entry for entry in entries if entry is not None]
+    counts: dict[str, int] = {}
+    for entry in entries:
+        for record in entry["records"]:
+            counts[record["status"]] = counts.get(record["status"], 0) + 1
+    manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}
+    write_json(run.folder / "manifest.json", manifest)
+    return counts

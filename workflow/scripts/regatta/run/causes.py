@@ -1,0 +1,139 @@
+"""Say why a launch ended: from the error files of its ranks, the exit codes that their launcher printed, and its log."""
+
+import json
+import re
+import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from regatta.launchers.slurm_log import TaskEnd, blamed_hosts, exit_codes, first_task_end, node_problem, tasks_that_left
+
+LOG_TAIL_BYTES = 65_536
+EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
+MAX_CAUSE_CHARACTERS = 300
+# Lines of start_ranks.py, and of srun once a task has ended; what srun says before that is why no task came up.
+FROM_LAUNCHER = r"start_ranks: |[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Status, phase and one line of a record that the driver writes. hosts: the nodes that srun names for it, if any."""
+
+    status: str
+    phase: str | None
+    text: str
+    hosts: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+def read_rank_errors(error_dir: Path) -> list[dict]:
+    """Return the error files of the ranks, earliest first. A file that is cut off is left out: its log line remains."""
+    errors = []
+    for path in sorted(error_dir.glob("rank-*.json")):
+        try:
+            errors.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:
+            continue
+    return sorted(errors, key=lambda error: error["time_ns"])
+
+
+def read_log_tail(log: Path) -> str:
+    """Return the last 64 KiB of a launch's log, or an empty text if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def rank_exit_codes(log: str) -> dict[int, int]:
+    """Return the exit codes of ranks that failed, as start_ranks.py prints them: negative for a signal."""
+    return {
+        int(rank): int(code) for rank, code in re.findall(r"start_ranks: rank (\d+) ended with exit code (-?\d+)", log)
+    }
+
+
+def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
+    """Return why a launch died by itself.
+
+    errors: of its ranks, earliest first; one rank's end makes the others fail with connection errors, so a rank that a
+    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed for memory meanwhile.
+    """
+    if problem := node_problem(log):
+        return Cause("node_failure", None, one_line(problem), frozenset(blamed_hosts(log)))
+    codes = rank_exit_codes(log)
+    killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
+    is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
+    if killed and not is_consequence:
+        rank, number = next(iter(killed.items()))
+        if number == signal.SIGKILL and num_oom_kills:
+            return Cause("out_of_memory", None, f"rank {rank} was killed by the kernel: out of memory")
+        return Cause("failed", None, f"rank {rank} was killed by {signal_name(number)}")
+    end = first_task_end(log)
+    is_killed = end is not None and (end.exit_code or 0) < 0 and end.exit_code not in (-signal.SIGTERM, -signal.SIGABRT)
+    if not errors and (ranks := tasks_that_left(log)):
+        text = f"rank {ranks} ended without an error while others still ran; srun ended those after a while"
+        return Cause("failed", None, text)
+    if is_killed:
+        return _cause_of_task(end, log, num_oom_kills)
+    if errors:
+        first = errors[0]
+        cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
+        return Cause(first["status"], first["phase"], cause)
+    if end:
+        return _cause_of_task(end, log, num_oom_kills)
+    how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+    return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last_line(log)}"))
+
+
+def _cause_of_task(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
+    """Return why a launch died, from the first task that srun saw end badly, and the nodes that srun names."""
+    return replace(_cause_of_first(end, log, num_oom_kills), hosts=frozenset(blamed_hosts(log)))
+
+
+def _cause_of_first(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
+    if end.text.startswith("Out Of Memory") or (end.exit_code == -signal.SIGKILL and num_oom_kills):
+        return Cause("out_of_memory", None, f"rank {end.rank} on {end.host} was killed by the kernel: out of memory")
+    if end.exit_code is not None and end.exit_code < 0:
+        return Cause("failed", None, f"rank {end.rank} on {end.host} was killed by {signal_name(-end.exit_code)}")
+    text = f"rank {end.rank} on {end.host}: {end.text}; the log ends: {last_line(log)}"
+    return Cause("failed", "launch", one_line(text))
+
+
+def store_write_error(log: str) -> str | None:
+    """Return what rank 0 printed when it could not write the store, or None if that is not why the launch ended."""
+    if EXIT_STORE_UNWRITABLE not in {*rank_exit_codes(log).values(), *exit_codes(log)}:
+        return None
+    found = re.search(r"^regatta: (cannot write .*)$", log, re.MULTILINE)
+    return found[1] if found else "rank 0 cannot write the launch file."
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_line(log: str) -> str:
+    """Return the last meaningful line of the ranks: an error of a rank that failed, where there is one."""
+    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not re.match(FROM_LAUNCHER, line)]
+    errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
+    failed = {f"[rank{rank}]" for rank, code in rank_exit_codes(log).items() if code > 0}
+    of_failed = [line for line in errors if line.split(":")[0] in failed]
+    return (of_failed or errors or lines or ["(empty)"])[-1]
+
+
+def one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_CAUSE_CHARACTERS else text[: MAX_CAUSE_CHARACTERS - 3] + "..."
+
+
+def kernel_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory since boot, 0 where it does not say."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

@@ -1,0 +1,216 @@
+"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on (docs/contracts.md).
+
+Planned here and frozen like a batch; its path carries the hash of what it looks at. One that failed is done anew by the
+next run, one that passed stands for all that follow.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.campaign.load import Campaign
+from regatta.campaign.matrix import content_hash
+from regatta.campaign.stacks import changed_since_planned
+from regatta.core.errors import UserError
+from regatta.launchers.launch_lines import ROOT, SCRIPTS, Geometry, launch_argv
+from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
+from regatta.run.exclusive import exclusive_use
+from regatta.run.preflight_verdict import judge
+from regatta.run.start import Launcher, find_launcher
+from regatta.store.launch_files import read_frozen, write_json
+
+MAX_NODES = 2
+POLL_SECONDS = 0.1
+PROGRAM = SCRIPTS / "bench" / "preflight.py"
+
+
+class NodeFailed(UserError):
+    """It says nothing about any stack: Snakemake submits the preflight again."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """A planned preflight. `content` is what `preflight/<id>/request.json` freezes; the result is `preflight/<id>.json`."""
+
+    id: str
+    content: dict
+
+
+def plan_preflight(
+    campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
+) -> Preflight | None:
+    """Return the preflight for what is left to do, or None where there is nothing to look at before: one machine without
+    containers, on which each launch file says the same."""
+    chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
+    is_plain = campaign.cluster["scheduler"] == "none" and all(stack["kind"] == "host" for stack in chosen.values())
+    if not chosen or is_plain:
+        return None
+    nodes = min(MAX_NODES, max(nodes for nodes, _ in shapes))
+    content = {
+        "schema": 1,
+        "campaign": campaign.name,
+        "cluster": campaign.cluster,
+        "nodes": nodes,
+        "gpus_per_node": max(gpus for _, gpus in shapes),
+        "device": campaign.data["device"],
+        "backends": campaign.data["backend"],
+        "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
+        "stacks": chosen,
+        "generation": 1,
+    }
+    while True:
+        found = Preflight(f"preflight-{content_hash(content)}", content)
+        path = results / "preflight" / f"{found.id}.json"
+        if not path.exists() or (not failed_stacks(path) and is_readable(path)):
+            return found
+        content["generation"] += 1
+
+
+def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
+    """Return what a preflight looks at, as plan.json holds it; None where none is needed."""
+    if preflight is None:
+        return None
+    kept = {key: preflight.content[key] for key in ("nodes", "gpus_per_node")}
+    status = "todo" if is_todo else "done"
+    return {"preflight": preflight.id, "status": status, **kept, "stacks": list(preflight.content["stacks"])}
+
+
+def failed_stacks(path: Path) -> dict[str, str]:
+    """Return the stacks that a preflight failed, each with what was found. Nothing if there is no result to read."""
+    try:
+        stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
+        return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a preflight's result says of each stack if it passed. A damaged one says nothing, and is made again."""
+    try:
+        stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
+        return bool(stacks) and all(isinstance(s["verdict"]["ok"], bool) and s["stack"] for s in stacks)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def latest_preflight(results: Path) -> list[str]:
+    """Return the path of the preflight that was done last, or nothing: for a report with nothing left to measure."""
+    files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
+    found = sorted(files, key=lambda path: path.stat().st_mtime_ns)
+    return [str(path) for path in found[-1:]]
+
+
+def run_preflight(folder: Path) -> dict:
+    """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`."""
+    frozen = read_frozen(folder / "request.json")
+    launcher = find_launcher(frozen["cluster"])
+    attempt = len(list(folder.glob("*.launch.json")))
+    with exclusive_use(launcher, folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
+        stacks = [
+            _look_at(folder, frozen, launcher, name, stack, attempt + index)
+            for index, (name, stack) in enumerate(frozen["stacks"].items())
+        ]
+    kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
+    result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
+    write_json(folder.with_suffix(".json"), result)
+    return result
+
+
+def _raise_if_abandoned(parent: int) -> Callable[[], None]:
+    """Return a function that raises UserError once the process that started this one is gone."""
+
+    def check() -> None:
+        if os.getppid() != parent:
+            raise UserError("the preflight was not started: the process that asked for it died.")
+
+    return check
+
+
+def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, number: int) -> dict:
+    """Launch one stack, wait for it, and judge what its ranks reported."""
+    launch = f"{name}-{number:02d}"
+    out_file, error_dir = folder / f"{launch}.seen.json", folder / "errors" / launch
+    error_dir.mkdir(parents=True, exist_ok=True)
+    cause = changed_since_planned(name, stack)
+    request, log = None, folder / f"{launch}.log"
+    if cause is None:
+        try:
+            request = _write_request(folder, frozen, launcher, name, stack, launch, out_file, error_dir)
+            cause = _launch(launcher, request, stack, log, frozen["launch_start_seconds"])
+        except NodeFailed:
+            raise
+        except UserError as error:
+            cause = str(error)
+    seen = read_frozen(out_file) if out_file.exists() else None
+    nccl_text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"{launch}.nccl.*.log")))
+    verdict = judge({"name": name, **stack}, seen, nccl_text, None if seen else cause)
+    if request is None:  # nothing was launched, so there is no log to read
+        verdict["problems"] = [cause]
+    kept = {key: stack[key] for key in ("kind", "image", "image_id")}
+    return {
+        "stack": name,
+        **kept,
+        "verdict": verdict,
+        "seen": seen,
+        "log": str(log),
+        "argv": request and request["argv"],
+    }
+
+
+def _write_request(
+    folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, launch: str, out_file: Path, error_dir: Path
+) -> dict:
+    geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
+    path = (folder / f"{launch}.launch.json").resolve()
+    argv = launch_argv(
+        geometry,
+        stack,
+        [str(PROGRAM), "--request", str(path)],
+        variables=os.environ,
+        folders=(ROOT, folder.parent.parent.resolve()),
+        limit_seconds=2 * frozen["launch_start_seconds"],
+        hosts=launcher.step_hosts(frozen["nodes"]),
+    )
+    request = {
+        "schema": 1,
+        "stack": name,
+        "launch": launch,
+        **{key: frozen[key] for key in ("nodes", "gpus_per_node", "device", "backends")},
+        "start_timeout_seconds": frozen["launch_start_seconds"] / 2,
+        "out_file": str(out_file.resolve()),
+        "error_dir": str(error_dir.resolve()),
+        **{key: stack[key] for key in ("image", "image_id")},
+        "argv": argv,
+    }
+    write_json(path, request)
+    return request
+
+
+def _launch(launcher: Launcher, request: dict, stack: dict, log: Path, limit_seconds: float) -> str | None:
+    """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
+    nccl_log = Path(request["out_file"]).with_name(f"{request['launch']}.nccl.%h.%p.log")
+    extra = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
+    try:
+        process = launcher.start(request["argv"], stack, log, extra)
+    except OSError as error:
+        return f"{request['argv'][0]} cannot be started: {error.strerror}"
+    deadline = time.monotonic() + limit_seconds
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        is_late = process.poll() is None
+        if is_late:
+            launcher.dump_stacks(process)
+    finally:
+        launcher.stop(process)
+    if is_late:
+        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); {log} holds their stacks"
+    if process.returncode == 0:
+        return None
+    cause = find_cause(read_rank_errors(Path(request["error_dir"])), read_log_tail(log), process.returncode, 0)
+    if cause.status == "node_failure":
+        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same line again.")
+    return cause.text

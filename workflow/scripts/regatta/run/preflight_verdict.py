@@ -1,0 +1,335 @@
+"""What a preflight means for a stack: whether it may be measured, and otherwise what to mount or to change.
+
+A stack that falls back to TCP sockets measures something, and nothing says so but a number that is 20 times too low.
+Standard library only: whoever plans or runs batches loads this too.
+"""
+
+import re
+from dataclasses import dataclass
+
+# Names of shared libraries: which files are meant by `libfabric`, and which libraries carry the communication.
+
+# Those that make a difference between stacks. Longer names first: libnccl-net is no libnccl.
+COMMUNICATION = (
+    "libnccl-tuner", "libnccl-net", "libnccl", "librccl-net", "librccl", "libfabric", "libcxi", "libefa", "libibverbs",
+    "libmlx5", "libpsm2", "libpsm3", "libucp", "libmpi", "libpmix", "libcuda", "libcudart", "libtorch_cpu",
+)  # fmt: skip
+
+
+def stem(name: str) -> str:
+    """Return the name of a file without version and ending: libfabric.so.1.18.2 is libfabric."""
+    return name.partition(".so")[0]
+
+
+def libraries_named(wanted: str, libraries: list[dict]) -> list[dict]:
+    """Return those of a rank's libraries that a name means: of exactly that name, else those that only add to it.
+
+    So libnccl-net means libnccl-net-ofi.so where there is no libnccl-net.so, and libnccl never means a plug-in.
+    """
+    wanted = stem(wanted)
+    exact = [library for library in libraries if stem(library["name"]) == wanted]
+    return exact or [library for library in libraries if stem(library["name"]).startswith((f"{wanted}-", f"{wanted}_"))]
+
+
+def family_of(name: str) -> str | None:
+    """Return which of COMMUNICATION a file is, also under a longer name such as libmpi_gnu_123.so.12, or None."""
+    own = stem(name)
+    return next((f for f in COMMUNICATION if own == f or own.startswith((f"{f}-", f"{f}_"))), None)
+
+
+# What NCCL says of itself in the log that NCCL_DEBUG=INFO makes it write: version, network, plug-in, transports.
+
+MOST_WARNINGS = 5
+
+SAID = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<words>.*)")  # behind a time, host:pid:thread and [device], or nothing
+VERSION = re.compile(r"\b[NR]CCL version (\S+)")
+NETWORK = re.compile(r"^Using network (.+)$")
+LOADED = re.compile(r"^NET/Plugin ?: Loaded net plugin (.+)$")
+PROVIDER = re.compile(r"^NET/OFI selected provider is ([^\s,]+)", re.IGNORECASE)
+CHANNEL = re.compile(r"^(?:Channel|Ring) \d+(?:/\d+)? : .*? via ((?:NET|COLLNET|P2P|SHM|MNNVL)\b.*)$")
+BEHIND_TRANSPORT = re.compile(r"\s+comm 0x.*$")  # NCCL up to 2.18 names the communicator there
+DEVICE = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")  # number of a network device, and of the proxy's
+
+# Why the plug-in is not there, the most telling words first: what the dynamic linker says; that there is no such file;
+# that NCCL goes on without one.
+PLUGIN = re.compile(r"^NET/Plugin ?: (?P<words>.+)$")
+REASONS = (
+    re.compile(r"cannot open shared object|undefined symbol|version `.*' not found|wrong ELF class|is unsupported"),
+    re.compile(r"Could not find: "),
+    re.compile(r"No plugin found"),
+)
+FALLBACK = re.compile(r"[.,]?\s*(?:No plugin found \(\S+\), )?[Uu]sing internal .*$|[.\s]+$")
+
+
+@dataclass(frozen=True)
+class NcclLog:
+    """What a log holds; None or () for what it does not say.
+
+    networks: each that a communicator uses, in order of appearance. plugin: name and interface of the network plug-in
+    that was loaded, which is not to say that it is used. plugin_problem: why none was, in NCCL's words. provider: that
+    of libfabric. transports: without numbers of devices, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
+    """
+
+    version: str | None
+    networks: tuple[str, ...]
+    plugin: str | None
+    plugin_problem: str | None
+    provider: str | None
+    transports: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def network(self) -> str | None:
+        return " and ".join(self.networks) or None
+
+
+def parse_nccl_log(text: str) -> NcclLog:
+    """Read the log of all ranks, one after the other or mixed, each line with or without a launcher's prefix."""
+    said = [(match["level"], match["words"].strip()) for line in text.splitlines() if (match := SAID.search(line))]
+    infos = [words for level, words in said if level == "INFO"]
+    version = VERSION.search(text)
+    plugins, providers = _all(LOADED, infos), _all(PROVIDER, infos)
+    return NcclLog(
+        version=version[1] if version else None,
+        networks=_all(NETWORK, infos),
+        plugin=plugins[0] if plugins else None,
+        plugin_problem=None if plugins else _plugin_problem(infos),
+        provider=" and ".join(providers) or None,
+        transports=tuple(sorted({_transport(words) for words in _all(CHANNEL, infos)})),
+        warnings=tuple(dict.fromkeys(words for level, words in said if level == "WARN"))[:MOST_WARNINGS],
+    )
+
+
+def _all(pattern: re.Pattern, lines: list[str]) -> tuple[str, ...]:
+    """Return what the pattern's group finds in the lines, each once, in order of appearance."""
+    return tuple(dict.fromkeys(match[1].strip() for line in lines if (match := pattern.search(line))))
+
+
+def _transport(words: str) -> str:
+    """Return a transport without its devices: NET/IB/0/GDRDMA/Shared becomes NET/IB/GDRDMA."""
+    return DEVICE.sub("", BEHIND_TRANSPORT.sub("", words)).removesuffix("/Shared")
+
+
+def _plugin_problem(infos: list[str]) -> str | None:
+    """Return in NCCL's words why there is no network plug-in, as exactly as it says, or None if it says nothing."""
+    reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
+    for kind in REASONS:
+        for reason in reasons:
+            if kind.search(reason):
+                return FALLBACK.sub("", reason).strip()
+    return None
+
+
+# One network, by the names that its plug-in has had (aws-ofi-nccl, pull request 530: all three are taken for NCCL_NET).
+LIBFABRIC = ("aws libfabric", "libfabric", "ofi")
+SOCKETS = "Socket"
+SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # of libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)
+MOST_NAMES = 4  # of hosts or ranks in a note
+
+
+def judge(stack: dict, seen: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
+    """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
+
+    seen: what rank 0 wrote, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the launch
+    did not end well, or None. A problem fails the stack; a note does not.
+    """
+    nccl = parse_nccl_log(nccl_text)
+    problems = _launch_problems(seen, launch_cause)
+    if seen is not None:
+        problems += _placement_problems(seen) + _backend_problems(seen, nccl)
+    if seen is None or not seen["placement_problems"]:
+        problems += _network_problems(stack, seen, nccl)
+    if seen is not None and not seen["placement_problems"]:
+        problems += _library_problems(stack, seen)
+    return {
+        "ok": not problems,
+        "problems": problems,
+        "notes": _notes(stack, seen, nccl),
+        "nccl": nccl.version,
+        "network": nccl.network,
+        "plugin": nccl.plugin,
+        "provider": nccl.provider,
+        "transports": list(nccl.transports),
+    }
+
+
+def _launch_problems(seen: dict | None, cause: str | None) -> list[str]:
+    if cause is not None:
+        return [f"The launch failed: {_sentence(cause)} Read its log, then mend image, python, binds, wrapper or env."]
+    if seen is None:
+        return ["The ranks left no report, and nothing says why. Read the log of the launch."]
+    return []
+
+
+def _placement_problems(seen: dict) -> list[str]:
+    remedy = "Check nodes and GPUs in the cluster file, and the stack's srun options."
+    problems = seen["placement_problems"]
+    return [f"Ranks are not where they were asked for: {_sentence(found)} {remedy}" for found in problems]
+
+
+def _backend_problems(seen: dict, nccl: NcclLog) -> list[str]:
+    found = []
+    for tried in seen["backends"]:
+        if not tried["ok"]:
+            said = f" NCCL: {_sentence(nccl.warnings[0])}" if tried["backend"] == "nccl" and nccl.warnings else ""
+            cause = _sentence(tried["cause"] or "no cause is known")
+            remedy = (
+                "No cell of this stack can be measured with it: read the log, then mend image, binds, wrapper or env."
+            )
+            found.append(f"Backend {tried['backend']} does not work: {cause}{said} {remedy}")
+    return found
+
+
+def _network_problems(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
+    """Return what is wrong with the network that NCCL uses, if the stack says which one it must be."""
+    required = stack["required_network"]
+    if required is None or not _uses_nccl(seen, nccl):
+        return []
+    if not nccl.networks:
+        if nccl.plugin_problem or nccl.plugin or nccl.warnings:
+            return [f"NCCL found no network, required is '{required}'. {_why(stack, nccl)}{_what_to_mount(stack)}"]
+        remedy = (
+            "A wrapper or env that sets NCCL_DEBUG, NCCL_DEBUG_FILE or NCCL_DEBUG_SUBSYS silences it: leave them out."
+        )
+        return [f"NCCL did not say which network it uses, required is '{required}'. {remedy}"]
+    if not all(_same_network(network, required) for network in nccl.networks):
+        slow = "All traffic between nodes would go through TCP sockets. " if SOCKETS in nccl.networks else ""
+        rename = "" if slow else f" Or name '{nccl.network}' in required_network, if that is what you want."
+        found = f"NCCL uses {nccl.network}, required is '{required}'. {slow}"
+        return [f"{found}{_why(stack, nccl)}{_what_to_mount(stack)}{rename}"]
+    provider = (nccl.provider or "").partition(";")[0]
+    if provider in SOCKET_PROVIDERS and required.lower() in LIBFABRIC:
+        return [
+            f"NCCL uses {nccl.network} with libfabric's provider {nccl.provider}, which is TCP sockets; one of the fabric"
+            f" (cxi, efa, verbs) is expected. {_which_libfabric(seen)}{_what_to_mount(stack)}"
+        ]
+    return []
+
+
+def _uses_nccl(seen: dict | None, nccl: NcclLog) -> bool:
+    if seen is not None:
+        return any(tried["backend"] == "nccl" for tried in seen["backends"])
+    return bool(nccl.networks or nccl.warnings or nccl.plugin_problem)
+
+
+def _same_network(network: str, required: str) -> bool:
+    pair = {network.lower(), required.lower()}
+    return len(pair) == 1 or pair <= set(LIBFABRIC)
+
+
+def _why(stack: dict, nccl: NcclLog) -> str:
+    """Return what NCCL says of the plug-in that it should have used."""
+    if nccl.plugin:
+        said = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
+        return f"NCCL loads the plug-in {nccl.plugin}, and does not use it{said}. "
+    if nccl.plugin_problem:
+        place = "environment" if stack["kind"] == "host" else "image"
+        return f"The {place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
+    return ""
+
+
+def _what_to_mount(stack: dict) -> str:
+    """Return what to do about a network that is not the required one. It depends on how libraries reach the stack."""
+    required = stack["required_network"].lower()
+    needed = "NCCL's plug-in for it"
+    if required in LIBFABRIC:
+        needed = "NCCL's plug-in and libfabric"
+    elif required.startswith("ib"):
+        needed = "libibverbs and its drivers"
+    if stack["kind"] == "host":
+        return f"Put {needed} first in LD_LIBRARY_PATH: env of the stack."
+    if stack["kind"] == "contained":
+        return f"Build an image that holds {needed}, or make the stack bind-mounted: binds, wrapper (containers/README.md)."
+    now = ", ".join(stack["binds"]) or "none"
+    return f"Mount {needed} from the host: binds (now {now}), wrapper (containers/README.md)."
+
+
+def _which_libfabric(seen: dict | None) -> str:
+    found = {
+        f"{library['path']} ({library['origin']})"
+        for rank in (seen or {}).get("ranks", [])
+        for library in libraries_named("libfabric", rank["libraries"])
+    }
+    return f"Loaded is {' and '.join(sorted(found))}. " if found else ""
+
+
+def _library_problems(stack: dict, seen: dict) -> list[str]:
+    """Return which libraries that the host must give were not loaded, or came from the image."""
+    found = []
+    for name in stack["required_host_libraries"]:
+        loaded = {_where(rank): libraries_named(name, rank["libraries"]) for rank in seen["ranks"]}
+        missing = [rank for rank, libraries in loaded.items() if not libraries]
+        if missing:
+            found.append(
+                f"{name} is not loaded {_on(missing, loaded, 'on any rank')}, required from the host. Mount it, and put it first in"
+                f" LD_LIBRARY_PATH: binds, wrapper (containers/README.md). If it is mounted, nothing asks for it: look for"
+                " what should, such as NCCL's plug-in."
+            )
+        images = [(rank, lib["path"]) for rank, libs in loaded.items() for lib in libs if lib["origin"] == "image"]
+        if images:
+            paths = " and ".join(sorted({path for _, path in images}))
+            found.append(
+                f"{name} is loaded from the image ({paths}) {_on([rank for rank, _ in images], loaded)}, required from the"
+                " host. Mount the host's, and put it before the image's in LD_LIBRARY_PATH: binds, wrapper (containers/README.md)."
+            )
+    return found
+
+
+def _notes(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
+    notes = []
+    num_hosts = len({rank["host"] for rank in seen["ranks"]}) if seen else 0
+    required = stack["required_network"]
+    if required and seen and not seen["placement_problems"] and not _uses_nccl(seen, nccl):
+        names = ", ".join(tried["backend"] for tried in seen["backends"]) or "none"
+        notes.append(f"required_network '{required}' was not checked: only NCCL tells its network, and backends are {names}.")  # fmt: skip
+    if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
+        notes.append(
+            "NCCL uses TCP sockets between nodes. If they have a faster network, name it in required_network: then the"
+            " preflight says what is missing."
+        )
+    notes += [f"NCCL warns: {warning}" for warning in nccl.warnings]
+    return notes + (_differences(seen["ranks"]) if seen else [])
+
+
+def _differences(ranks: list[dict]) -> list[str]:
+    """Return in what of versions and libraries the ranks differ, and which of them: they should all run the same."""
+    values = {name: {_where(rank): rank[name] or "none" for rank in ranks} for name in ("torch", "driver")}
+    for family in COMMUNICATION:
+        values[family] = {_where(rank): _all_of(family, rank["libraries"]) for rank in ranks}
+    notes = []
+    for name, by_rank in values.items():
+        groups: dict[str, list] = {}
+        for rank, value in by_rank.items():
+            groups.setdefault(value, []).append(rank)
+        if len(groups) > 1:
+            told = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
+            notes.append(f"{name} is not the same everywhere: {told}.")
+    return notes
+
+
+def _all_of(family: str, libraries: list[dict]) -> str:
+    own = sorted(f"{lib['path']} ({lib['origin']})" for lib in libraries if family_of(lib["name"]) == family)
+    return " and ".join(own) or "not loaded"
+
+
+def _where(rank: dict) -> tuple[str, int]:
+    return rank["host"], rank["rank"]
+
+
+def _on(some: list[tuple[str, int]], every, everywhere: str = "on all ranks") -> str:
+    """Return in words on which ranks: `on all ranks`, `on host n2`, or `on rank 3 of n2`."""
+    if set(some) == set(every):
+        return everywhere
+    hosts = list(dict.fromkeys(host for host, _ in some))
+    if set(some) == {rank for rank in every if rank[0] in hosts}:
+        return f"on host {_named(hosts)}"
+    return "on " + _named([f"rank {number} of {host}" for host, number in dict.fromkeys(some)])
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

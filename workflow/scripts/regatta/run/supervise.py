@@ -1,0 +1,273 @@
+"""Run the launches of one batch: each with deadlines; a cell that kills its launch is recorded, and the rest goes on."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from regatta.campaign.stacks import changed_since_planned
+from regatta.core.errors import NO_SPACE, UserError
+from regatta.core.files import hold
+from regatta.launchers import slurm_queue as queue
+from regatta.run.batch import (
+    Run,
+    Stopped,
+    close_stopped_launch,
+    count,
+    no_space,
+    note_what_is_known,
+    noting_end,
+    write_manifest,
+    write_records,
+    write_request,
+)
+from regatta.run.causes import (
+    Cause,
+    find_cause,
+    kernel_oom_kills,
+    read_log_tail,
+    read_rank_errors,
+    signal_name,
+    store_write_error,
+)
+from regatta.run.exclusive import exclusive_use
+from regatta.run.policy import MAX_JOBS_WITHOUT_START, jobs_without_start, note_job
+from regatta.run.progress import Progress, Watch
+from regatta.run.start import find_launcher
+from regatta.store.launch_files import read_frozen
+
+POLL_SECONDS = 0.05
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
+MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
+MAX_FRUITLESS_LAUNCHES = 2  # launches in a row that end before any cell starts; then the launch itself is what fails
+
+
+def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
+    """Measure a batch to its end and write its manifest. Returns the number of records by status.
+
+    Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
+    UserError when the disk is full, another supervisor holds this batch, or its launches should be tried on other nodes.
+    """
+    batch = read_frozen(folder / "batch.json")
+    run = Run(folder, batch, git, find_launcher(batch["cluster"]), held or {})
+    taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
+    alone = exclusive_use(run.launcher, run.results.parent, run.id, lambda: _raise_if_stopped(run))
+    with hold(folder / "lock", taken), _noting_signals(run), alone:
+        indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
+        left = {index: len(run.remaining(index)) for index in indices}
+        shape = f"{batch['nodes']}x{batch['gpus_per_node']}"
+        run.progress = Progress(shape, len(left), sum(left.values()), batch["expected_seconds"])
+        note_what_is_known(run)
+        try:
+            with noting_end(run):
+                for index, num_cells in left.items():
+                    if num_cells:
+                        _run_planned_launch(run, index)
+                _settle_launches_without_start(run)
+                return write_manifest(run)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise no_space(run) from None
+        finally:
+            run.progress.close()
+
+
+def _run_planned_launch(run: Run, index: int) -> None:
+    """Launch until every cell has a record. Each turn records at least one cell, or is counted as fruitless."""
+    stack = run.batch["launches"][index]["stack"]
+    num_fruitless = 0
+    while remaining := run.remaining(index):
+        _raise_if_stopped(run)
+        _wait_for_slurm(run)
+        if problem := changed_since_planned(stack, run.batch["stacks"][stack]):
+            run.held[stack] = problem
+            return
+        if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
+            raise no_space(run)
+        if reason := run.stacks.given_up(stack):
+            write_records(run, write_request(run, index, remaining), remaining, Cause("skipped", None, reason), None)
+            return
+        request = write_request(run, index, remaining)
+        if any(other["stack"] == stack for other, _ in run.not_started.values()):
+            cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} did not come up")
+            run.not_started[index] = (request, cause)
+            return
+        watch, cause, elapsed_ns = _run_launch(run, index, request)
+        has_come_up = bool(watch.recorded or watch.current)
+        run.has_come_up |= has_come_up
+        gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
+        num_fruitless = num_fruitless + 1 if gave_nothing else 0
+        if cause is None:
+            cause = Cause("failed", "launch", "the launch ended well, but without a valid record of this cell")
+        if watch.current is not None:
+            write_records(run, request, [watch.current], cause, elapsed_ns)
+        if cause.status == "node_failure":
+            _leave_nodes(run, cause)
+        if watch.current is not None:
+            continue
+        if num_fruitless >= MAX_FRUITLESS_LAUNCHES:
+            run.not_started[index] = (request, cause)
+            return
+
+
+def _wait_for_slurm(run: Run) -> None:
+    """Wait while slurmctld does not answer, as during a restart: srun would fail, and no node is to blame."""
+    deadline = time.monotonic() + queue.SECONDS_WITHOUT_ANSWER
+    while run.launcher.job and not queue.is_answering() and time.monotonic() < deadline:
+        _raise_if_stopped(run)
+        time.sleep(POLL_SECONDS)
+
+
+def _leave_nodes(run: Run, cause: Cause) -> None:
+    """End the job after a node has failed under it: with what is left of its nodes no launch of this shape can start."""
+    hosts = hosts_to_blame(run, [cause])
+    note_job(run.folder, "node_failure", run.launcher.job, hosts, cause.text)
+    raise UserError(
+        f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}. What was measured is kept; the"
+        " batch goes on in another job."
+    )
+
+
+def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
+    """Return those nodes of this job that srun names in the causes; all of them where it names none."""
+    hosts = run.launcher.hosts()
+    named = {host for cause in causes for host in cause.hosts}
+    return [host for host in hosts if host in named] or hosts
+
+
+def _settle_launches_without_start(run: Run) -> None:
+    """Decide about launches that no rank came up for. If only other stacks came up in this job, it is the stack that does
+    not work, and its cells fail; so they do outside of Slurm. Else the nodes may be to blame: Snakemake submits the batch
+    again, and avoids them."""
+    if not run.not_started:
+        return
+    cause = next(iter(run.not_started.values()))[1]
+    earlier = jobs_without_start(run.folder)
+    has_worked = any(request["stack"] in run.stacks.works for request, _ in run.not_started.values())
+    is_of_nodes = has_worked or not run.has_come_up
+    if run.launcher.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
+        hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
+        note_job(run.folder, "no_start", run.launcher.job, hosts, cause.text)
+        raise UserError(
+            f"{run.id}: no rank came up on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."
+            f" Tried in {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START} jobs; the next avoids these nodes where it can."
+        )
+    for index, (request, cause) in run.not_started.items():
+        write_records(run, request, run.remaining(index), cause, None)
+
+
+def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | None, int | None]:
+    """Run one launch to its end. Returns what was seen of it, why it ended early (None if it did not), and the
+    nanoseconds that its last cell had run."""
+    launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
+    log = run.folder / "logs" / f"{launch}.log"
+    limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}
+    watch = Watch(run.launch_file(launch), limits, run.batch["launch_start_seconds"])
+    num_oom_kills = kernel_oom_kills()
+    try:
+        process = run.launcher.start(request["argv"], stack, log)
+    except OSError as error:
+        return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
+    try:
+        is_late = _follow(run, index, process, watch, request)
+        elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
+        if is_late:
+            run.launcher.dump_stacks(process)
+            time.sleep(STACK_DUMP_SECONDS)
+    finally:
+        run.launcher.stop(process)
+    for line in watch.update():
+        count(run, line)
+    if watch.is_complete:
+        return watch, None, None
+    _raise_if_job_ends(run, watch, request)
+    if is_late:
+        return watch, _late(watch), elapsed_ns
+    text = read_log_tail(log)
+    if problem := store_write_error(text):
+        raise UserError(f"{problem} What was measured is kept.")
+    errors = read_rank_errors(Path(request["error_dir"]))
+    return watch, find_cause(errors, text, process.returncode, kernel_oom_kills() - num_oom_kills), elapsed_ns
+
+
+def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict) -> bool:
+    """Follow a launch until it ends or is late; return whether it is late. Raises Stopped when told to stop."""
+    while True:
+        is_over = process.poll() is not None  # before the last look at the file, so that nothing is missed
+        for line in watch.update():
+            count(run, line)
+        run.progress.show(index + 1, watch.current)
+        if is_over:
+            return False
+        if watch.clock() > watch.deadline():
+            return True
+        try:
+            _raise_if_stopped(run)
+        except Stopped as stop:
+            if run.launcher.job:  # Slurm gives KillWait seconds: what must be written comes before the waiting
+                close_stopped_launch(watch, request, stop)
+                run.launcher.stop(process)
+            else:
+                run.launcher.stop(process)
+                close_stopped_launch(watch, request, stop)
+            raise
+        time.sleep(POLL_SECONDS)
+
+
+def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
+    """Slurm ends ranks, srun and supervisor together: a launch that is over may be so because its job is."""
+    try:
+        _raise_if_stopped(run)
+        state = run.launcher.state()
+        if state not in (None, "RUNNING"):
+            raise Stopped("Slurm ends the job", 143, state)
+    except Stopped as stop:
+        close_stopped_launch(watch, request, stop)
+        raise
+
+
+def _raise_if_stopped(run: Run) -> None:
+    """Raise Stopped if a signal has come, or if the process that started this one is gone."""
+    state = None
+    if run.stop_signal is not None or os.getppid() != run.parent:
+        state = run.launcher.state()
+        state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
+    if run.stop_signal is not None:
+        raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)
+    if os.getppid() != run.parent:
+        raise Stopped("the process that started it died", 1, state)
+
+
+def _late(watch: Watch) -> Cause:
+    if watch.current is not None:
+        limit = watch.limits[watch.current]
+        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
+    limit = watch.start_seconds
+    return Cause(
+        "timeout",
+        "launch",
+        f"no cell started within {limit:g} s (launch_start_seconds); the log holds the ranks' stacks",
+    )
+
+
+@contextlib.contextmanager
+def _noting_signals(run: Run) -> Iterator[None]:
+    """Note the first request to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
+
+    def note(number: int, _frame: object) -> None:
+        run.stop_signal = run.stop_signal or number
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

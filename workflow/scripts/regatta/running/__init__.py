@@ -1,1 +1,0 @@
-"""What happens inside one allocation: launches, their deadlines, their ends."""

@@ -1,1 +1,0 @@
-"""What Regatta asks of Slurm, and what it is told."""

@@ -1,0 +1,260 @@
+"""Turn the store into one row per planned cell and repeat, and say what was left out of it and why.
+
+Of a training there are besides a row for each epoch and a row for each rank, in tables of their own; of each launch of
+several ranks a row for each rank, which say whom the others waited for.
+
+The latest valid record of a cell and repeat counts, by regatta.store.history. What has no valid record is a row too,
+`not_measured`. Times are those of the slowest rank in each iteration.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from regatta.run.policy import jobs_of_batch, last_noted_utc, open_job
+from regatta.store.history import generation_of, is_after_now, record_order
+from regatta.store.launch_files import LaunchFile, read_file, read_launch_file, write_text
+from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
+from regatta.store.schemas import mismatch
+from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
+from regatta.topics.stragglers.waits import Waits, hosts_by_rank, wait_rows, waits_of
+
+# What was read out of the store, as files beside each other: measurements.csv, epochs.csv, ranks.csv.
+
+MEASURED_DIGITS = 12
+
+
+def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
+    """Return the text of each file by the name of its table."""
+    texts = {name: to_csv(collected[name]) for name in COLLECTED}
+    exact = {
+        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
+        "epochs": to_exact_csv(collected["epochs"]),
+    }
+    return texts | exact
+
+
+def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
+    """Write measurements.csv where it is asked for and the others beside it."""
+    for name, text in collected_csv(collected).items():
+        write_text(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), text)
+
+
+def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
+    """Read measurements.csv and what lies beside it."""
+    return {
+        name: read_csv(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), columns)
+        for name, columns in COLLECTED.items()
+    }
+
+
+Slot = tuple[str, int]  # (cell id, repeat)
+
+
+@dataclass
+class Problems:
+    """What of the store is not in the table, and why. Written as problems.json and shown in the report.
+
+    interrupted: the jobs that ended before their batch was finished, whatever became of it later.
+    after_now: of each launch with a time that has not come yet, the latest. Its records are used.
+    """
+
+    corrupt: list[str] = field(default_factory=list)
+    invalid: list[dict] = field(default_factory=list)
+    superseded: list[dict] = field(default_factory=list)
+    beyond_repeats: list[dict] = field(default_factory=list)
+    interrupted: list[dict] = field(default_factory=list)
+    not_planned: Counter = field(default_factory=Counter)
+    after_now: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict:
+        not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
+        lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
+        interrupted = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
+        lists |= {"interrupted": interrupted, "not_planned": not_planned}
+        return {"schema": 1, **lists, **({"after_now": after_now} if after_now else {})}
+
+
+@dataclass
+class Found:
+    """What the store holds of one campaign.
+
+    rows: of each slot (order among its records, row, training, who waited). no_record: why a trace of a slot in the store is no record.
+    """
+
+    planned: dict[str, dict]
+    repeats: int
+    rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
+    no_record: dict[Slot, str] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+
+
+def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+    """Return measurements.csv, epochs.csv, ranks.csv and waits.csv as tables by name, and problems.json as an object.
+
+    Launch files are read one at a time.
+    """
+    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
+    for path in sorted(launches_dir.glob("*.jsonl")):
+        launch_file = read_launch_file(path)
+        found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
+        if launch_file.header is not None:
+            _read_launch(launch_file, found)
+    _read_batches(launches_dir.parent / "batches", found)
+    # A cell of an imported campaign has repeats of its own: as many as there are launches of it.
+    planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
+    rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
+    rows += [
+        cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
+        for cell in campaign["skipped"]
+    ]
+    rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
+    of_trainings = {
+        name: [_place_of(row) | line for _, row, training, _ in _in_order(found) for line in getattr(training, name)]
+        for name in ("epochs", "ranks")
+    }
+    waits = wait_rows([(row, waited) for _, row, _, waited in _in_order(found) if waited is not None])
+    all_rows = {"measurements": rows, **of_trainings, "waits": waits}
+    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
+
+
+def _read_launch(launch_file: LaunchFile, found: Found) -> None:
+    header, name = launch_file.header, launch_file.path.name
+    is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
+    for number, line in launch_file.lines:
+        mistake = violation(line)
+        if mistake:
+            _refuse(launch_file, number, line, mistake, found)
+        if line is header and not is_placed:
+            return  # without repeat and time no record of this launch can be placed
+        if line is header and not isinstance(header.get("environment"), dict):
+            header["environment"] = {}  # it is told as invalid; the records behind it are read
+        if mistake or line["kind"] not in ("start", "record"):
+            continue
+        slot = (line["cell"], header["repeat"])
+        if line["kind"] == "start":
+            found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
+        elif line["cell"] not in found.planned:
+            found.problems.not_planned[line["cell"]] += 1
+        elif not 0 <= header["repeat"] < found.repeats:
+            found.problems.beyond_repeats.append(_place(slot, launch_file, number))
+        else:
+            _read_record(launch_file, number, line, slot, found)
+
+
+def _read_batches(batches: Path, found: Found) -> None:
+    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
+    was stopped before it came to them."""
+    batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
+    # By recorded times: those of the files change with each copy of the folder.
+    for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
+        stops = jobs_of_batch(path.parent)
+        if lost := open_job(path.parent):
+            stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})
+        held = _part(path.with_name("manifest.json"), "held", {})
+        if not stops and not held:
+            continue
+        launches = _part(path, "launches", [])
+        if any(cell in found.planned for launch in launches for cell in launch["cells"]):
+            found.problems.interrupted += [_interruption(path.parent.name, stop) for stop in stops]
+        for launch in launches:
+            if launch["stack"] in held:
+                text = one_line(held[launch["stack"]])
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+            elif stops and not path.with_name("manifest.json").exists():
+                text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
+                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
+
+
+def _interruption(batch: str, job: dict) -> dict:
+    hosts = [one_line(host) for host in job["hosts"]]
+    texts = {name: _text(job[name]) for name in ("job", "kind", "cause")}
+    return {"batch": batch, **texts, "hosts": hosts}
+
+
+def _part(path: Path, key: str, otherwise: object) -> object:
+    """Return one part of a batch's file, or `otherwise` where the file cannot be read or the part breaks its schema."""
+    try:
+        content = json.loads(read_file(path))
+    except (OSError, ValueError, RecursionError):
+        return otherwise
+    return otherwise if mismatch(content, path.stem, key) else content[key]
+
+
+def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
+    cell = found.planned[slot[0]]
+    columns, mistake = measured(record, cell["spec"])
+    if mistake:
+        _refuse(launch_file, number, record, mistake, found)
+        return
+    order = launch_file.header.get("order")
+    is_listed = isinstance(order, list) and slot[0] in order
+    row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
+    row |= {"position": order.index(slot[0]) + 1 if is_listed else None}
+    row |= {"status": record["status"], "phase": record["phase"], "cause": _text(record["cause"])}
+    elapsed_ns = record["elapsed_ns"]
+    row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
+    waits = waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
+    key = record_order(launch_file.path.stem, generation_of(launch_file.header), launch_file.header["time_utc"], number)
+    latest = (key, row, training_of(record, cell["spec"]), waits)
+    if slot in found.rows:
+        older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
+        place = _place_of(older[1])
+        by = f"{latest[1]['launch']}:{latest[1]['line']}"
+        found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
+    found.rows[slot] = latest
+    time_utc = max(launch_file.header["time_utc"], record["time_utc"])
+    if is_after_now(time_utc):
+        found.problems.after_now[launch_file.launch] = max(
+            time_utc, found.problems.after_now.get(launch_file.launch, "")
+        )
+
+
+def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:
+    """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
+    kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
+    place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
+    found.problems.invalid.append(place | {"problem": mistake})
+    if kind == "record" and isinstance(repeat, int):
+        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+
+
+def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
+    slot = (cell["id"], repeat)
+    if slot in found.rows:
+        return found.rows[slot][1]
+    cause = found.no_record.get(slot, "the store has no record of it")
+    return cell_row(cell) | {"repeat": repeat, "status": "not_measured", "cause": cause}
+
+
+def _place(slot: Slot, launch_file: LaunchFile, number: int) -> dict:
+    return {"cell": slot[0], "repeat": slot[1], "launch": launch_file.path.stem, "line": number}
+
+
+def _place_of(row: dict) -> dict:
+    return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
+
+
+def _in_order(found: Found) -> list[tuple]:
+    return [found.rows[slot] for slot in sorted(found.rows)]
+
+
+def cell_row(cell: dict) -> dict:
+    """Return the columns that say what a cell is."""
+    spec = cell["spec"]
+    return {
+        "cell": cell["id"],
+        **{name: value for name, value in spec["parameters"].items() if name in MEASUREMENTS},
+        **{name: spec[name] for name in ("benchmark", "backend", "device", "nodes", "gpus_per_node")},
+        "world_size": spec["nodes"] * spec["gpus_per_node"],
+        "stack": spec["stack"]["name"],
+        "command": _text(cell.get("command")),
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else one_line(value)

@@ -1,0 +1,306 @@
+"""The columns of every CSV that Regatta writes, and how they are written and read.
+
+Units end the column names. Whole numbers have all their digits, an empty field is unknown, floats have nine significant
+digits, so that the same records give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s: what
+is exported and imported again must compare as 1. In epochs.csv they have all: there launches must agree to the last
+digit.
+"""
+
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from regatta.core.errors import UserError
+from regatta.core.statistics import PERCENTILES
+from regatta.store.launch_files import write_text
+from regatta.store.records import ERRORS, MEMORY_BYTES, MODEL_COUNTS, PARTS, RANK_BYTES, one_line
+
+TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
+
+# What a cell is; a column for each parameter of any benchmark. Read from its spec. Used by every table.
+CELL = {
+    "benchmark": TEXT,
+    "model": TEXT,
+    "strategy": TEXT,
+    "bucket_cap_mb": REAL,
+    "gradient_as_bucket_view": FLAG,
+    "image_size": WHOLE,
+    "context_length": WHOLE,
+    "batch_size": WHOLE,
+    "optimizer": TEXT,
+    "static_graph": FLAG,
+    "compression": TEXT,
+    "compile": FLAG,
+    "channels_last": FLAG,
+    "implementation": TEXT,
+    "hidden": WHOLE,
+    "data": TEXT,
+    "data_folder": TEXT,
+    "epochs": WHOLE,
+    "accumulation_steps": WHOLE,
+    "norm": TEXT,
+    "seed": WHOLE,
+    "operation": TEXT,
+    "algorithm": TEXT,
+    "message_bytes": WHOLE,
+    "dtype": TEXT,
+    "nodes": WHOLE,
+    "gpus_per_node": WHOLE,
+    "world_size": WHOLE,
+    "stack": TEXT,
+    "backend": TEXT,
+    "device": TEXT,
+}
+MEASURED = {
+    "num_iterations": WHOLE,
+    "stop": TEXT,
+    "half_width_ratio": REAL,
+    "warmup_iterations": WHOLE,
+    "warmup_stop": TEXT,
+    "first_iteration_s": REAL,
+    "min_s": REAL,
+    "p50_s": REAL,
+    "p50_low_s": REAL,
+    "p50_high_s": REAL,
+    **dict.fromkeys(PERCENTILES, REAL),
+    "max_s": REAL,
+    "mean_s": REAL,
+    "std_s": REAL,
+    "drift_ratio": REAL,
+    "has_drift": FLAG,
+    "effective_samples": REAL,
+    "num_outliers": WHOLE,
+    "window_step_s": REAL,
+    **dict.fromkeys(PARTS.values(), REAL),
+}
+MEASUREMENTS = {
+    "cell": TEXT,
+    **CELL,
+    "repeat": WHOLE,
+    "status": TEXT,
+    "phase": TEXT,
+    "cause": TEXT,
+    "launch": TEXT,
+    "line": WHOLE,
+    "position": WHOLE,
+    **MEASURED,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+    "num_calls": WHOLE,
+    "other_ranks": WHOLE,
+    **dict.fromkeys(ERRORS, REAL),
+    **dict.fromkeys(MODEL_COUNTS, WHOLE),
+    "gpu": TEXT,
+    "allow_tf32_matmul": FLAG,
+    "allow_tf32_cudnn": FLAG,
+    "elapsed_s": REAL,
+    "time_utc": TEXT,
+    "command": TEXT,
+}
+# Of each ok record of train_run: a row for each epoch (times of its slowest rank), and one for each rank.
+_RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
+EPOCHS = {
+    **_RECORD,
+    "epoch": WHOLE,
+    "epoch_s": REAL,
+    "train_s": REAL,
+    "test_s": REAL,
+    "train_samples": WHOLE,
+    "train_loss": REAL,
+    "test_loss": REAL,
+    "accuracy_ratio": REAL,
+}
+RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
+# Far longer iterations, of how many looked at, by class. Those of no class are the rest: nobody can tell.
+SPIKES = {
+    "num_fenced": WHOLE,
+    "num_spikes": WHOLE,
+    "num_spikes_all_ranks": WHOLE,
+    "num_spikes_one_host": WHOLE,
+    "num_spikes_one_rank": WHOLE,
+    "spike_cost_iterations": REAL,
+}
+# Of each launch of several ranks: who waited for whom, a row for each quantity and rank. cell and line: whose quantiles.
+WAITS = {
+    **{
+        name: MEASUREMENTS[name]
+        for name in ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
+    },
+    "quantity": TEXT,
+    "rank": WHOLE,
+    "host": TEXT,
+    "num_records": WHOLE,
+    "num_iterations": WHOLE,
+    "num_last": WHOLE,
+    **SPIKES,
+    "num_spikes_of_rank": WHOLE,
+    "num_spikes_of_host": WHOLE,
+    "num_suspect": WHOLE,
+    "lag_s": REAL,
+    "lag_ratio": REAL,
+    "num_host_suspect": WHOLE,
+    "host_lag_s": REAL,
+    "host_lag_ratio": REAL,
+    "cell": TEXT,
+    "line": WHOLE,
+    "p5_s": REAL,
+    "p50_s": REAL,
+    "p95_s": REAL,
+}
+# What is read out of the store, by the name of its file.
+COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
+
+# What is computed of these, by the name of its file in tables/.
+TABLES = (
+    "scaling",
+    "efficiencies",
+    "percentiles",
+    "scaling_models",
+    "strategies",
+    "buckets",
+    "memory",
+    "collectives",
+    "communication_models",
+    "training_runs",
+    "training_ranks",
+    "batch_norms",
+    "stragglers",
+    "straggler_hosts",
+    "comparisons",
+    "launch_ranges",
+    "failures",
+)
+
+_SHAPE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
+_WORKLOAD = (
+    "model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last", "strategy",
+    "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression",
+)  # fmt: skip
+SCALING = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "step_s": REAL,
+    "step_low_s": REAL,
+    "step_high_s": REAL,
+    "throughput_samples_per_s": REAL,
+    "throughput_low_samples_per_s": REAL,
+    "throughput_high_samples_per_s": REAL,
+    "throughput_per_gpu_samples_per_s": REAL,
+    "throughput_tokens_per_s": REAL,
+    "flops_per_sample": WHOLE,
+    "compute_per_gpu_tflop_per_s": REAL,
+    "peak_dtype": TEXT,
+    "peak_tflop_per_s": REAL,
+    "mfu_ratio": REAL,
+    "baseline": TEXT,
+    "baseline_samples_per_s": REAL,
+    "efficiency_ratio": REAL,
+    "efficiency_low_ratio": REAL,
+    "efficiency_high_ratio": REAL,
+    "efficiency_interval": TEXT,
+    "grade": TEXT,
+    "wrapper_ratio": REAL,
+    "intra_node_ratio": REAL,
+    "inter_node_ratio": REAL,
+}
+STRATEGIES = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "step_p50_s": REAL,
+    "step_mean_s": REAL,
+    "step_std_s": REAL,
+    "whole_step_s": REAL,
+    "no_sync_s": REAL,
+    "communication_s": REAL,
+    "exposed_s": REAL,
+    "exposed_low_s": REAL,
+    "exposed_high_s": REAL,
+    "exposed_share_ratio": REAL,
+    "hidden_ratio": REAL,
+    "host_wait_s": REAL,
+    "communication_stream_s": REAL,
+    "exposed_stream_s": REAL,
+    "num_calls": WHOLE,
+    "gradient_bytes": WHOLE,
+    "algorithm_bytes": WHOLE,
+}
+MEMORY = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
+    "num_launches": WHOLE,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+    "part_bytes": WHOLE,
+}
+COLLECTIVES = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *_SHAPE)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "latency_s": REAL,
+    "latency_low_s": REAL,
+    "latency_high_s": REAL,
+    "algbw_gb_per_s": REAL,
+    "busbw_gb_per_s": REAL,
+    "pipelined_s": REAL,
+    "pipelined_low_s": REAL,
+    "pipelined_high_s": REAL,
+    "pipelined_algbw_gb_per_s": REAL,
+    "pipelined_busbw_gb_per_s": REAL,
+    "algorithm_bytes": WHOLE,
+    "max_abs_error": REAL,
+    "max_rel_error": REAL,
+}
+FAILURES = {
+    "cell": TEXT,
+    "repeat": WHOLE,
+    "status": TEXT,
+    "phase": TEXT,
+    "cause": TEXT,
+    "launch": TEXT,
+    "log": TEXT,
+    "command": TEXT,
+}
+
+
+def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
+    """Return rows as a table that has exactly `columns`; what a row lacks is unknown."""
+    return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
+
+
+def to_csv(table: pd.DataFrame, num_digits: int = 9) -> str:
+    """num_digits: significant ones of floats."""
+    return table.to_csv(index=False, float_format=f"%.{num_digits}g", lineterminator="\n")
+
+
+def to_exact_csv(table: pd.DataFrame) -> str:
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    write_text(path, to_csv(table))
+
+
+def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
+    """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
+
+    Raises UserError where it is missing, damaged, or of another version: it is no source, and can be made again.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return pd.read_csv(
+            io.StringIO(text), dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns)
+        )
+    except (OSError, ValueError) as error:
+        folder = path.parent.parent if path.parent.name == "tables" else path.parent
+        why = one_line(getattr(error, "strerror", None) or error)
+        raise UserError(
+            f"{path}: cannot be read ({why}). Build it again from the store:"
+            f" python workflow/scripts/rebuild_report.py {folder}"
+        ) from None

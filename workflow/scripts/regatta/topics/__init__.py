@@ -1,0 +1,1 @@
+"""What the report says, a module or folder for each topic: tables, figures, findings."""

@@ -1,0 +1,215 @@
+"""Which bucket size was best, and which should be: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.text import UNKNOWN, is_unknown, percent, plural, shape, three
+from regatta.report.panels import Table
+from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.topics.communication import BYTES_PER_GB
+from regatta.topics.fits.scaling import CURVE
+from regatta.topics.scaling.tables import grouped, plain_rows
+
+MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
+MIN_BUCKETS = 3  # for a line through them
+MAX_RESIDUAL = 0.25
+
+PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
+EXCHANGE = ("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression")
+TRAINED = tuple(name for name in CURVE if name not in (*EXCHANGE, *PLACE))
+GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *PLACE)), *PLACE)
+CELLS = (*GROUP, "cell", "bucket_cap_mb", "step_s", "step_low_s", "step_high_s")
+BUCKETS = {
+    **{name: CELL[name] for name in GROUP},
+    "num_buckets": WHOLE,
+    "best_bucket_cap_mb": REAL,
+    "best_step_s": REAL,
+    "indistinguishable_mb": TEXT,
+    "gradient_bytes": WHOLE,
+    "bandwidth_w_gb_per_s": REAL,
+    "call_o_s": REAL,
+    "source": TEXT,
+    "predicted_bucket_mib": REAL,
+    "predicted_low_mib": REAL,
+    "predicted_high_mib": REAL,
+    "predicted_to_best_ratio": REAL,
+    "reason": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an exchange of gradients costs: bytes/s of an all-reduce, seconds per call, each with the ends of its interval, and
+    where they come from; or in `reason` why nobody can tell."""
+
+    source: str | None = None
+    bandwidth: tuple = (None, None, None)
+    call_s: tuple = (None, None, None)
+    reason: str | None = None
+
+
+def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
+    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, where that is less."""
+    return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
+
+
+def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each workload, strategy with buckets, shape and stack of several ranks.
+
+    models: as `communication_models_table` makes it.
+    """
+    is_exchanged = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
+    gradients = dict(zip(strategies["cell"], strategies["gradient_bytes"], strict=True))
+    is_own = strategies["strategy"] == "bucketed"
+    lines = grouped(
+        plain_rows(strategies[is_own], (*TRAINED, *PLACE, "num_calls", "communication_s")), (*TRAINED, *PLACE)
+    )
+    is_all_reduce = (
+        (models["operation"] == "all_reduce") & (models["algorithm"] == "torch") & (models["dtype"] == "fp32")
+    )
+    all_reduces = grouped(plain_rows(models[is_all_reduce], tuple(models)), PLACE)
+    rows = []
+    for key, cells in grouped(plain_rows(scaling[is_exchanged], CELLS), GROUP).items():
+        row = dict(zip(GROUP, key, strict=True))
+        found = [gradients[cell["cell"]] for cell in cells if not is_unknown(gradients[cell["cell"]])]
+        num_bytes = max(found, default=None) or None
+        place = tuple(row[name] for name in PLACE)
+        own = lines.get((*(row[name] for name in TRAINED), *place), [])
+        cost = _cost(row, num_bytes, all_reduces.get(place, []), own)
+        row |= _best(cells) | {"gradient_bytes": num_bytes}
+        rows.append(row | _prediction(num_bytes, cost, row["best_bucket_cap_mb"]))
+    return make_table(rows, BUCKETS)
+
+
+def _best(cells: list[dict]) -> dict:
+    """Return the bucket size of the fastest step, and those whose spread reaches into its own."""
+    measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
+    row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
+    if row["num_buckets"] < 2:
+        return row
+    best, *others = sorted(measured, key=lambda cell: cell["step_s"])
+    row |= {"best_bucket_cap_mb": best["bucket_cap_mb"], "best_step_s": best["step_s"]}
+    if any(cell["step_low_s"] is None for cell in (best, *others)):
+        return row
+    near = sorted({cell["bucket_cap_mb"] for cell in others if cell["step_low_s"] <= best["step_high_s"]})
+    return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in near) or "none"}
+
+
+def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], own: list[dict]) -> Cost:
+    """Return the cost from all-reduces measured on the same place, else from the own bucketed strategy.
+
+    Gradients are fp32 whatever the forward pass is in (autocast).
+    """
+    if num_bytes is None:
+        return Cost(reason="no record says how large the gradients are")
+    if row["compression"] not in (None, "none"):
+        return Cost(reason=f"gradients are sent as {row['compression']}, so a bucket is not the message that is sent")
+    measured = _from_all_reduces(all_reduces)
+    if measured.reason is None:
+        return measured
+    fitted = _from_buckets(num_bytes, own)
+    return fitted if fitted.reason is None else Cost(reason=f"{measured.reason}; {fitted.reason}")
+
+
+def _from_all_reduces(models: list[dict]) -> Cost:
+    """Return a as the cost of a call and B as the bandwidth. models: of one place, so there is one at most."""
+    if not models:
+        return Cost(reason="no all_reduce of fp32 was measured on this shape and stack")
+    [model] = models
+    if model["refusal"] is not None:
+        return Cost(reason=f"the all_reduce has no model ({model['refusal']})")
+    if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
+        return Cost(reason=f"the model of the all_reduce is not whole ({model['left_out']})")
+    ends = ("", "_low", "_high")
+    return Cost(
+        "all_reduce",
+        tuple(model[f"bandwidth_b{end}_gb_per_s"] * BYTES_PER_GB for end in ends),
+        tuple(model[f"latency_a{end}_s"] for end in ends),
+    )
+
+
+def _from_buckets(num_bytes: int, own: list[dict]) -> Cost:
+    """Return the slope and, as s/w, the intercept of the line `communication_s` = o x calls + s/w over bucket sizes."""
+    pairs = [(row["num_calls"], row["communication_s"]) for row in own]
+    points = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2)
+    calls, seconds = points.T
+    num = len(set(calls))
+    if num < MIN_BUCKETS:
+        text = f"strategy bucketed was measured with {plural(num, 'bucket size')}; a line needs {MIN_BUCKETS}"
+        return Cost(reason=text)
+    import scipy.stats
+
+    line = scipy.stats.linregress(calls, seconds)
+    if line.slope <= 0 or line.intercept <= 0:
+        return Cost(reason="the exchange of strategy bucketed takes no longer in more calls, or nothing but calls")
+    away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
+    if away > MAX_RESIDUAL:
+        return Cost(reason=f"a line through the exchanges of strategy bucketed misses one by {percent(away)} %")
+    return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
+
+
+def _prediction(num_bytes: int | None, cost: Cost, best_mb: float | None) -> dict:
+    if cost.reason is not None:
+        return {"reason": cost.reason}
+    mib = [
+        None if bandwidth is None else best_bucket_bytes(num_bytes, bandwidth, call_s) / MIB
+        for bandwidth, call_s in zip(cost.bandwidth, cost.call_s, strict=True)
+    ]
+    return {
+        "bandwidth_w_gb_per_s": cost.bandwidth[0] / BYTES_PER_GB,
+        "call_o_s": cost.call_s[0],
+        "source": cost.source,
+        "predicted_bucket_mib": mib[0],
+        "predicted_low_mib": mib[1],
+        "predicted_high_mib": mib[2],
+        "predicted_to_best_ratio": None if best_mb is None else mib[0] / best_mb,
+    }
+
+
+# The best bucket size of each workload and shape beside the predicted one.
+
+BEST_BUCKET = (
+    "Best bucket size, measured, and predicted as sqrt(s w o); its ends are of its inputs w and o alone,"
+    " and say nothing of how well the formula holds"
+)
+AGREES = (0.5, 2)  # predicted over best: near the best size the cost hardly changes (docs/metrics.md)
+
+
+def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
+    """Return the best bucket of each workload and shape, as measured and as predicted; None without two sizes."""
+    rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
+    heads = (
+        "workload",
+        "best (MiB)",
+        "not told apart from (MiB)",
+        "predicted (MiB)",
+        "by the ends of w and o (MiB)",
+        "predicted / best",
+        "from, or why not",
+    )
+    texts = tuple(
+        (
+            f"{row.model}, {row.strategy}, {shape(row.nodes, row.gpus_per_node)}, {row.stack}",
+            f"{row.best_bucket_cap_mb:g}",
+            UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
+            three(row.predicted_bucket_mib),
+            _ends(row.predicted_low_mib, row.predicted_high_mib),
+            agreement(row.predicted_to_best_ratio),
+            row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
+        )
+        for row in rows.itertuples()
+    )
+    return Table(BEST_BUCKET, heads, texts, is_words=True, sources=("buckets",)) if texts else None
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """Return what the ends of the inputs give: neither a range nor an interval over launches, and not written like one."""
+    return UNKNOWN if is_unknown(low) or is_unknown(high) else f"{three(low)} … {three(high)}"
+
+
+def agreement(ratio: float | None) -> str:
+    is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
+    return three(ratio) + (", misses" if is_missed else "")

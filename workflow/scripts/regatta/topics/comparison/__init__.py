@@ -1,0 +1,1 @@
+"""Cells against cells, inside a campaign."""

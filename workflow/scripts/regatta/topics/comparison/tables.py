@@ -1,0 +1,323 @@
+"""Cells against cells, a pair in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
+
+Compared is p50_s, one time per launch. Definitions: docs/metrics.md. What is compared is found in `versus` and
+`campaigns_compared`; the statistics are those of `regatta.core.verdicts`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from regatta.campaign.matrix import canonical_json, field_value
+from regatta.campaign.versus import complete_versus
+from regatta.core.verdicts import (
+    MIN_LAUNCHES_TEST,
+    Compared,
+    Verdict,
+    compare_launches,
+    judge_all,
+    noise_floor,
+    sign_test,
+)
+from regatta.store.collect import cell_row
+from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+
+# Which cells of one campaign are compared: those that differ in the axis alone that the campaign declares `versus`.
+
+
+@dataclass(frozen=True)
+class CellPair:
+    """Two cells of a frozen campaign."""
+
+    reference: dict
+    other: dict
+
+
+def versus_of(campaign: dict) -> dict:
+    """Return axis, reference and margin of a frozen campaign, also of one frozen before there was such a key."""
+    return complete_versus(campaign.get("versus", "stack"))
+
+
+def cell_pairs(campaign: dict) -> list[CellPair]:
+    """Return each pair of reference and other, in the order of the campaign's cells.
+
+    A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
+    """
+    versus = versus_of(campaign)
+    axis, wanted = versus["axis"], versus["reference"]
+    cells = [cell for cell in campaign["cells"] if field_value(cell["spec"], axis) is not None]
+    values = list(dict.fromkeys(_value(cell, axis) for cell in cells))
+    found = []
+    for group in _groups(cells, axis):
+        first = (
+            canonical_json(wanted) if wanted is not None else min((_value(c, axis) for c in group), key=values.index)
+        )
+        references = [cell for cell in group if _value(cell, axis) == first]
+        others = [cell for cell in group if _value(cell, axis) != first]
+        found += [CellPair(a, b) for b in others for a in references if _is_alike(_flat(a, axis), _flat(b, axis))]
+    place = {cell["id"]: index for index, cell in enumerate(cells)}
+    return sorted(found, key=lambda pair: (place[pair.other["id"]], place[pair.reference["id"]]))
+
+
+def alike_stacks(campaign: dict) -> list[CellPair]:
+    """Return the pairs of cells whose stacks differ in nothing but their name: they measure the same (A/A).
+
+    Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
+    """
+    versus = versus_of(campaign)
+    first = versus["reference"] if versus["axis"] == "stack" else None
+    groups = defaultdict(list)
+    for cell in campaign["cells"]:
+        stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
+        groups[canonical_json(cell["spec"] | {"stack": stack})].append(cell)
+    found = []
+    for group in groups.values():
+        reference = next((cell for cell in group if cell["spec"]["stack"]["name"] == first), group[0])
+        found += [CellPair(reference, cell) for cell in group if cell is not reference]
+    return found
+
+
+def _value(cell: dict, axis: str) -> str:
+    """Return a cell's value of the axis as one text, in which 1 and 1.0 are equal, 1 and true are not."""
+    return canonical_json(field_value(cell["spec"], axis))
+
+
+def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
+    """Yield the cells that agree in all fields which no cell of their benchmark has null. Partners lie in one group."""
+    by_benchmark = defaultdict(list)
+    for cell in cells:
+        by_benchmark[cell["spec"]["benchmark"]].append((cell, _flat(cell, axis)))
+    for members in by_benchmark.values():
+        known = [name for name in members[0][1] if all(flat.get(name) is not None for _, flat in members)]
+        groups = defaultdict(list)
+        for cell, flat in members:
+            groups[canonical_json([flat[name] for name in known])].append(cell)
+        yield from groups.values()
+
+
+def _flat(cell: dict, axis: str) -> dict:
+    """Return all fields of a cell but the axis. Of the stack its name: in one campaign no two are called alike."""
+    spec = cell["spec"]
+    fields = {name: value for name, value in spec.items() if name not in ("parameters", "stack")}
+    fields |= spec["parameters"] | {"stack": spec["stack"]["name"]}
+    return {name: value for name, value in fields.items() if name != axis}
+
+
+def _is_alike(a: dict, b: dict) -> bool:
+    return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
+
+
+# One pair of cells. Columns of CELL say what `cell` is; it differs from `reference` in `axis` alone. Of alike stacks the
+# verdict is ALIKE, and there is neither a test nor a margin: these rows say what noise is, and are not judged by it.
+COMPARISONS = {
+    "cell": TEXT,
+    "reference": TEXT,
+    "axis": TEXT,
+    "value": TEXT,
+    "reference_value": TEXT,
+    **CELL,
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "num_reference_launches": WHOLE,
+    "is_paired": FLAG,
+    "time_s": REAL,
+    "reference_time_s": REAL,
+    "time_ratio": REAL,
+    "time_low_ratio": REAL,
+    "time_high_ratio": REAL,
+    "interval": TEXT,
+    "test": TEXT,
+    "p_value": REAL,
+    "p_adjusted": REAL,
+    "margin_ratio": REAL,
+    "margin_source": TEXT,
+    "verdict": TEXT,
+    "launches_needed": WHOLE,
+}
+
+MARGIN = 0.05  # where neither the campaign nor alike stacks give one; that of the gate
+ALIKE = "A/A"
+ALIKE_P = 0.01  # below it ratios of alike stacks are more often on one side of 1 than chance would have it
+
+Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
+
+    is_alike: the cells measure the same (A/A), so nothing is judged.
+    """
+
+    reference: list[float]
+    other: list[float]
+    is_paired: bool
+    is_alike: bool = False
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The ratio up to which times are equivalent, and where it comes from."""
+
+    ratio: float
+    source: str
+
+
+def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each pair of cells that differ in the campaign's `versus` alone, or in the name of their stack
+    alone (A/A), measured or not."""
+    axis, times, alike = versus_of(campaign)["axis"], times_by_cell(measurements), alike_stacks(campaign)
+    known = {_ids(pair) for pair in alike}
+    pairs = [(pair, axis) for pair in cell_pairs(campaign)]
+    listed = {_ids(pair) for pair, _ in pairs}
+    pairs += [(pair, "stack") for pair in alike if _ids(pair) not in listed]
+    sides = [replace(_sides(times, pair), is_alike=_ids(pair) in known) for pair, _ in pairs]
+    margins = margins_of(campaign, times)
+    own = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, own)
+
+
+def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
+    """Return the margin of each benchmark: what the campaign says, and no less than the noise of its alike stacks."""
+    ratios = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
+    for pair in alike_stacks(campaign):
+        sides = _sides(times, pair)
+        if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
+            compared = compare_launches(sides.reference, sides.other, sides.is_paired)
+            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
+    return {benchmark: _margin(versus_of(campaign)["margin"], own) for benchmark, own in ratios.items()}
+
+
+def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
+    """Return a sentence for each two alike stacks whose ratios are not centred on 1: they differ, in what nobody declared."""
+    found = []
+    rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
+    for (reference, other), own in rows.groupby(["reference_value", "value"], sort=False):
+        ratios = own["time_ratio"].astype(float).tolist()
+        p_value = sign_test(ratios)
+        if p_value < ALIKE_P:
+            num = sum(ratio > 1 for ratio in ratios)
+            found.append(
+                f"Warning: the alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference};"
+                f" sign test, p < {ALIKE_P:g}), though nothing but the name differs as far as the campaign says."
+            )
+    return found
+
+
+def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
+    """Return for each cell its ok launches. A launch's name begins with that of its batch (docs/contracts.md)."""
+    found: dict[str, Times] = defaultdict(dict)
+    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+    for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
+        found[row.cell][int(row.repeat)] = (row.launch.rsplit("-", 2)[0], float(row.p50_s))
+    return found
+
+
+def sides_of(reference: Times, other: Times) -> Sides:
+    """Pair the launches of two cells where they were measured in one allocation: by repeat, within a batch.
+
+    Launches without a partner are left out, unless they are half of a side or more: then all are used, unpaired.
+    """
+    shared = [repeat for repeat in sorted(reference.keys() & other) if reference[repeat][0] == other[repeat][0]]
+    is_paired = 2 * len(shared) > max(len(reference), len(other))
+    repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
+    return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
+
+
+def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
+    """Return rows with what their launches say. The p values are corrected over all rows that are judged: those that have
+    launches on both sides and are not A/A."""
+    compared = {
+        index: compare_launches(pair.reference, pair.other, pair.is_paired)
+        for index, pair in enumerate(sides)
+        if pair.reference and pair.other
+    }
+    judged = [index for index in compared if not sides[index].is_alike]
+    verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
+    said = dict(zip(judged, verdicts, strict=True))
+    full = []
+    for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
+        found = {
+            "num_launches": len(pair.other),
+            "num_reference_launches": len(pair.reference),
+            "time_s": _median(pair.other),
+            "reference_time_s": _median(pair.reference),
+        }
+        if not pair.is_alike:
+            found |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
+        full.append(row | found | (_said(compared[index], said.get(index)) if index in compared else {}))
+    return make_table(full, COMPARISONS)
+
+
+def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the largest effect first, up or down; what could not be compared comes last."""
+    ratio = comparisons["time_ratio"].astype(float)
+    size = ratio.where(ratio >= 1, 1 / ratio)
+    return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
+
+
+def is_noise(comparisons: pd.DataFrame) -> pd.Series:
+    """Return which rows are inside the noise: neither faster nor slower, and with a ratio within the margin."""
+    ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
+    is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
+    return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
+
+
+def _said(compared: Compared, verdict: Verdict | None) -> dict:
+    """verdict: None of alike stacks."""
+    ratio = compared.ratio
+    found = {
+        "is_paired": compared.is_paired,
+        "time_ratio": ratio.median,
+        "time_low_ratio": ratio.low,
+        "time_high_ratio": ratio.high,
+        "interval": ratio.kind,
+    }
+    if verdict is None:
+        return found | {"verdict": ALIKE}
+    return found | {
+        "test": verdict.test,
+        "p_value": verdict.p_value,
+        "p_adjusted": verdict.p_adjusted,
+        "verdict": verdict.word,
+        "launches_needed": verdict.launches_needed,
+    }
+
+
+def _margin(given: float | None, ratios: list[float]) -> Margin:
+    """given: what the campaign says. ratios: of alike stacks with enough launches, of one benchmark."""
+    noise = noise_floor(ratios)
+    if noise is not None and (given is None or noise > given):
+        return Margin(noise, f"noise floor of {len(ratios)} A/A pairs")
+    if given is not None:
+        return Margin(given, "campaign")
+    return Margin(MARGIN, "default")
+
+
+def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
+    return cell_row(pair.other) | {
+        "reference": pair.reference["id"],
+        "axis": axis,
+        "num_planned": pair.other.get("repeats", campaign["repeats"]),
+        "value": _text(field_value(pair.other["spec"], axis)),
+        "reference_value": _text(field_value(pair.reference["spec"], axis)),
+    }
+
+
+def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
+    return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+
+
+def _ids(pair: CellPair) -> frozenset[str]:
+    return frozenset((pair.reference["id"], pair.other["id"]))
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""Models fitted to measurements, and when they are rejected."""

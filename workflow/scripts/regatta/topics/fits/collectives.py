@@ -1,0 +1,239 @@
+"""How the time of a collective grows with its message, T(S) = a + c sqrt(S) + S/B: tables/communication_models.csv.
+
+Definitions, and when a number is refused: docs/metrics.md.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.text import percent, size, three
+from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.topics.communication import BYTES_PER_GB
+from regatta.topics.fits.least_squares import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit, wider
+from regatta.topics.scaling.tables import LaunchValues, grouped, plain_rows
+
+MIN_SIZES = 5
+MIN_RANGE = 100  # largest size over smallest
+MAX_FACTOR = 3  # between the ends of a parameter's interval
+MAX_RESIDUAL = 0.25
+MAX_EXTRAPOLATION = 2
+LATENCY, SQRT, BANDWIDTH = 0, 1, 2  # terms
+WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
+
+MODEL = (
+    "operation", "algorithm", "dtype", "nodes", "gpus_per_node", "world_size", "stack", "backend", "device",
+)  # fmt: skip
+COMMUNICATION_MODELS = {
+    **{name: CELL[name] for name in MODEL},
+    "num_sizes": WHOLE,
+    "min_bytes": WHOLE,
+    "max_bytes": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "latency_a_s": REAL,
+    "latency_a_low_s": REAL,
+    "latency_a_high_s": REAL,
+    "sqrt_c_s_per_sqrt_byte": REAL,
+    "sqrt_c_low_s_per_sqrt_byte": REAL,
+    "sqrt_c_high_s_per_sqrt_byte": REAL,
+    "bandwidth_b_gb_per_s": REAL,
+    "bandwidth_b_low_gb_per_s": REAL,
+    "bandwidth_b_high_gb_per_s": REAL,
+    "half_bandwidth_bytes": REAL,
+    "max_residual_ratio": REAL,
+    "rms_log_residual": REAL,
+    "left_out": TEXT,
+    "refusal": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Times of one operation by size. seconds: medians over launches. launches: (launches, sizes), those with every size."""
+
+    sizes: np.ndarray
+    seconds: np.ndarray
+    launches: np.ndarray
+
+    @property
+    def terms(self) -> np.ndarray:
+        return np.stack([np.ones(len(self.sizes)), np.sqrt(self.sizes), self.sizes], axis=1)
+
+
+def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each operation, algorithm, dtype, shape, stack and backend of blocking calls that move a message.
+
+    collectives: as `collectives_table` makes it, whose `latency_s` is fitted; measurements: the launches behind it.
+    """
+    launches = LaunchValues(measurements, ("repeat", "p50_s"))
+    cells = plain_rows(
+        collectives[collectives["message_bytes"].notna()], (*MODEL, "cell", "message_bytes", "latency_s")
+    )
+    groups = grouped(cells, MODEL)
+    rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(own, launches)) for key, own in groups.items()]
+    return make_table(rows, COMMUNICATION_MODELS)
+
+
+def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.DataFrame:
+    """Return message_bytes, latency_s (s) and is_extrapolated of a row's model; nothing where it has no model that is whole.
+
+    Raises ValueError for a size more than 2 times outside the measured ones.
+    """
+    nothing = pd.DataFrame({"message_bytes": [], "latency_s": [], "is_extrapolated": []})
+    if pd.isna(row["latency_a_s"]) or pd.isna(row["bandwidth_b_gb_per_s"]):
+        return nothing
+    sizes = np.array(message_bytes, dtype=float)
+    low, high = row["min_bytes"], row["max_bytes"]
+    if len(sizes) and (sizes.min() * MAX_EXTRAPOLATION < low or sizes.max() > MAX_EXTRAPOLATION * high):
+        raise ValueError(
+            f"sizes {message_bytes} reach more than {MAX_EXTRAPOLATION} times beyond {low} to {high} bytes"
+        )
+    sqrt_c = 0.0 if pd.isna(row["sqrt_c_s_per_sqrt_byte"]) else row["sqrt_c_s_per_sqrt_byte"]
+    seconds = row["latency_a_s"] + sqrt_c * np.sqrt(sizes) + sizes / (row["bandwidth_b_gb_per_s"] * BYTES_PER_GB)
+    is_extrapolated = (sizes < low) | (sizes > high)
+    return pd.DataFrame({"message_bytes": message_bytes, "latency_s": seconds, "is_extrapolated": is_extrapolated})
+
+
+def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
+    measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
+    own = [_by_repeat(cell["cell"], launches) for cell in measured]
+    repeats = sorted(set.intersection(*map(set, own))) if own else []
+    whole = np.array([[values[repeat] for values in own] for repeat in repeats]).reshape(len(repeats), len(own))
+    sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
+    return Curve(sizes, seconds, whole)
+
+
+def _by_repeat(cell: str, launches: LaunchValues) -> dict[int, float]:
+    pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
+    return {int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)}
+
+
+def _model(curve: Curve) -> dict:
+    """Return the columns of one fit, or why there is none."""
+    distinct = sorted(set(curve.sizes.tolist()))
+    row = {"num_sizes": len(distinct), "num_launches": len(curve.launches)}
+    if distinct:
+        row |= {"min_bytes": int(distinct[0]), "max_bytes": int(distinct[-1])}
+    if len(distinct) < MIN_SIZES:
+        return row | {"refusal": f"{len(distinct)} sizes measured; a fit needs {MIN_SIZES}"}
+    if distinct[-1] < MIN_RANGE * distinct[0]:
+        factor = three(distinct[-1] / distinct[0])
+        return row | {"refusal": f"the sizes span a factor of {factor}; a fit needs {MIN_RANGE}"}
+    form, fit, (*intervals, kind), left_out = _best_form(curve)
+    if refusal := _misses(curve, fit):
+        return row | {"refusal": refusal}
+    values, low, high = ({term: column[i] for i, term in enumerate(form)} for column in (fit.parameters, *intervals))
+    problems = {term: _unknown(term, curve, values[term], low[term], high[term]) for term in WITHOUT_SQRT}
+    left_out += [problem for problem in problems.values() if problem]
+    if all(problems.values()):
+        return row | {"refusal": "neither latency nor bandwidth can be told; " + "; ".join(problems.values())}
+    row |= {"interval": kind, "left_out": "; ".join(left_out) or None}
+    row |= {"max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
+    for term, columns in _columns(values, low, high).items():
+        row |= {} if problems.get(term) else columns
+    if not any(problems.values()):
+        half = _half_bandwidth(values[LATENCY], values.get(SQRT, 0.0), values[BANDWIDTH])
+        row |= {"half_bandwidth_bytes": half}
+    return row
+
+
+def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray, np.ndarray, str], list[str]]:
+    """Return the terms, their fit, both ends of their intervals and what these are, and why c is not among them.
+
+    c stays where AICc is better with it and it is known within MAX_FACTOR.
+    """
+    fits = {form: fit_sum(curve.terms[:, form], curve.seconds) for form in (WITHOUT_SQRT, WITH_SQRT)}
+    reason = "c: the sizes do not ask for it (AICc)"
+    if fits[WITH_SQRT].aicc < fits[WITHOUT_SQRT].aicc:
+        low, high, kind = _intervals(curve, WITH_SQRT, fits[WITH_SQRT])
+        if high[SQRT] <= MAX_FACTOR * low[SQRT]:
+            return WITH_SQRT, fits[WITH_SQRT], (low, high, kind), []
+        reason = f"c: {_known_within(low[SQRT], high[SQRT])}"
+    fit = fits[WITHOUT_SQRT]
+    return WITHOUT_SQRT, fit, _intervals(curve, WITHOUT_SQRT, fit), [reason]
+
+
+def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the ends of the wider of two, the spread over launches and the 95 % interval that the residuals give, and which."""
+    terms = curve.terms[:, form]
+    reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
+    residuals, kind = (fit.parameters - reach, fit.parameters + reach), _kind(curve.launches)
+    if len(curve.launches) < 2:
+        return wider((fit.parameters, fit.parameters), residuals, kind)
+    found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
+    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
+    low, high = np.percentile(found, [tail, 100 - tail], axis=0)
+    return wider((low, high), residuals, kind)
+
+
+def _resampled(launches: np.ndarray) -> np.ndarray:
+    """Return times (resamples, sizes). A launch measures all sizes, so they are drawn together. Few launches stand for
+    themselves."""
+    if _kind(launches) != "interval":
+        return launches
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    return np.median(launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))], axis=1)
+
+
+def _kind(launches: np.ndarray) -> str:
+    if len(launches) < 2:
+        return ("none", "single")[len(launches)]
+    return "interval" if len(launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+
+
+def _misses(curve: Curve, fit: LogFit) -> str | None:
+    """Return the refusal of a fit that misses more than one size in ten by more than MAX_RESIDUAL."""
+    away = np.exp(np.abs(fit.log_residuals)) - 1
+    num = int((away > MAX_RESIDUAL).sum())
+    if num <= len(away) // 10:
+        return None
+    worst = size(int(curve.sizes[away.argmax()]))
+    return (
+        f"the model misses {num} of {len(away)} sizes by more than {percent(MAX_RESIDUAL)} %, {worst} by"
+        f" {percent(float(away.max()))} %; a change of algorithm or protocol between sizes looks like this"
+    )
+
+
+def _unknown(term: int, curve: Curve, value: float, low: float, high: float) -> str | None:
+    """Return why latency or bandwidth cannot be told, or None.
+
+    A latency below half of every time, and a bandwidth above twice of what any message reached, were extrapolated.
+    """
+    name = {LATENCY: "latency", BANDWIDTH: "bandwidth"}[term]
+    at = int(curve.sizes.argmin() if term == LATENCY else curve.sizes.argmax())
+    share = value * curve.terms[at, term] / curve.seconds[at]
+    if share * MAX_EXTRAPOLATION < 1:
+        return f"{name}: only {percent(float(share))} % of the time of {size(int(curve.sizes[at]))}, so not measured"
+    if high > MAX_FACTOR * low:
+        return f"{name}: {_known_within(low, high)}"
+    return None
+
+
+def _known_within(low: float, high: float) -> str:
+    if low <= 0 or math.isinf(high):
+        return "not told by these sizes"
+    return f"known only within a factor of {three(high / low)}"
+
+
+def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
+    """Return the columns of each term. The third parameter is seconds per byte, so its ends change places."""
+    ends = {"": values, "_low": low, "_high": high}
+    columns = {LATENCY: {f"latency_a{end}_s": found[LATENCY] for end, found in ends.items()}}
+    if SQRT in values:
+        columns[SQRT] = {f"sqrt_c{end}_s_per_sqrt_byte": found[SQRT] for end, found in ends.items()}
+    turned = {"": values, "_low": high, "_high": low}
+    per_s = {end: found[BANDWIDTH] * BYTES_PER_GB for end, found in turned.items()}
+    columns[BANDWIDTH] = {
+        f"bandwidth_b{end}_gb_per_s": 1 / seconds if seconds else None for end, seconds in per_s.items()
+    }
+    return columns
+
+
+def _half_bandwidth(latency_s: float, sqrt_c: float, s_per_byte: float) -> float:
+    """Return the S of which S/T(S) is B/2: where S/B = a + c sqrt(S). Without c that is a B."""
+    bandwidth = 1 / s_per_byte
+    return (bandwidth * (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_s / bandwidth)) / 2) ** 2

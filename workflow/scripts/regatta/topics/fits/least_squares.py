@@ -1,0 +1,167 @@
+"""Fit a time as a sum of terms, none below zero: what the communication model and the scaling models have in common.
+
+Both are sums of parameter times known column: a + c sqrt(S) + S/B, and T(1) (1 + sigma (n-1) + kappa n (n-1)). Residuals are
+logarithms of model over value, so that a microsecond counts as much as a second, and a robust loss keeps one value that is far
+off from bending the rest. Arrays: terms (points, parameters), values (points,).
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from regatta.core.statistics import CONFIDENCE
+
+FAR_OFF = 0.1  # log residual from which a point counts less and less: about 10 %
+RESOLUTION = (
+    1e-3  # root mean square of log residuals below which a better fit is no better: timings repeat no more closely
+)
+NUM_RESAMPLES = 999
+
+
+@dataclass(frozen=True)
+class LogFit:
+    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less of points far off. aicc: the
+    corrected information criterion of Hurvich and Tsai, of which less is better; infinite where points are too few for one."""
+
+    parameters: np.ndarray
+    log_residuals: np.ndarray
+    weights: np.ndarray
+    aicc: float
+
+    @property
+    def rms(self) -> float:
+        return float(np.sqrt(np.mean(self.log_residuals**2)))
+
+    @property
+    def max_ratio(self) -> float:
+        """The largest deviation of the model, as a ratio: 0.25 where one is 25 % above the other."""
+        return float(np.exp(np.abs(self.log_residuals).max()) - 1)
+
+
+@dataclass(frozen=True)
+class LackOfFit:
+    """Whether a fit misses its points by more than launches scatter. p_value: of the F test. scatter: standard deviation of
+    the logarithms of launches of one point, over all points, or RESOLUTION where they agree more closely."""
+
+    p_value: float
+    scatter: float
+
+
+def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
+    """Fit by least squares of log residuals with loss soft_l1 (scipy.optimize.least_squares). Values are above 0."""
+    import scipy.optimize  # a quarter of a second, which campaigns without anything to fit do not need
+
+    relative = terms / values[:, None]
+    scales = relative.max(axis=0)
+    scaled = relative / scales  # of the order of 1 whatever the units are
+    start = scipy.optimize.nnls(scaled, np.ones(len(values)))[0]
+    with np.errstate(divide="ignore"):  # a step to where the model is 0 is tried, and refused for its infinite residual
+        found = scipy.optimize.least_squares(
+            lambda parameters: np.log(scaled @ parameters),
+            np.maximum(start, 1e-6),
+            lambda parameters: scaled / (scaled @ parameters)[:, None],
+            bounds=(0, np.inf),
+            method="dogbox",  # ends exactly at 0 where a term is not there
+            loss="soft_l1",
+            f_scale=FAR_OFF,
+            ftol=1e-12,
+            xtol=1e-12,
+            gtol=1e-12,
+        )
+    residuals = np.log(scaled @ found.x)
+    weights = 1 / np.sqrt(1 + (residuals / FAR_OFF) ** 2)  # the derivative of soft_l1
+    return LogFit(found.x / scales, residuals, weights, _aicc(2 * found.cost, *terms.shape))
+
+
+def refit(fit: LogFit, terms: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the parameters for other values of the same points. others: (resamples, points); returns (resamples, parameters).
+
+    The model is linear in its parameters. So with the weights of `fit` each is a non-negative linear least-squares problem, and
+    thousands are a matrix product. Values that all change by one factor change all parameters by it.
+    """
+    root = np.sqrt(fit.weights)
+    rows = root[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
+    return _non_negative(rows, root * (others / values - fit.log_residuals))
+
+
+def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """Return half of the 95 % interval (Student's t) that the residuals give quantities of the fit, to first order.
+
+    gradients: (quantities, parameters), each quantity by each parameter. Infinite where the points do not determine the fit.
+    """
+    import scipy.stats
+
+    rows = np.sqrt(fit.weights)[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
+    scales = np.linalg.norm(rows, axis=0)
+    free = len(values) - terms.shape[1]
+    if free < 1 or np.linalg.matrix_rank(rows / scales) < terms.shape[1]:
+        return np.full(len(gradients), np.inf)
+    variance = (fit.weights * fit.log_residuals**2).sum() / free
+    inverse = np.linalg.inv((rows / scales).T @ (rows / scales))
+    scaled = gradients / scales
+    deviations = np.sqrt(variance * np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
+    return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
+
+
+def wider(
+    launches: tuple[np.ndarray, np.ndarray], residuals: tuple[np.ndarray, np.ndarray], kind: str
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the ends of two spreads together, never below 0, and what they are: `kind`, that of the launches, only where they
+    reach as far as the residuals at every end, but for RESOLUTION; else `residuals`, also of one launch, which has no spread.
+    """
+    low, high = np.maximum(np.minimum(launches[0], residuals[0]), 0), np.maximum(launches[1], residuals[1])
+    is_inside = (launches[0] - low <= RESOLUTION * high) & (high - launches[1] <= RESOLUTION * high)
+    return low, high, kind if kind in ("range", "interval") and is_inside.all() else "residuals"
+
+
+def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
+    """Return the F test of lack of fit against pure error, in logarithms: points around the fit against launches around
+    their point. None where no point has two launches, or as many parameters are above 0 as there are points.
+
+    launches: of each point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals.
+    Source: Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
+    """
+    import scipy.stats
+
+    nums = np.array([len(values) for values in launches])
+    spare = int(nums.sum()) - len(nums)
+    if spare < 1:
+        return None
+    means = np.array([np.log(values).mean() for values in launches])
+    fit = fit_sum(np.repeat(terms, nums, axis=0), np.concatenate(launches))
+    free = len(nums) - int((fit.parameters > 0).sum())
+    if free < 1:
+        return None
+    between = (nums * (means - np.log(terms @ fit.parameters)) ** 2).sum() / free
+    within = sum(((np.log(values) - mean) ** 2).sum() for values, mean in zip(launches, means, strict=True)) / spare
+    within = max(float(within), RESOLUTION**2)
+    return LackOfFit(float(scipy.stats.f.sf(between / within, free, spare)), within**0.5)
+
+
+def _aicc(deviance: float, num_points: int, num_terms: int) -> float:
+    num = num_terms + 1  # the variance is a parameter too
+    if num_points - num - 1 < 1:
+        return np.inf
+    likelihood = num_points * np.log(max(deviance / num_points, RESOLUTION**2))
+    return float(likelihood + 2 * num + 2 * num * (num + 1) / (num_points - num - 1))
+
+
+def _non_negative(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Solve min |rows x - target| with x >= 0 for each row of targets.
+
+    The solution is the plain one of those terms that are above 0 in it. With three terms there are seven such sets to try.
+    """
+    num = rows.shape[1]
+    best, least = np.zeros((len(targets), num)), np.full(len(targets), np.inf)
+    for support in (s for k in range(num, 0, -1) for s in itertools.combinations(range(num), k)):
+        own = rows[:, support]
+        found = targets @ np.linalg.pinv(own).T
+        misfit = ((found @ own.T - targets) ** 2).sum(axis=1)
+        is_better = (found >= 0).all(axis=1) & (misfit < least)
+        least[is_better] = misfit[is_better]
+        best[is_better] = 0
+        best[np.ix_(is_better, support)] = found[is_better]
+        if len(support) == num and is_better.all():
+            break
+    return best

@@ -1,0 +1,267 @@
+"""Laws of scaling, Amdahl's and Gunther's (USL), fitted to weak-scaling throughput: tables/scaling_models.csv.
+
+X(n) = X(1) n / (1 + sigma (n-1) + kappa n (n-1)); Amdahl's has no kappa. Definitions, and when a fit is refused: docs/metrics.md.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.text import percent, plural, three
+from regatta.store.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
+from regatta.topics.fits.least_squares import (
+    NUM_RESAMPLES,
+    LackOfFit,
+    LogFit,
+    fit_sum,
+    half_widths,
+    lack_of_fit,
+    refit,
+    wider,
+)
+from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
+
+NUM_TERMS = {"amdahl": 2, "usl": 3}
+MIN_SIZES = {"amdahl": 3, "usl": 4}
+NAMES = {"amdahl": "Amdahl", "usl": "USL"}
+NOISE = 0.05  # a model that comes as near as this to a median fits, whatever the spread between launches
+LACK_P = 0.01
+LEAST_MISFIT = 0.01  # allocations that are equal on paper differ by as much, and launches that share one do not show it
+MAX_EXTRAPOLATION = 2
+
+SHAPE = ("nodes", "gpus_per_node", "world_size")
+CURVE = tuple(name for name in SCALING if name in CELL and name not in SHAPE)
+POINT = (*CURVE, "cell", "nodes", "world_size", "step_s", "step_low_s", "step_high_s")
+SCALING_MODELS = {
+    **{name: CELL[name] for name in CURVE},
+    "num_sizes": WHOLE,
+    "min_world_size": WHOLE,
+    "max_world_size": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "scaling_model": TEXT,
+    "x1_samples_per_s": REAL,
+    "x1_low_samples_per_s": REAL,
+    "x1_high_samples_per_s": REAL,
+    "sigma_ratio": REAL,
+    "sigma_low_ratio": REAL,
+    "sigma_high_ratio": REAL,
+    "kappa_ratio": REAL,
+    "kappa_low_ratio": REAL,
+    "kappa_high_ratio": REAL,
+    "peak_world_size": REAL,
+    "max_residual_ratio": REAL,
+    "rms_log_residual": REAL,
+    "amdahl_aicc": REAL,
+    "usl_aicc": REAL,
+    "amdahl_lack_of_fit_p": REAL,
+    "usl_lack_of_fit_p": REAL,
+    "extrapolated_world_size": WHOLE,
+    "extrapolated_samples_per_s": REAL,
+    "extrapolated_low_samples_per_s": REAL,
+    "extrapolated_high_samples_per_s": REAL,
+    "refusal": TEXT,
+}
+
+
+@dataclass(frozen=True)
+class Points:
+    """A curve, one point for each world size, by rising size. seconds: of a step, divided by the batch of a rank, which is n/X(n).
+
+    low, high: their spread over launches, NaN where there is none. launches: for each size those of its launches.
+    """
+
+    sizes: np.ndarray
+    seconds: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    launches: list[np.ndarray]
+
+    def terms(self, model: str) -> np.ndarray:
+        return _terms(self.sizes, model)
+
+
+def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each curve: a workload with a strategy and bucket size on one stack, over its world sizes.
+
+    scaling: as `scaling_table` makes it; measurements: the launches behind it. Strategy none runs on one rank and has no curve.
+    """
+    steps = steps_by_cell(measurements)
+    cells = plain_rows(scaling[scaling["strategy"] != "none"], POINT)
+    groups = grouped(cells, CURVE)
+    rows = [dict(zip(CURVE, key, strict=True)) | _model(_points(own, steps)) for key, own in groups.items()]
+    return make_table(rows, SCALING_MODELS)
+
+
+def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame:
+    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; nothing where it was refused.
+
+    Raises ValueError for a world size more than 2 times above the largest measured one, or below 1.
+    """
+    if pd.isna(row["scaling_model"]):
+        return pd.DataFrame({"world_size": [], "throughput_samples_per_s": [], "is_extrapolated": []})
+    n = np.array(world_sizes, dtype=float)
+    most = MAX_EXTRAPOLATION * row["max_world_size"]
+    if len(n) and (n.min() < 1 or n.max() > most):
+        raise ValueError(
+            f"world sizes {world_sizes} are not within 1 and {most}, {MAX_EXTRAPOLATION} times the largest measured"
+        )
+    kappa = 0.0 if pd.isna(row["kappa_ratio"]) else row["kappa_ratio"]
+    throughput = row["x1_samples_per_s"] * n / (1 + row["sigma_ratio"] * (n - 1) + kappa * n * (n - 1))
+    is_extrapolated = (n < row["min_world_size"]) | (n > row["max_world_size"])
+    columns = {"world_size": world_sizes, "throughput_samples_per_s": throughput, "is_extrapolated": is_extrapolated}
+    return pd.DataFrame(columns)
+
+
+def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
+    """Of several shapes with as many ranks the one on the fewest nodes counts: that is how a curve is filled up."""
+    measured = [cell for cell in cells if cell["step_s"] is not None]
+    dense = {cell["world_size"]: cell for cell in sorted(measured, key=lambda cell: -cell["nodes"])}
+    chosen = [dense[n] for n in sorted(dense)]
+    batch = np.array([cell["batch_size"] for cell in chosen], float)
+    median, low, high = (
+        np.array([cell[name] for cell in chosen], float) / batch for name in ("step_s", "step_low_s", "step_high_s")
+    )
+    own = [np.array(steps[cell["cell"]]) / cell["batch_size"] for cell in chosen]
+    return Points(np.array(sorted(dense), float), median, low, high, own)
+
+
+def _model(points: Points) -> dict:
+    """Return the columns of the model that is chosen, or why there is none."""
+    num = len(points.sizes)
+    row = {"num_sizes": num, "num_launches": min(map(len, points.launches), default=0)}
+    if num:
+        row |= {"min_world_size": int(points.sizes[0]), "max_world_size": int(points.sizes[-1])}
+    if num < MIN_SIZES["amdahl"]:
+        needs = f"Amdahl needs {MIN_SIZES['amdahl']} and USL {MIN_SIZES['usl']}"
+        return row | {"refusal": f"{plural(num, 'world size')} measured; {needs}"}
+    if refusal := _super_linear(points):
+        return row | {"refusal": refusal}
+    models = [model for model in NUM_TERMS if num >= MIN_SIZES[model]]
+    fits = {model: fit_sum(points.terms(model), points.seconds) for model in models}
+    lacks = {model: lack_of_fit(points.terms(model), points.launches) for model in models}
+    problems = {m: _problem(m, points, fits[m]) or _misfit(m, points, fits[m], lacks[m]) for m in models}
+    fitting = [model for model in models if problems[model] is None]
+    if not fitting:
+        return row | {"refusal": "; ".join(problems.values())}
+    model = min(fitting, key=lambda name: (fits[name].aicc, NUM_TERMS[name]))
+    row |= {f"{name}_aicc": fit.aicc if math.isfinite(fit.aicc) else None for name, fit in fits.items()}
+    row |= {f"{name}_lack_of_fit_p": lack.p_value for name, lack in lacks.items() if lack}
+    row |= {"scaling_model": model}
+    row |= {"max_residual_ratio": fits[model].max_ratio, "rms_log_residual": fits[model].rms}
+    return row | _parameters(model, points, fits[model])
+
+
+def _super_linear(points: Points) -> str | None:
+    """Return the refusal of a curve whose throughput per rank rises above that of its smallest size by more than the noise."""
+    gain = points.seconds[0] / points.seconds
+    at = int(gain.argmax())
+    is_overlapping = points.high[at] >= points.low[0]  # False where a spread is not known
+    if gain[at] <= 1 + NOISE or is_overlapping:
+        return None
+    few, many = (plural(int(points.sizes[i]), "rank") for i in (0, at))
+    return (
+        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few}, and both models know losses"
+        f" only. Look at what {few} lacked: cores, cache or memory"
+    )
+
+
+def _problem(model: str, points: Points, fit: LogFit) -> str | None:
+    """Return why a model does not fit, or None: it comes within NOISE of each median, or within its spread over launches."""
+    name, shares = NAMES[model], fit.parameters / fit.parameters[0] if fit.parameters[0] else np.array([1, np.inf])
+    if shares[1] > 1:
+        return f"{name} needs {three(float(shares[1]))} of the work to be serial, more than there is"
+    if model == "usl" and fit.parameters[2] == 0:
+        return f"{name} gives kappa = 0, which is Amdahl's law"
+    away = np.exp(np.abs(fit.log_residuals)) - 1
+    predicted = points.seconds * np.exp(fit.log_residuals)
+    is_inside = (away <= NOISE) | ((predicted >= points.low) & (predicted <= points.high))
+    if is_inside.all():
+        return None
+    at = int(np.where(is_inside, 0, away).argmax())
+    where = plural(int(points.sizes[at]), "rank")
+    return f"{name} at {where} is off by {percent(float(away[at]))} %, more than the noise"
+
+
+def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
+    """Return why the residuals of a model are no noise, or None: also where no size has two launches to tell it by."""
+    if lack is None or lack.p_value >= LACK_P or fit.max_ratio <= LEAST_MISFIT:
+        return None
+    signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
+    sizes = ", ".join(str(int(n)) for n in points.sizes)
+    return (
+        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %, where"
+        f" launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
+    )
+
+
+def _parameters(model: str, points: Points, fit: LogFit) -> dict:
+    """Return the parameters, the peak and the prediction at twice the largest size.
+
+    Each has the wider of two intervals, its spread over launches and the 95 % interval that the residuals give; `interval` says
+    which.
+    """
+    beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
+    terms = points.terms(model)
+    others = refit(fit, terms, points.seconds, _resampled(points.launches))
+    values, gradients = _derived(fit.parameters[None], model, beyond)
+    spread, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
+    reach = half_widths(fit, terms, points.seconds, gradients)
+    kind = _kind(points.launches)
+    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
+    lows, highs = np.percentile(spread, [tail, 100 - tail], axis=0)
+    lows, highs, kind = wider((lows, highs), (values[0] - reach, values[0] + reach), kind)
+    names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
+    row = {"interval": kind, "extrapolated_world_size": beyond}
+    for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
+        row |= {f"{name}_{unit}": value, f"{name}_low_{unit}": low, f"{name}_high_{unit}": high}
+    if model == "usl":
+        peak = math.sqrt((1 - row["sigma_ratio"]) / row["kappa_ratio"])
+        row["peak_world_size"] = peak if 1 <= peak <= beyond else None
+    return row
+
+
+def _derived(parameters: np.ndarray, model: str, beyond: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return X(1), X(beyond), sigma and kappa of each fit, (fits, quantities), and their gradients of the first fit.
+
+    With p the parameters and t the terms at n = beyond: X(1) = 1/p0, X(n) = n/(t p), sigma = p1/p0, kappa = p2/p0.
+    """
+    first, terms = parameters[:, 0], _terms(np.array([beyond]), model)[0]
+    shares = parameters[:, 1:] / first[:, None]
+    values = np.column_stack([1 / first, beyond / (parameters @ terms), shares])
+    gradients = np.zeros((values.shape[1], parameters.shape[1]))
+    gradients[0, 0] = -1 / first[0] ** 2
+    gradients[1] = -beyond * terms / (parameters[0] @ terms) ** 2
+    gradients[2:, 0] = -shares[0] / first[0]
+    gradients[2:, 1:] = np.eye(shares.shape[1]) / first[0]
+    return values, gradients
+
+
+def _terms(sizes: np.ndarray, model: str) -> np.ndarray:
+    """Return what X(1)^-1, sigma X(1)^-1 and kappa X(1)^-1 are multiplied with in n/X(n)."""
+    return np.stack([np.ones(len(sizes)), sizes - 1, sizes * (sizes - 1)], axis=1)[:, : NUM_TERMS[model]]
+
+
+def _kind(launches: list[np.ndarray]) -> str:
+    nums = [len(values) for values in launches]
+    if max(nums) == 1:
+        return "single"
+    return "interval" if min(nums) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+
+
+def _resampled(launches: list[np.ndarray]) -> np.ndarray:
+    """Return step times (resamples, sizes). The sizes are drawn apart, since each is measured by launches of its own.
+
+    For a range: one launch of each size, in all combinations, or in as many as a bootstrap has.
+    """
+    if _kind(launches) != "interval" and math.prod(map(len, launches)) <= NUM_RESAMPLES:
+        return np.array(list(itertools.product(*launches)))
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    if _kind(launches) != "interval":
+        return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
+    draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
+    return np.stack([np.median(draw, axis=1) for draw in draws], axis=1)

@@ -1,0 +1,179 @@
+"""Tables of the percentiles of a training step, and of bucket sizes against each other, as PyTorch's DDP benchmark prints them."""
+
+import pandas as pd
+
+from regatta.core.statistics import PERCENTILES, over_launches
+from regatta.core.text import NOT_PLANNED, UNKNOWN, four, is_unknown, natural, percent, plural, rank_word, shape, times
+from regatta.report.panels import Table, launches, name_training
+from regatta.store.collect import cell_row
+from regatta.store.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
+
+# Percentiles of single training steps, and the rate of one GPU at each: tables/percentiles.csv. Definitions: docs/metrics.md.
+
+TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
+
+
+def rate_column(time: str) -> str:
+    """Return the name of the rate that belongs to a time: p95_s -> p95_per_gpu_samples_per_s."""
+    return f"{time.removesuffix('_s')}_per_gpu_samples_per_s"
+
+
+WORKLOAD_AND_SHAPE = tuple(name for name in SCALING if name in CELL)
+PERCENTILE_COLUMNS = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in WORKLOAD_AND_SHAPE},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "num_samples": WHOLE,
+    **{name: REAL for time in TIMES for name in (time, rate_column(time))},
+}
+
+
+def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each train_step cell of the campaign, measured or not."""
+    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+    ok = ok.loc[ok["benchmark"] == "train_step", ["cell", "num_iterations", *TIMES]]  # few columns are cut up fast
+    launches = dict(list(ok.groupby("cell")))
+    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
+    rows = [
+        cell_row(cell)
+        | {"num_planned": campaign["repeats"]}
+        | _percentiles(cell, launches.get(cell["id"], ok.iloc[:0]))
+        for cell in sorted(cells, key=lambda cell: natural(cell["id"]))
+    ]
+    return make_table(rows, PERCENTILE_COLUMNS)
+
+
+def _percentiles(cell: dict, launches: pd.DataFrame) -> dict:
+    """Return medians over launches of each launch's percentile, and rates of these medians.
+
+    A percentile that one launch cannot carry is unknown: those that can took more samples because they were faster.
+    """
+    row = {"num_launches": len(launches), "num_samples": launches["num_iterations"].min() if len(launches) else None}
+    for time in TIMES:
+        is_carried = launches[time].notna().all()
+        median = over_launches(launches[time].tolist()).median if is_carried else None
+        batch = cell["spec"]["parameters"]["batch_size"]
+        row |= {time: median, rate_column(time): None if median is None else batch / median}
+    return row
+
+
+MILLISECONDS = 1e3
+USUAL_MIB = 25  # the default of DistributedDataParallel
+COMPARED = ("p75_s", "p95_s")  # what the published comparison of bucket sizes shows
+
+
+def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
+    """Return a table for each workload with a valid record: a row for each cell, a time and a rate for each percentile."""
+    rows = _named(percentiles)
+    found = []
+    for workload, own in rows.groupby("workload", sort=True):
+        if own["p50_s"].isna().all():
+            continue
+        known = [time for time in TIMES if own[time].notna().any()]
+        heads = (text for time in known for text in (f"{time.removesuffix('_s')} (ms)", "samples/s"))
+        body = tuple(
+            (_place(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
+            for row in _from_one_rank_up(own).itertuples()
+        )
+        caption = f"Percentiles of the step of {workload}, samples/s of one {rank_word(device)}"
+        found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
+    return tuple(found)
+
+
+def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
+    """Return a table for each workload and bucket size beside the usual one: the times of both, and their difference."""
+    rows = _named(percentiles)
+    rows = rows[rows["bucket_cap_mb"].notna()]
+    base = _base(rows)
+    bases = {_key(row): row for row in rows[rows["bucket_cap_mb"] == base].itertuples()}
+    found = []
+    for size in sorted(set(rows["bucket_cap_mb"]) - {base}):
+        others = rows[rows["bucket_cap_mb"] == size]
+        for workload, own in others.groupby("workload", sort=True):
+            pairs = [(bases.get(_key(row)), row) for row in _from_one_rank_up(own).itertuples()]
+            pairs = [(base, row) for base, row in pairs if base is not None]
+            if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
+                found.append(_comparison(workload, pairs, device))
+    return tuple(found)
+
+
+def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
+    base_mib, mib = (f"{row.bucket_cap_mb:g} MiB" for row in pairs[0])
+    heads = ["cell", "n"]
+    known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
+    for time in known:
+        name = time.removesuffix("_s")
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"slower than {base_mib} by (%)"]
+    body = tuple(
+        (
+            _place(row, device, with_bucket=False),
+            f"{base.num_launches} and {row.num_launches}",
+            *(text for time in known for text in _difference(base, row, time)),
+        )
+        for base, row in pairs
+    )
+    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank_word(device)} with {mib}"
+    return Table(caption, tuple(heads), body, sources=("percentiles",))
+
+
+def _difference(base, row, time: str) -> tuple[str, str, str, str]:
+    before, after = getattr(base, time), getattr(row, time)
+    slower = UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1)
+    return _ms(before), _ms(after), four(getattr(row, rate_column(time))), slower
+
+
+def _base(rows: pd.DataFrame) -> float | None:
+    """Return the bucket size that the others are held against: DDP's own where it was measured, else the largest."""
+    sizes = set(rows["bucket_cap_mb"])
+    return USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
+
+
+def _key(row) -> tuple:
+    """Return what a cell is, without its bucket size. What is unknown is one word here, since pd.NA equals nothing."""
+    values = (getattr(row, name) for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb")
+    return tuple("unknown" if is_unknown(value) else value for value in values)
+
+
+def _named(percentiles: pd.DataFrame) -> pd.DataFrame:
+    return name_training(percentiles.assign(step_s=percentiles["p50_s"]))
+
+
+def _from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows as the published table has them: one rank without a wrapper first, then by the number of ranks."""
+    rows = rows.assign(is_wrapped=rows["strategy"] != "none")
+    order = [
+        "world_size",
+        "nodes",
+        "is_wrapped",
+        "strategy",
+        "bucket_cap_mb",
+        "gradient_as_bucket_view",
+        "stack",
+        "backend",
+    ]
+    return rows.sort_values(order, kind="stable", na_position="first")
+
+
+def _place(row, device: str, with_bucket: bool = True) -> str:
+    """Return `16 GPUs, 2×8, ddp 25 MiB`, and what of stack and backend varies. 2×8: nodes × GPUs per node."""
+    names = {"process": "processes"}
+    series = row.series.split("\n")
+    if not with_bucket:
+        series[0] = series[0].replace(f" {row.bucket_cap_mb:g} MiB", "")
+    noun = rank_word(device)
+    return ", ".join([plural(row.world_size, noun, names.get(noun)), shape(row.nodes, row.gpus_per_node), *series])
+
+
+def _count(value: object) -> str:
+    return NOT_PLANNED if is_unknown(value) else str(value)
+
+
+def _pairs(row, known: list[str]) -> list[str]:
+    columns = ((_ms(getattr(row, time)), four(getattr(row, rate_column(time)))) for time in known)
+    return [text for pair in columns for text in pair]
+
+
+def _ms(seconds: float | None) -> str:
+    """Return milliseconds with four figures: of three, a difference of one percent could not be recomputed."""
+    return four(times(seconds, MILLISECONDS))

@@ -1,0 +1,1 @@
+"""Throughput and efficiency of training steps."""

@@ -1,0 +1,345 @@
+"""Throughput and efficiency of training steps: tables/scaling.csv. Definitions: docs/metrics.md.
+
+Rates are never averaged: the median over launches is taken of the time per step, and the rate derived from it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.statistics import over_launches, ratio_over_launches
+from regatta.core.text import natural
+from regatta.store.collect import cell_row
+from regatta.store.tables import REAL, SCALING, TEXT, WHOLE, make_table
+
+# The values of the ok launches of each cell, column by column.
+
+
+class LaunchValues:
+    """`of(cell, column)`: the known values, one for each ok launch that has one, in the order of the table."""
+
+    def __init__(self, measurements: pd.DataFrame, columns: Iterable[str]) -> None:
+        ok = measurements[(measurements["status"] == "ok").to_numpy()]
+        self._rows = ok.groupby("cell").indices
+        self._columns = {name: ok[name].to_numpy(dtype=float, na_value=np.nan) for name in columns}
+
+    def cells(self) -> list[str]:
+        return sorted(self._rows)
+
+    def num_launches(self, cell: str) -> int:
+        return len(self._rows.get(cell, ()))
+
+    def of(self, cell: str, column: str) -> list[float]:
+        return known(self.with_gaps(cell, column)).tolist()
+
+    def with_gaps(self, cell: str, column: str) -> np.ndarray:
+        """Return a value for each ok launch, NaN where unknown, so that columns can be joined launch by launch."""
+        return self._columns[column][self._rows.get(cell, np.array([], dtype=int))]
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    return values[~np.isnan(values)]
+
+
+# Rows of tables as plain dictionaries: a data frame for each of a thousand small groups would take seconds.
+
+
+def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
+    """Return these columns of each row; what is unknown is None."""
+    columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in names)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
+    """Return rows by their values of `names`, in the order in which these come first."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
+# Find the cell that a cell is measured against: the same one but for some changes, such as one rank and no wrapper.
+
+NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step cell; they make the search short
+
+
+class Partners:
+    """The cells among which partners are looked for, each by its id."""
+
+    def __init__(self, specs: dict[str, dict]) -> None:
+        self.specs = specs
+        self._flat = {cell: _flat(spec) for cell, spec in specs.items()}
+        self._like: dict[tuple, list[str]] = {}
+        for cell, flat in self._flat.items():
+            self._like.setdefault(_key(flat), []).append(cell)
+
+    def find(self, spec: dict, changes: dict) -> str | None:
+        """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None.
+
+        A parameter that is null in the partner has no effect there, so it need not be equal (bucket size of strategy none).
+        """
+        wanted = _flat(spec) | changes
+        matches = [cell for cell in self._like.get(_key(wanted), []) if _is_like(self._flat[cell], wanted, changes)]
+        return matches[0] if len(matches) == 1 else None
+
+
+def _is_like(found: dict, wanted: dict, changes: dict) -> bool:
+    return wanted.keys() == found.keys() and all(
+        found[name] == wanted[name] or (found[name] is None and name not in changes) for name in wanted
+    )
+
+
+def _key(flat: dict) -> tuple:
+    return tuple(flat.get(name) for name in NEVER_NULL)
+
+
+def _flat(spec: dict) -> dict:
+    return {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
+
+
+# Operations and tokens of training steps per second, and the share of a GPU's peak that is reached (MFU).
+
+TFLOP = 10**12
+UTILISATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # of measurements.csv
+
+
+def utilisation(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: float | None) -> dict:
+    """Return the columns of one cell. launches: rows of measurements.csv; what they do not agree on is unknown."""
+    parameters = spec["parameters"]
+    context_length, batch = parameters.get("context_length"), parameters["batch_size"]
+    world_size = spec["nodes"] * spec["gpus_per_node"]
+    row = {}
+    if context_length is not None and step_s is not None:
+        row["throughput_tokens_per_s"] = world_size * batch * context_length / step_s
+    flops_per_sample = _agreed(launches, "flops_per_sample")
+    if flops_per_sample is None or step_s is None:
+        return row
+    reached = int(flops_per_sample) * batch / step_s / TFLOP
+    row |= {"flops_per_sample": int(flops_per_sample), "compute_per_gpu_tflop_per_s": reached}
+    peak = peak_of(campaign, spec, launches)
+    if peak is not None:
+        row |= {"peak_dtype": peak["dtype"], "peak_tflop_per_s": peak["tflop_per_s"]}
+        row |= {"mfu_ratio": reached / peak["tflop_per_s"]}
+    return row
+
+
+def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
+    """Return the entry of the cluster file's `peaks` that a cell is held against, or None where nothing can be said.
+
+    It is that of the fastest arithmetic which torch lets the model's products use, so that a share never looks better
+    than it is: with fp32 the peak of tf32, where the file has one for the GPU and the ranks' settings allow it.
+    """
+    gpu = _agreed(launches, "gpu")
+    peaks = {peak["dtype"]: peak for peak in campaign["cluster"].get("peaks") or [] if peak["device"] == gpu}
+    dtype = spec["parameters"]["dtype"]
+    if dtype != "fp32" or "tf32" not in peaks:
+        return peaks.get(dtype)
+    is_allowed = _is_tf32_allowed(spec, launches)
+    return None if is_allowed is None else peaks.get("tf32" if is_allowed else "fp32")
+
+
+def _is_tf32_allowed(spec: dict, launches: pd.DataFrame) -> bool | None:
+    """Say whether some products of the model may be TF32: convolutions as cuDNN's setting says, matrix products as theirs."""
+    settings = ["allow_tf32_matmul"]
+    if spec["parameters"].get("image_size") is not None:
+        settings.append("allow_tf32_cudnn")  # every classifier has convolutions
+    values = [_agreed(launches, setting) for setting in settings]
+    return None if None in values else any(values)
+
+
+def _agreed(launches: pd.DataFrame, column: str) -> object | None:
+    """Return the one value that all launches have, or None."""
+    values = set(launches[column]) if len(launches) else set()
+    if len(values) != 1 or launches[column].isna().any():
+        return None
+    return values.pop()
+
+
+EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
+WIDE_RATIO = 0.2  # an efficiency whose spread is wider than this share of it is inconclusive
+NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+
+
+def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each train_step cell of the campaign, measured or not."""
+    specs = {c["id"]: c["spec"] for c in campaign["cells"] if c["spec"]["benchmark"] == "train_step"}
+    steps, partners = steps_by_cell(measurements), Partners(specs)
+    ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILISATION_COLUMNS]]
+    launches = dict(list(ok.groupby("cell")))
+    rows = []
+    for cell in (cell for cell in campaign["cells"] if cell["id"] in specs):
+        row = cell_row(cell) | _rates(cell, campaign, partners, steps)
+        own = launches.get(cell["id"], ok.iloc[:0])
+        rows.append(row | utilisation(campaign, cell["spec"], own, row["step_s"]))
+    rows.sort(key=lambda row: natural(row["cell"]))
+    return make_table(rows, SCALING)
+
+
+def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
+    """Return for each cell the seconds per pipelined step of each ok launch."""
+    launches = LaunchValues(measurements, ["window_step_s"])
+    steps = {cell: launches.of(cell, "window_step_s") for cell in launches.cells()}
+    return {cell: values for cell, values in steps.items() if values}
+
+
+def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
+    """Return whether the spread of an efficiency is too wide to tell anything by it. Without a spread: False."""
+    return low is not None and high is not None and high - low > WIDE_RATIO * efficiency_ratio
+
+
+def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
+    """Return the word for an efficiency, or None where its spread is unknown, inconclusive or on both sides of a limit."""
+    if low is None or high is None:
+        return None  # one launch would else get firmer words than six
+    is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
+    if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
+        return None
+    return _word(efficiency_ratio)
+
+
+def grades_within(low: float, high: float) -> list[str]:
+    """Return the words that a spread reaches over, the best first."""
+    words = ["excellent", "good", "poor"]
+    return words[words.index(_word(high)) : words.index(_word(low)) + 1]
+
+
+def _word(efficiency_ratio: float) -> str:
+    if efficiency_ratio > EXCELLENT:
+        return "excellent"
+    return "good" if efficiency_ratio > GOOD else "poor"
+
+
+def _rates(cell: dict, campaign: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
+    spec = cell["spec"]
+    batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
+    own = over_launches(steps.get(cell["id"], []))
+    baseline = partners.find(spec, campaign["baseline"])
+    row = {
+        "num_planned": campaign["repeats"],
+        "num_launches": own.num,
+        "interval": own.kind,
+        "step_s": own.median,
+        "step_low_s": own.low,
+        "step_high_s": own.high,
+        "throughput_samples_per_s": _rate(world_size * batch, own.median),
+        "throughput_low_samples_per_s": _rate(world_size * batch, own.high),
+        "throughput_high_samples_per_s": _rate(world_size * batch, own.low),
+        "throughput_per_gpu_samples_per_s": _rate(batch, own.median),
+        "baseline": baseline,
+    }
+    if baseline is not None:
+        row |= _efficiency(spec, partners.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
+    if baseline == cell["id"]:  # 1 by definition, so it has neither spread nor grade
+        row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
+    return row | _parts(spec, partners, steps)
+
+
+def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_steps: list[float]) -> dict:
+    """Throughput per GPU as a ratio of the baseline's: (b/T) / (b0/T0)."""
+    batch, batch_0 = spec["parameters"]["batch_size"], baseline["parameters"]["batch_size"]
+    ratio = ratio_over_launches([step / batch_0 for step in baseline_steps], [step / batch for step in own_steps])
+    base = over_launches(baseline_steps)
+    return {
+        "baseline_samples_per_s": _rate(baseline["nodes"] * baseline["gpus_per_node"] * batch_0, base.median),
+        "efficiency_ratio": ratio.median,
+        "efficiency_low_ratio": ratio.low,
+        "efficiency_high_ratio": ratio.high,
+        "efficiency_interval": ratio.kind,
+        "grade": None if ratio.median is None else grade(ratio.median, ratio.low, ratio.high),
+    }
+
+
+def _parts(spec: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
+    """Where efficiency is lost: wrapper X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
+
+    A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
+    """
+    k, g = spec["nodes"], spec["gpus_per_node"]
+
+    def per_gpu(changes: dict) -> float | None:
+        cell = partners.find(spec, changes)
+        return (
+            None if cell is None else _rate(spec["parameters"]["batch_size"], over_launches(steps.get(cell, [])).median)
+        )
+
+    one_gpu, one_node, all_nodes = per_gpu({"nodes": 1, "gpus_per_node": 1}), per_gpu({"nodes": 1}), per_gpu({})
+    is_wrapped = spec["parameters"]["strategy"] != "none"
+    return {
+        "wrapper_ratio": _ratio(one_gpu, per_gpu(NO_WRAPPER)) if is_wrapped else None,
+        "intra_node_ratio": _ratio(one_node, one_gpu) if g > 1 else None,
+        "inter_node_ratio": _ratio(all_nodes, one_node) if k > 1 else None,
+    }
+
+
+def _rate(work: float, seconds: float | None) -> float | None:
+    return None if seconds is None else work / seconds
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return None if above is None or below is None else above / below
+
+
+# Efficiency of each training cell against every baseline that makes sense: tables/efficiencies.csv. Definitions: docs/metrics.md.
+
+ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
+WEAK, STRONG = "weak", "strong"
+EFFICIENCIES = {
+    **{name: kind for name, kind in SCALING.items() if name in ("cell", "num_planned", "num_launches")},
+    "scaling": TEXT,
+    "against": TEXT,
+    "baseline": TEXT,
+    "num_baseline_launches": WHOLE,
+    "baseline_step_s": REAL,
+    "efficiency_ratio": REAL,
+    "efficiency_low_ratio": REAL,
+    "efficiency_high_ratio": REAL,
+    "interval": TEXT,
+}
+
+
+def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
+    specs = {cell["id"]: cell["spec"] for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"}
+    partners, steps, rows = Partners(specs), steps_by_cell(measurements), []
+    for cell in sorted((c for c in campaign["cells"] if c["id"] in specs), key=lambda cell: natural(cell["id"])):
+        for scaling, against, changes in baselines_of(cell["spec"]):
+            baseline = partners.find(cell["spec"], changes)
+            if baseline is not None:
+                row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
+                rows.append(
+                    cell_row(cell) | row | _efficiency_against(cell["spec"], cell["id"], baseline, scaling, steps)
+                )
+    return make_table(rows, EFFICIENCIES)
+
+
+def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
+    """Yield (weak or strong, its name, what differs from the cell) for each baseline of a cell; none of one rank."""
+    n, parameters = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]
+    if n == 1:
+        return
+    strategy, same_work = parameters["strategy"], {"batch_size": parameters["batch_size"] * n}
+    if strategy != "none":
+        yield WEAK, "none, 1 rank", ONE_RANK | {"strategy": "none"}
+    yield WEAK, f"{strategy}, 1 rank", ONE_RANK
+    if spec["nodes"] > 1:
+        yield WEAK, f"{strategy}, 1 node", {"nodes": 1}
+    if strategy != "none":
+        yield STRONG, "none, 1 rank", ONE_RANK | {"strategy": "none"} | same_work
+    yield STRONG, f"{strategy}, 1 rank", ONE_RANK | same_work
+
+
+def _efficiency_against(spec: dict, cell: str, baseline: str, scaling: str, steps: dict[str, list[float]]) -> dict:
+    """Weak: T0/T, the batch of a rank being the same. Strong: T(1) / (n T(n)), the batch of all ranks being the same."""
+    own, base = steps.get(cell, []), steps.get(baseline, [])
+    shrink = spec["nodes"] * spec["gpus_per_node"] if scaling == STRONG else 1
+    ratio = ratio_over_launches([step / shrink for step in base], own)
+    return {
+        "num_launches": len(own),
+        "num_baseline_launches": len(base),
+        "baseline_step_s": over_launches(base).median,
+        "efficiency_ratio": ratio.median,
+        "efficiency_low_ratio": ratio.low,
+        "efficiency_high_ratio": ratio.high,
+        "interval": ratio.kind,
+    }

@@ -1,0 +1,1 @@
+"""Ranks and hosts that the others wait for, and outliers among iterations."""

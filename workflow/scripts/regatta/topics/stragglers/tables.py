@@ -1,0 +1,276 @@
+"""Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
+
+The launch is the unit. In each one rank at most is suspect, and one host. If ranks were alike, it would be any of
+them, so that how often it is the same one is binomial; of a host, whose ranks may be more in one shape than in another,
+Poisson binomial.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
+from regatta.core.verdicts import FALSE_DISCOVERIES
+from regatta.report.panels import Table
+from regatta.store.tables import CELL, FLAG, REAL, SPIKES, TEXT, WAITS, WHOLE, make_table
+from regatta.topics.scaling.tables import grouped, plain_rows
+from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE
+
+MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records than this is the launch's suspect
+MOST_OF_BLAMED = 0.5  # so is one that has more than this of the spikes of one rank or host the one to look at
+_OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
+
+_JUDGED = {
+    "num_launches": WHOLE,
+    "num_suspect_launches": WHOLE,
+    "num_records": WHOLE,
+    "num_suspect_records": WHOLE,
+    "num_iterations": WHOLE,
+    "num_last": WHOLE,
+    "p_value": REAL,
+    "p_adjusted": REAL,
+    "is_persistent": FLAG,
+    "lag_s": REAL,
+    "lag_ratio": REAL,
+    "launch": TEXT,
+    "line": WHOLE,
+}
+_PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
+STRAGGLERS = {
+    **{name: CELL[name] for name in _PLACE},
+    "quantity": TEXT,
+    "rank": WHOLE,
+    "hosts": TEXT,
+    **_JUDGED,
+    **SPIKES,
+    "num_spikes_of_rank": WHOLE,
+    "has_most_spikes": FLAG,
+}
+STRAGGLER_HOSTS = {
+    "host": TEXT,
+    "quantity": TEXT,
+    **_JUDGED,
+    "num_expected_launches": REAL,
+    "ranks": TEXT,
+    "num_fenced": WHOLE,
+    "num_spikes_of_any_host": WHOLE,
+    "num_spikes_of_host": WHOLE,
+    "has_most_spikes": FLAG,
+}
+
+
+def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each rank of each shape, stack and quantity that was looked at. hosts: where it ran."""
+    rows = []
+    for key, own in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
+        world_size = key[_PLACE.index("world_size")]
+        hosts = sorted({row["host"] for row in own if row["host"] is not None})
+        judged = _judged(own, [1 / world_size] * len(own))
+        place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
+        spikes = {name: _sum(row[name] for row in own) for name in (*SPIKES, "num_spikes_of_rank")}
+        rows.append(place | {"hosts": " ".join(hosts) or None} | judged | spikes)
+    num_tests = len(rows)
+    for row in rows:
+        shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
+        row["has_most_spikes"] = _has_most(row["num_spikes_of_rank"], shares, num_tests)
+    return make_table(_corrected(rows), STRAGGLERS)
+
+
+def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each host and quantity, over all shapes and stacks of several hosts.
+
+    ranks: those that were suspect there, with the number of records.
+    """
+    rows, chances = [], []
+    launches = grouped(_launch_rows(waits), ("launch", "quantity"))
+    several = [row for own in launches.values() if len({row["host"] for row in own} - {None}) > 1 for row in own]
+    for (host, quantity), own in grouped([r for r in several if r["host"] is not None], ("host", "quantity")).items():
+        of_launches = list(grouped(own, ("launch",)).values())
+        shares = [len(ranks) / ranks[0]["world_size"] for ranks in of_launches]
+        joined = [_joined(ranks) for ranks in of_launches]
+        suspects: Counter[int] = Counter()
+        for row in own:
+            suspects[row["rank"]] += row["num_suspect"]
+        told = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items()) if num) or None
+        expected = {"num_expected_launches": sum(shares), "ranks": told}
+        spikes = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
+        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | spikes)
+        chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[1]] or 0)])
+    for row, own_shares in zip(rows, chances, strict=True):
+        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], own_shares, len(rows))
+    rows.sort(key=lambda row: (row["host"], row["quantity"]))
+    return make_table(_corrected(rows), STRAGGLER_HOSTS)
+
+
+def _launch_rows(waits: pd.DataFrame) -> list[dict]:
+    """Return the rows of waits.csv with `is_suspect`: whether the rank is that of its launch."""
+    rows = plain_rows(waits.sort_values([*_PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
+    return [row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * row["num_records"]} for row in rows]
+
+
+def _joined(ranks: list[dict]) -> dict:
+    """Return a host's row of one launch, of its rows by rank. None of its ranks need be suspect by itself."""
+    first = ranks[0]
+    row = first | {"num_last": sum(rank["num_last"] for rank in ranks), "num_suspect": first["num_host_suspect"]}
+    row |= {name: first[f"host_{name}"] for name in ("lag_s", "lag_ratio")}
+    row["num_spikes_of_any_host"] = _sum(first[f"num_spikes_one_{kind}"] for kind in ("host", "rank"))
+    row["num_spikes_of_host"] = _sum([first["num_spikes_of_host"], *(rank["num_spikes_of_rank"] for rank in ranks)])
+    return row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * first["num_records"]}
+
+
+def _judged(launches: list[dict], shares: list[float]) -> dict:
+    """Return how often this rank or host was the suspect. shares: its chance in each launch if all ranks are alike.
+
+    launch, line: the record with quantiles in the launch where it lags most.
+    """
+    suspect = [row for row in launches if row["is_suspect"]]
+    row = {"num_launches": len(launches), "num_suspect_launches": len(suspect)}
+    row |= {name: sum(own[name] for own in launches) for name in ("num_records", "num_iterations", "num_last")}
+    row |= {"num_suspect_records": sum(own["num_suspect"] for own in launches)}
+    row |= {"p_value": chance_of_so_many(len(suspect), shares)}
+    row |= {n: float(np.median([own[n] for own in suspect])) if suspect else None for n in ("lag_s", "lag_ratio")}
+    worst = max(suspect, key=lambda own: own["lag_ratio"], default={})
+    return row | {name: worst.get(name) for name in ("launch", "line")}
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
+    """Say whether a rank or host has more than half of the spikes that one of them alone is to blame for, beyond chance.
+
+    shares: of each of these spikes, how likely it would be this one's if all were alike.
+    """
+    if num is None:
+        return None
+    return num > MOST_OF_BLAMED * len(shares) and num_tests * chance_of_so_many(num, shares) < FALSE_DISCOVERIES
+
+
+def chance_of_so_many(num: int, shares: list[float]) -> float:
+    """Return the chance of `num` hits or more among launches that are each hit with a chance of their own."""
+    if len(set(shares)) == 1:
+        from scipy.special import bdtrc  # a tenth of a second, which a campaign of single ranks need not wait for
+
+        return float(bdtrc(num - 1, len(shares), shares[0])) if num else 1.0
+    chances = np.ones(1)  # of 0, 1, 2, ... hits
+    for share in shares:
+        chances = np.convolve(chances, [1 - share, share])
+    return float(min(chances[num:].sum(), 1.0)) if num else 1.0
+
+
+def _corrected(rows: list[dict]) -> list[dict]:
+    """Add p by Benjamini and Hochberg over the table, and whether it is beyond chance."""
+    if not rows:
+        return rows
+    from scipy.stats import false_discovery_control
+
+    adjusted = false_discovery_control([row["p_value"] for row in rows], method="bh").tolist()
+    return [
+        row | {"p_adjusted": p, "is_persistent": p < FALSE_DISCOVERIES} for row, p in zip(rows, adjusted, strict=True)
+    ]
+
+
+# What is said of stragglers: the sentence, and the ranks that were last in most measurements of a launch.
+
+MOST_ROWS = 20
+# What the last rank does, and in what.
+DOES = {IN_COLLECTIVE: "comes last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
+OF_WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps", HOST_WAIT: "steps"}
+NOTHING = "No measurement on two ranks or more says for whom the others waited."
+
+
+def outcome(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
+    """Return the sentence where nobody is persistent: what was looked at, and whether so few launches could tell."""
+    if stragglers.empty:
+        return NOTHING
+    num_launches, of_rank_0 = waits["launch"].nunique(), waits[waits["rank"] == 0]
+    is_suspect = waits["num_suspect"] > MOST_OF_RECORDS * waits["num_records"]
+    num_suspect = waits.loc[is_suspect, "launch"].nunique()
+    looked = (
+        f"{plural(int(of_rank_0['num_records'].sum()), 'measurement')} in {plural(num_launches, 'launch', 'launches')}"
+    )
+    where = f"in {plural(num_suspect, 'launch', 'launches')}" if num_suspect else "in no launch"
+    text = f"No rank and no host is persistently last: of {looked} looked at, {where} is one rank last in more than half of its"
+    text += " measurements."
+    short = stragglers[[_needed(row, len(stragglers)) > row.num_launches for row in stragglers.itertuples()]]
+    if len(short) < len(stragglers):
+        return text
+    least = min(short.itertuples(), key=lambda row: _needed(row, len(stragglers)))
+    return (
+        f"{text} So few could not tell: of {least.world_size} ranks, the same one has to be last in"
+        f" {_needed(least, len(stragglers))} launches to be beyond chance; there were {least.num_launches} of that shape and stack."
+    )
+
+
+def _needed(row, num_rows: int) -> int:
+    """Return in how many launches a rank has to be the suspect, in all of them, to be beyond chance by itself."""
+    return math.ceil(math.log(num_rows / FALSE_DISCOVERIES) / math.log(row.world_size) + 1e-9)
+
+
+def told_rank(row) -> str:
+    """Return the sentence on a rank of `stragglers`."""
+    hosts = [] if is_unknown(row.hosts) else row.hosts.split(" ")
+    where = f" on host {hosts[0]}" if len(hosts) == 1 else f" (on {len(hosts)} hosts)" if hosts else ""
+    return (
+        f"Rank {row.rank}{where} {DOES[row.quantity]} in {_share(row)} of {OF_WHAT[row.quantity]},"
+        f" persistently in {row.num_suspect_launches} of {plural(row.num_launches, 'launch', 'launches')}"
+        f" ({shape(row.nodes, row.gpus_per_node)}, {row.stack}): {_lag(row)}."
+    )
+
+
+def told_host(row) -> str:
+    """Return the sentence on a host of `straggler_hosts`."""
+    return (
+        f"Host {row.host} has the rank that {DOES[row.quantity]} in {row.num_suspect_launches} of"
+        f" {plural(row.num_launches, 'launch', 'launches')}, where chance would make {three(row.num_expected_launches)}:"
+        f" {_lag(row, 'other hosts')}.{'' if is_unknown(row.ranks) else f' Suspect by themselves, in so many measurements: ranks {row.ranks}.'}"
+    )
+
+
+def rank_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> tuple[Table, ...]:
+    """Return the ranks, and the hosts where there are several, that were the suspect of a launch."""
+    found = []
+    for table, name in ((stragglers, _rank_name), (hosts, lambda row: row.host)):
+        suspect = table[table["num_suspect_launches"] > 0].sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")  # fmt: skip
+        if suspect.empty:
+            continue
+        noun = "host" if "host" in table else "rank"
+        rest = len(suspect) - MOST_ROWS
+        caption = f"{noun.capitalize()}s that were last in most measurements of a launch"
+        caption += f" (the first {MOST_ROWS} of {len(suspect)})" if rest > 0 else ""
+        columns = (noun, "what", "launches", "of iterations (%)", "lag (ms)", "lag (%)", "corrected p", "last")
+        body = tuple(_row(row, name) for row in suspect.head(MOST_ROWS).itertuples())
+        found.append(Table(caption, columns, body, sources=("straggler_hosts" if noun == "host" else "stragglers",)))
+    return tuple(found)
+
+
+def _row(row, name) -> tuple[str, ...]:
+    return (
+        name(row),
+        row.quantity.replace("_", " "),
+        f"{row.num_suspect_launches}/{row.num_launches}",
+        percent(row.num_last / row.num_iterations),
+        UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
+        percent(row.lag_ratio),
+        f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
+        "persistently" if row.is_persistent else "not beyond chance",
+    )
+
+
+def _rank_name(row) -> str:
+    hosts = UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(" ", ", ")
+    return f"rank {row.rank} on {hosts}, {shape(row.nodes, row.gpus_per_node)}, {row.stack}"
+
+
+def _share(row) -> str:
+    return f"{100 * row.num_last / row.num_iterations:.0f} %"
+
+
+def _lag(row, others: str = "others") -> str:
+    return f"{duration(row.lag_s)} after the median of the {others}, {percent(row.lag_ratio)} % of the iteration"

@@ -1,0 +1,1 @@
+"""Whole trainings: time, loss, accuracy."""
