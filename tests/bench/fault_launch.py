@@ -38,7 +38,7 @@ def build(parameters: dict, ranks):
     )
 
 
-run_launch.BENCHMARKS["fault"] = types.SimpleNamespace(VERSION=1, build=build)
+sys.modules["fault"] = types.SimpleNamespace(VERSION=1, build=build)
 
 if "FAKE_HOSTS" in os.environ:
     import placement

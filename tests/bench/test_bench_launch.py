@@ -206,7 +206,7 @@ def test_unknown_benchmark_and_other_version_are_records(torchrun, write_request
     unknown, other_version, good = records_of(launch_lines())
     assert (unknown["status"], unknown["phase"]) == ("failed", "setup")
     assert unknown["cause"].startswith(
-        "benchmark 'sailing' is unknown to the ranks, which have collective, sync_batchnorm, train_run, train_step."
+        "benchmark 'sailing' is unknown to the ranks: workflow/scripts/bench has no sailing.py. "
     )
     found = version_of("collective")
     assert other_version["cause"].startswith(f"benchmark collective: version {found} found, 7 expected.")

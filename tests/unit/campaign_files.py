@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, expand
 from regatta.campaign.stacks import complete_stack
 from regatta.campaign.validation import fill_defaults, load_schema
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.plan.plan import Plan, make_plan
 

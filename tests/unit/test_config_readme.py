@@ -17,9 +17,7 @@ UNITS = {
     "_seconds": "s",
     "_minutes": "min",
     "_bytes": "bytes",
-    "_mb": "MiB",
     "_mb_per_node": "MiB",
-    "image_size": "pixels",
     "target_precision": "ratio",
     "margin": "ratio",
 }
@@ -56,8 +54,8 @@ def type_words(rule: dict, is_plural: bool = False) -> str:
     return " or ".join(PLURALS.get(w, w) if is_plural else w for w in words) + (f" {limits}" if limits else "")
 
 
-def unit(key: str) -> str:
-    return next((unit for end, unit in UNITS.items() if key.endswith(end)), "–")
+def unit(key: str, rule: dict) -> str:
+    return rule.get("x-unit") or next((unit for end, unit in UNITS.items() if key.endswith(end)), "–")
 
 
 def rows(schema: dict, prefix: str = "") -> list[str]:
@@ -68,7 +66,7 @@ def rows(schema: dict, prefix: str = "") -> list[str]:
         if "default" in rule:
             default = f"`{json.dumps(rule['default'])}`"
         path = f"{prefix}{key}"
-        found.append(f"| `{path}` | {type_words(rule)} | {unit(key)} | {default} | {rule['description']} |")
+        found.append(f"| `{path}` | {type_words(rule)} | {unit(key, rule)} | {default} | {rule['description']} |")
         found += rows(rule, f"{path}.")
         found += rows(rule.get("items", {}), f"{path}[].")
         named = rule.get("additionalProperties")

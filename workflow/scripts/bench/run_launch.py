@@ -22,9 +22,6 @@ import launch_file
 import process
 from records import build_record
 
-# Name of a benchmark -> its module, or the module's name: torch is then imported only once failures can be reported.
-BENCHMARKS = {name: name for name in ("collective", "sync_batchnorm", "train_run", "train_step")}
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the cells of a launch request. Started once per rank.")
@@ -135,14 +132,20 @@ def measure_cells(request: dict, ranks, store, progress: failures.Progress, writ
 
 
 def find_benchmark(spec: dict) -> tuple[object, str | None]:
-    """Return (module, None), or (None, what is wrong) if this checkout cannot measure what the driver asks for."""
+    """Return (module, None), or (None, what is wrong) if this checkout cannot measure what the driver asks for.
+
+    A benchmark is the module of its name. torch is imported with it, once failures can be reported.
+    """
     name = spec["benchmark"]
     remedy = "The ranks' copy of workflow/scripts/bench differs from the driver's; bring both to the same commit."
-    if name not in BENCHMARKS:
-        return None, f"benchmark {name!r} is unknown to the ranks, which have {', '.join(sorted(BENCHMARKS))}. {remedy}"
-    module = BENCHMARKS[name]
-    if isinstance(module, str):
-        module = importlib.import_module(module)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None, f"benchmark {name!r} is unknown to the ranks: workflow/scripts/bench has no {name}.py. {remedy}"
+    if lacking := [part for part in ("VERSION", "build") if not hasattr(module, part)]:
+        return None, f"benchmark {name!r}: {name}.py has no {' and no '.join(lacking)}. {remedy}"
     if spec["version"] != module.VERSION:
         return None, f"benchmark {name}: version {module.VERSION} found, {spec['version']} expected. {remedy}"
     return module, None

@@ -1,53 +1,12 @@
-"""What the driver knows of each benchmark: the axes that its schema declares, and the version that its program declares.
+"""A cell's parameters as they are hashed, and the combinations that a benchmark's schema declares impossible."""
 
-The driver never imports the rank's programs: a program's `VERSION = 1` is read from its source text.
-"""
-
-import ast
+import math
 import re
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-from regatta.campaign.validation import SCHEMAS, load_schema
+from regatta.core.benchmarks import Benchmark
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark's name, its version (numbers of two versions are not comparable), and its parameters' schema."""
-
-    name: str
-    version: int
-    schema: dict
-
-    @property
-    def parameters(self) -> dict[str, dict]:
-        return self.schema["properties"]
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the campaign's sampling decides how many iterations there are; else a parameter does, such as epochs."""
-        return self.schema.get("x-sampled", True)
-
-
-def benchmark_names() -> list[str]:
-    return sorted(path.stem for path in (SCHEMAS / "benchmarks").glob("*.yaml"))
-
-
-@cache
-def load_benchmark(name: str) -> Benchmark:
-    return Benchmark(name, program_version(PROGRAMS / f"{name}.py"), load_schema(f"benchmarks/{name}"))
-
-
-def program_version(program: Path) -> int:
-    """Return the literal that a rank's program assigns to VERSION. Raises ValueError if it assigns none."""
-    for node in ast.parse(program.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "VERSION" for t in node.targets):
-            return ast.literal_eval(node.value)
-    raise ValueError(f"{program} assigns no VERSION")
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
 def parse_bytes(value: int | str) -> int:
@@ -75,3 +34,30 @@ def normalise(benchmark: Benchmark, parameters: dict) -> dict:
             value = None
         normal[name] = value
     return normal
+
+
+def impossible_combination(benchmark: Benchmark, spec: dict) -> str | None:
+    """Return the reason of the first rule of `x-impossible` that a cell meets, or None."""
+    parameters = spec["parameters"]
+    fields = {**spec, **parameters, "world_size": spec["nodes"] * spec["gpus_per_node"]}
+    fields["element_bytes"] = ELEMENT_BYTES.get(parameters.get("dtype"))
+    for rule in benchmark.schema.get("x-impossible", []):
+        if all(_meets(fields[name], wanted, fields) for name, wanted in rule["when"].items()):
+            return rule["reason"].format(**fields)
+    return None
+
+
+def _meets(value: object, wanted: object, fields: dict) -> bool:
+    """wanted: a value, a list of them, or one of {not: list}, {above: n}, {below: n}, {not_multiple_of: fields}."""
+    if isinstance(wanted, list):
+        return value in wanted
+    if not isinstance(wanted, dict):
+        return value == wanted
+    ((rule, limit),) = wanted.items()
+    if rule == "not":
+        return value not in limit
+    if value is None:
+        return False
+    if rule == "not_multiple_of":
+        return value % math.prod(fields[name] for name in limit) != 0
+    return {"above": value > limit, "below": value < limit}[rule]

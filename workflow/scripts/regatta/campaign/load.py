@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
+from regatta.campaign.benchmarks import parse_bytes
 from regatta.campaign.stacks import (
     SBATCH_BY_REGATTA,
     SRUN_BY_REGATTA,
@@ -16,6 +16,7 @@ from regatta.campaign.stacks import (
 from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.campaign.versus import complete_versus, versus_mistakes
 from regatta.campaign.yaml_file import YamlFile, place, read_yaml
+from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
@@ -195,8 +196,7 @@ def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     rules = [
         (("exclude", i, "when"), rule["when"], [*CELL_FIELDS, *parameters]) for i, rule in enumerate(data["exclude"])
     ]
-    train_step = load_benchmark("train_step").parameters
-    rules.append((("baseline",), data["baseline"], ["nodes", "gpus_per_node", *train_step]))
+    rules.append((("baseline",), data["baseline"], ["nodes", "gpus_per_node", *baseline_parameters()]))
     return [
         Mistake(
             (*where, key),
@@ -211,7 +211,7 @@ def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
 
 def _baseline_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     """Values that no cell can have: efficiency against them would be n/a without a word."""
-    allowed = {name: rule["items"] for name, rule in load_benchmark("train_step").parameters.items()}
+    allowed = {name: rule["items"] for name, rule in baseline_parameters().items()}
     allowed |= {key: {"type": "integer", "minimum": 1} for key in ("nodes", "gpus_per_node")}
     return [
         mistake

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from regatta.campaign.benchmarks import Benchmark, load_benchmark, normalise
+from regatta.campaign.benchmarks import impossible_combination, normalise
 from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
 from regatta.campaign.versus import versus_notes
+from regatta.core.benchmarks import Benchmark, load_benchmark
 from regatta.launchers.launch_lines import command_by_hand
-
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
-CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their message has one part for each rank
-# What gloo does with tensors on a GPU in every torch. A barrier has no tensor. Since torch 2.8 the table of backends
-# (docs.pytorch.org, distributed.html; pytorch/pytorch#149869) lists all but send and recv: not yet tried on a GPU.
-GLOO_ON_GPU = ("all_reduce", "broadcast", "barrier")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +79,7 @@ def expand(campaign: Campaign) -> Matrix:
     matrix.notes = [
         f"{campaign.file.at(('exclude', i))}: exclude[{i}] takes no cell out" for i, n in enumerate(uses) if n == 0
     ]
-    trained = [cell.spec for cell in matrix.cells if cell.spec["benchmark"] == "train_step"]
+    trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
     if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
         where = campaign.file.at(("baseline",))
         matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
@@ -94,41 +89,11 @@ def expand(campaign: Campaign) -> Matrix:
 
 def impossible(spec: dict, cluster: dict) -> str | None:
     """Return why a cell cannot run at all, or None."""
-    world_size = spec["nodes"] * spec["gpus_per_node"]
-    parameters = spec["parameters"]
     if spec["device"] == "cuda" and cluster["gpus_per_node"] == 0:
         return f"device cuda needs a GPU; cluster '{cluster['name']}' has none"
     if spec["backend"] == "nccl" and spec["device"] != "cuda":
         return "backend nccl needs device cuda; this campaign's device is cpu"
-    if parameters.get("strategy") == "none" and world_size > 1:
-        return f"strategy none runs on 1 rank; this shape has {world_size}"
-    if parameters.get("strategy") == "fsdp" and parameters.get("channels_last"):
-        return "fsdp takes no weights in memory format channels_last"
-    if spec["device"] == "cpu" and (
-        parameters.get("implementation") == "torch" or parameters.get("norm") == "torch_sync"
-    ):
-        return "torch's SyncBatchNorm needs device cuda; this campaign's device is cpu"
-    if spec["benchmark"] == "sync_batchnorm" and world_size * parameters["batch_size"] < 2:
-        return "batch norm needs 2 samples or more over all ranks; here is 1"
-    if parameters.get("data") == "cifar100" and parameters["data_folder"] is None:
-        return "data cifar100 needs data_folder, where it was unpacked"
-    return _impossible_collective(spec, world_size) if spec["benchmark"] == "collective" else None
-
-
-def _impossible_collective(spec: dict, world_size: int) -> str | None:
-    operation, size, dtype = (spec["parameters"][name] for name in ("operation", "message_bytes", "dtype"))
-    if world_size < 2:
-        return "a collective needs at least 2 ranks; this shape has 1"
-    if spec["backend"] == "gloo" and spec["device"] == "cuda" and operation not in GLOO_ON_GPU:
-        return f"gloo has no {operation} of tensors on a GPU"
-    if size is None:
-        return None
-    if size % ELEMENT_BYTES[dtype]:
-        return f"message_bytes {size} is no multiple of {dtype}'s {ELEMENT_BYTES[dtype]} bytes"
-    if operation in CUT_INTO_CHUNKS and size % (world_size * ELEMENT_BYTES[dtype]):
-        parts = f"{operation} cuts it into {world_size} equal parts of {dtype}"
-        return f"message_bytes {size} is no multiple of {world_size} x {ELEMENT_BYTES[dtype]} bytes: {parts}"
-    return None
+    return impossible_combination(load_benchmark(spec["benchmark"]), spec)
 
 
 def field_value(spec: dict, name: str) -> object:

@@ -9,7 +9,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from regatta.campaign.benchmarks import load_benchmark, normalise
+from regatta.campaign.benchmarks import normalise
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from regatta.campaign.benchmarks import benchmark_names, load_benchmark
+from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.text import plural
 from regatta.formats.base import TIMES, Reading, Source, quoted, refusal
 from regatta.formats.tidy_csv import FORMAT, STATISTIC, csv_number

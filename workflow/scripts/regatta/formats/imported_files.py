@@ -3,8 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.matrix import content_hash
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import natural
 from regatta.formats.base import Reading, Source
 from regatta.store.launch_files import LaunchFile

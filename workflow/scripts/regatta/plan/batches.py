@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
+from regatta.core.benchmarks import load_benchmark
 from regatta.launchers.slurm_resources import longest_planned_minutes
 from regatta.store.history import SAYS_NOTHING, Slot
 

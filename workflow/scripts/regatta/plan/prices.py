@@ -4,9 +4,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable
 
-from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell
+from regatta.core.benchmarks import load_benchmark
 from regatta.plan.batches import Batch, Price
 from regatta.store.history import History
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.benchmarks import undeclared
 from regatta.run.policy import jobs_of_batch, last_noted_utc, open_job
 from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.launch_files import LaunchFile, read_file, read_launch_file, write_text
@@ -84,6 +85,7 @@ class Found:
     """What the store holds of one campaign.
 
     rows: of each slot (order among its records, row, training, who waited). no_record: why a trace of a slot in the store is no record.
+    undeclared: problems of fields that no schema declares, each reported once.
     """
 
     planned: dict[str, dict]
@@ -91,6 +93,7 @@ class Found:
     rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
+    undeclared: set[str] = field(default_factory=set)
 
 
 def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
@@ -191,6 +194,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     if mistake:
         _refuse(launch_file, number, record, mistake, found)
         return
+    _note_undeclared(launch_file, number, record, found)
     order = launch_file.header.get("order")
     is_listed = isinstance(order, list) and slot[0] in order
     row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
@@ -221,6 +225,15 @@ def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, foun
     found.problems.invalid.append(place | {"problem": mistake})
     if kind == "record" and isinstance(repeat, int):
         found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+
+
+def _note_undeclared(launch_file: LaunchFile, number: int, record: dict, found: Found) -> None:
+    """Report each field that no schema declares where it is first found. The rest of the record is used."""
+    place = {"launch": launch_file.path.stem, "line": number, "kind": "record", "cell": record["cell"]}
+    for problem in undeclared(record):
+        if problem not in found.undeclared:
+            found.undeclared.add(problem)
+            found.problems.invalid.append(place | {"problem": one_line(problem, 300)})
 
 
 def _slot_row(cell: dict, repeat: int, found: Found) -> dict:

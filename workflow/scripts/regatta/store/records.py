@@ -11,6 +11,7 @@ from functools import cache
 import jsonschema
 import numpy as np
 
+from regatta.core.benchmarks import result_columns
 from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
 from regatta.store.schemas import SCHEMAS, schemas_by_kind
 
@@ -113,7 +114,7 @@ def imported_step(record: dict) -> float | None:
 # What a record of train_run says of each epoch and of each rank: the rows of epochs.csv and ranks.csv.
 
 BENCHMARK = "train_run"
-RANK_BYTES = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "peak_rss_bytes")
+RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 
 
 @dataclass(frozen=True)
@@ -190,30 +191,7 @@ def _accuracy_by_rank(record: dict, num_ranks: int, num_epochs: int) -> list[lis
 
 SCHEMA_FILE = SCHEMAS / "record.yaml"
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
-# Part of an iteration (docs/contracts.md) -> its column: median over iterations of the slowest rank.
-PARTS = {
-    "step": "whole_step_s",
-    "no_sync": "no_sync_s",
-    "communication": "communication_s",
-    "host_wait": "host_wait_s",
-    "communication_stream": "communication_stream_s",
-    "exposed_stream": "exposed_stream_s",
-    "forward": "forward_s",
-    "backward": "backward_s",
-    "train": "train_s",
-    "test": "test_s",
-}
-# How far a checked result was from the exact one: of a collective's sum, of a batch norm and its input's gradient.
-ERRORS = ("max_abs_error", "max_rel_error", "largest_output_error", "largest_input_gradient_error")
-# What a model is: its size, of a transformer its dimensions, and the operations that a training step makes of one sample.
-MODEL_COUNTS = (
-    "num_parameters", "num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "flops_per_sample",
-)  # fmt: skip
-# Of one rank, or the largest over ranks.
-MEMORY_BYTES = (
-    "parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes", "peak_allocated_bytes",
-    "peak_reserved_bytes", "device_used_bytes", "peak_rss_bytes",
-)  # fmt: skip
+MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
 
 
 def one_line(value: object, limit: int = 1000) -> str:
@@ -253,7 +231,7 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     Times only of an ok record: what failed its check or was cut off is no measurement.
     """
     try:
-        row = {**_memory(record), **_errors(record), **_counts(record), **_model(record)}
+        row = {**_memory(record), **_values(record), **_counts(record)}
         row["other_ranks"] = record.get("other_ranks")
         if record["status"] != "ok":
             return row, None
@@ -278,17 +256,11 @@ def _memory(record: dict) -> dict:
     return row
 
 
-def _errors(record: dict) -> dict:
-    """Return how far a result was from the exact one, and how many calls a step's exchange makes. Raises ValueError."""
-    values = record["values"] or {}
-    errors = {name: number(values.get(name), f"values.{name}") for name in ERRORS}
-    return errors | {"num_calls": count(values.get("num_calls"), "values.num_calls")}
-
-
-def _model(record: dict) -> dict:
-    """Return what the record says of the model. Raises ValueError."""
-    values = record["values"] or {}
-    return {name: count(values.get(name), f"values.{name}") for name in MODEL_COUNTS}
+def _values(record: dict) -> dict:
+    """Return the numbers that a record says of itself, of any benchmark. Raises ValueError."""
+    values, read = record["values"] or {}, {"integer": count, "number": number}
+    columns = result_columns("values").items()
+    return {column: read[known.type](values.get(known.name), f"values.{known.name}") for column, known in columns}
 
 
 def _counts(record: dict) -> dict:
@@ -310,7 +282,8 @@ def _parts(parts: object, world_size: int) -> dict:
     if not isinstance(parts, dict):
         raise ValueError("parts_ns is no mapping of names")
     times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
-    return {PARTS[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in PARTS}
+    columns = {known.name: column for column, known in result_columns("parts_ns").items()}
+    return {columns[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in columns}
 
 
 def _window_step(windows: dict | None, world_size: int) -> float | None:

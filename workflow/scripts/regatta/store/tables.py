@@ -11,40 +11,38 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
 from regatta.store.launch_files import write_text
-from regatta.store.records import ERRORS, MEMORY_BYTES, MODEL_COUNTS, PARTS, RANK_BYTES, one_line
+from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
+
+TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
+# Columns stay where they were published; those of a new benchmark follow.
+PUBLISHED_AXES = (
+    "model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size",
+    "optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data",
+    "data_folder", "epochs", "accumulation_steps", "norm", "seed", "operation", "algorithm", "message_bytes", "dtype",
+)  # fmt: skip
+PUBLISHED_RESULTS = (
+    "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s",
+    "forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error",
+    "largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads",
+    "d_ff", "vocab_size", "flops_per_sample",
+)  # fmt: skip
+
+
+def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, str]:
+    """Return column -> type with the published columns first."""
+    return {name: TYPES[types[name]] for name in [*published, *types] if name in types}
+
 
 # What a cell is; a column for each parameter of any benchmark. Read from its spec. Used by every table.
 CELL = {
     "benchmark": TEXT,
-    "model": TEXT,
-    "strategy": TEXT,
-    "bucket_cap_mb": REAL,
-    "gradient_as_bucket_view": FLAG,
-    "image_size": WHOLE,
-    "context_length": WHOLE,
-    "batch_size": WHOLE,
-    "optimizer": TEXT,
-    "static_graph": FLAG,
-    "compression": TEXT,
-    "compile": FLAG,
-    "channels_last": FLAG,
-    "implementation": TEXT,
-    "hidden": WHOLE,
-    "data": TEXT,
-    "data_folder": TEXT,
-    "epochs": WHOLE,
-    "accumulation_steps": WHOLE,
-    "norm": TEXT,
-    "seed": WHOLE,
-    "operation": TEXT,
-    "algorithm": TEXT,
-    "message_bytes": WHOLE,
-    "dtype": TEXT,
+    **_in_order({name: axis.type for name, axis in all_axes().items()}, PUBLISHED_AXES),
     "nodes": WHOLE,
     "gpus_per_node": WHOLE,
     "world_size": WHOLE,
@@ -52,6 +50,9 @@ CELL = {
     "backend": TEXT,
     "device": TEXT,
 }
+# A time of a part is in ns in the record and in seconds in the table.
+_PARTS = _in_order(dict.fromkeys(result_columns("parts_ns"), "number"), PUBLISHED_RESULTS)
+_VALUES = _in_order({name: r.type for name, r in result_columns("values").items()}, PUBLISHED_RESULTS)
 MEASURED = {
     "num_iterations": WHOLE,
     "stop": TEXT,
@@ -72,7 +73,7 @@ MEASURED = {
     "effective_samples": REAL,
     "num_outliers": WHOLE,
     "window_step_s": REAL,
-    **dict.fromkeys(PARTS.values(), REAL),
+    **_PARTS,
 }
 MEASUREMENTS = {
     "cell": TEXT,
@@ -86,10 +87,9 @@ MEASUREMENTS = {
     "position": WHOLE,
     **MEASURED,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
-    "num_calls": WHOLE,
+    "num_calls": _VALUES["num_calls"],
     "other_ranks": WHOLE,
-    **dict.fromkeys(ERRORS, REAL),
-    **dict.fromkeys(MODEL_COUNTS, WHOLE),
+    **_VALUES,
     "gpu": TEXT,
     "allow_tf32_matmul": FLAG,
     "allow_tf32_cudnn": FLAG,

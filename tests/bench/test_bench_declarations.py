@@ -1,0 +1,32 @@
+"""Real records of each program hold no field that its schema does not declare."""
+
+import pytest
+from bench_cells import BENCH, collective_cell, make_cell, train_step_cell
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("yaml")
+
+from regatta.core.benchmarks import benchmark_names, undeclared  # noqa: E402
+
+TRAIN_RUN = {
+    "model": "cifar_cnn", "data": "synthetic", "data_folder": None, "epochs": 2, "batch_size": 16,
+    "accumulation_steps": 1, "strategy": "own", "norm": "own_sync", "seed": 1,
+}  # fmt: skip
+CELLS = [
+    train_step_cell(),
+    train_step_cell("lm_tiny", "bucketed"),
+    collective_cell("all_reduce", 4096),
+    collective_cell("send_recv_pair", 4096),
+    collective_cell("barrier"),
+    make_cell("sync_batchnorm", {"implementation": "own", "batch_size": 4, "hidden": 8, "dtype": "fp32"}),
+    make_cell("train_run", TRAIN_RUN),
+]
+
+
+def test_every_field_of_a_real_record_is_declared(torchrun, write_request, launch_lines):
+    done = torchrun(2, BENCH / "run_launch.py", "--request", write_request(CELLS))
+    assert done.returncode == 0, done.stderr
+    records = [line for line in launch_lines() if line["kind"] == "record"]
+    assert [record["status"] for record in records] == ["ok"] * len(CELLS)
+    assert {record["spec"]["benchmark"] for record in records} == set(benchmark_names())
+    assert [problem for record in records for problem in undeclared(record)] == []

@@ -1,0 +1,148 @@
+"""What the schemas of benchmarks declare holds everywhere: programs, columns, rules, records."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic import LAPTOP, laptop_campaign, write_results
+
+from regatta.core import benchmarks
+from regatta.core.benchmarks import (
+    COMMON_RESULTS,
+    PROGRAMS,
+    all_axes,
+    axes_of,
+    benchmark_names,
+    load_benchmark,
+    results_of,
+    undeclared,
+)
+from regatta.store.collect import collect
+from regatta.store.records import MEMORY_BYTES
+from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, MEMORY, SCALING, STRATEGIES, TYPES
+
+RULE_FIELDS = {"world_size", "element_bytes", "device", "backend", "nodes", "gpus_per_node"}
+
+
+def fields_of_parameters(program: Path) -> list[str]:
+    """Return the fields of a program's class Parameters."""
+    tree = ast.parse(program.read_text(encoding="utf-8"))
+    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Parameters"]
+    return [node.target.id for node in found.body if isinstance(node, ast.AnnAssign)]
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_program_and_schema_have_the_same_parameters(name):
+    assert sorted(load_benchmark(name).parameters) == sorted(fields_of_parameters(PROGRAMS / f"{name}.py"))
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_a_program_has_what_a_launch_imports(name):
+    tree = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
+    assert "build" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert load_benchmark(name).version >= 1
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_every_axis_and_result_has_its_column(name):
+    for axis in axes_of(name).values():
+        assert CELL[axis.name] == MEASUREMENTS[axis.name] == TYPES[axis.type], axis.name
+        assert len(axis.label.split()) <= 4, axis.name
+    for result in results_of(name).values():
+        assert len(result.label.split()) <= 4, result.name
+        if result.column:
+            assert result.column in COLLECTED[result.table], f"{name}: {result.group}.{result.name}"
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_rules_name_fields_of_a_cell(name):
+    benchmark = load_benchmark(name)
+    for rule in benchmark.schema["x-impossible"]:
+        assert set(rule["when"]) <= RULE_FIELDS | set(benchmark.parameters)
+        assert rule["reason"]
+
+
+@pytest.mark.parametrize("table", [SCALING, STRATEGIES, MEMORY])
+def test_tables_of_training_steps_have_all_parameters(table):
+    assert set(axes_of("train_step")) <= set(table)
+
+
+def test_the_memory_of_a_record_is_declared_once():
+    record = yaml.safe_load((COMMON_RESULTS.parent / "record.yaml").read_text())["$defs"]["record"]
+    assert set(record["properties"]["memory"]["properties"]) == set(MEMORY_BYTES)
+
+
+def new_schema(tmp_path: Path, monkeypatch, **changes: dict) -> None:
+    """Add a benchmark `broadcast` with one axis to a copy of the schemas. changes: keys of that axis."""
+    schemas, programs = tmp_path / "schemas", tmp_path / "bench"
+    schemas.mkdir()
+    programs.mkdir()
+    for name in benchmark_names():
+        (schemas / f"{name}.yaml").write_text((benchmarks.SCHEMAS / f"{name}.yaml").read_text())
+        (programs / f"{name}.py").write_text("VERSION = 1\n")
+    axis = {"type": "array", "items": {"type": "integer"}, "x-label": "Root rank"} | changes
+    axis = {key: value for key, value in axis.items() if value is not None}
+    schema = {"x-subject": "broadcast", "properties": {"root": axis}}
+    (schemas / "broadcast.yaml").write_text(json.dumps(schema))
+    (programs / "broadcast.py").write_text("VERSION = 1\n")
+    monkeypatch.setattr(benchmarks, "SCHEMAS", schemas)
+    monkeypatch.setattr(benchmarks, "PROGRAMS", programs)
+    for function in (benchmarks.load_benchmark, benchmarks.axes_of, benchmarks.all_axes, benchmarks.results_of):
+        monkeypatch.setattr(benchmarks, function.__name__, function.__wrapped__)
+
+
+def test_a_new_benchmark_brings_its_columns(tmp_path, monkeypatch):
+    new_schema(tmp_path, monkeypatch)
+    assert benchmarks.all_axes()["root"].type == "integer"
+    assert set(all_axes()) < set(benchmarks.all_axes())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"x-label": None}, "broadcast.yaml: properties.root lacks x-label"),
+        ({"items": {"type": "object"}}, "broadcast.yaml: properties.root has type"),
+    ],
+)
+def test_an_axis_that_is_not_declared_in_full_is_named(tmp_path, monkeypatch, changes, words):
+    new_schema(tmp_path, monkeypatch, **changes)
+    with pytest.raises(ValueError, match=words):
+        benchmarks.all_axes()
+
+
+def test_a_schema_without_program_is_named(tmp_path, monkeypatch):
+    new_schema(tmp_path, monkeypatch)
+    (tmp_path / "bench" / "broadcast.py").unlink()
+    with pytest.raises(ValueError, match=r"broadcast\.yaml has no program broadcast\.py"):
+        benchmarks.all_axes()
+
+
+def test_an_undeclared_field_is_named_with_its_file():
+    spec = {"benchmark": "collective", "version": load_benchmark("collective").version}
+    record = {"spec": spec, "values": {"num_elements": 1, "tide": 2}, "parts_ns": None, "memory": {"saved_bytes": 1}}
+    (problem,) = undeclared(record)
+    assert problem.startswith("values.tide is not declared in x-results of workflow/schemas/benchmarks/collective.yaml")
+    assert undeclared(record | {"spec": spec | {"version": spec["version"] - 1}}) == []  # an old store
+    assert undeclared(record | {"spec": {"benchmark": "sailing", "version": 1}}) == []
+
+
+def test_collecting_reports_an_undeclared_field_once_and_uses_the_record(tmp_path):
+    write_results(tmp_path, laptop_campaign(), LAPTOP)
+    (campaign,) = tmp_path.glob("campaign.*.json")
+    campaign = json.loads(campaign.read_text())
+    before, problems = collect(campaign, tmp_path / "launches")
+    assert problems["invalid"] == []
+    for path in (tmp_path / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "record" and line["spec"]["benchmark"] == "train_step" and line["values"] is not None:
+                line["values"]["tide"] = 3
+                line["spec"]["version"] = load_benchmark("train_step").version
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    after, problems = collect(campaign, tmp_path / "launches")
+    (problem,) = problems["invalid"]
+    assert "values.tide" in problem["problem"]
+    assert "benchmarks/train_step.yaml" in problem["problem"]
+    assert after["measurements"].equals(before["measurements"])
