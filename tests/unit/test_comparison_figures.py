@@ -8,7 +8,7 @@ from synthetic import make_header
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.history import history_of_cells
 from regatta.compare.page import comparison_page, history_page
-from regatta.topics.cell_labels import cell_labels
+from regatta.report.panels import full_names
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference
 from regatta.topics.comparison.figures import (
     MAX_LINES,
@@ -49,7 +49,7 @@ def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
 def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_below():
     (figure,) = section_of(times_of(RATIOS)).figures
     assert [r[0] for r in figure.table.rows] == [
-        "all_reduce, 16 KiB, 1×2", "all_reduce, 4 KiB, 1×2", "all_reduce, 32 KiB, 1×2", "all_reduce, 8 KiB, 1×2",
+        "all_reduce · 1×2 · 16 KiB", "all_reduce · 1×2 · 4 KiB", "all_reduce · 1×2 · 32 KiB", "all_reduce · 1×2 · 8 KiB",
     ]  # fmt: skip
     assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
     assert figure.title == "stack bound against contained: collective"
@@ -61,7 +61,7 @@ def test_the_finding_counts_the_verdicts_that_occur_and_names_the_largest_differ
     (figure,) = section_of(times_of(RATIOS)).figures
     assert figure.alt == (
         "stack bound against contained: of 4 comparisons 2 slower, 1 faster, 1 equivalent, by a margin of 5.0 % (the default)."
-        " The largest difference: all_reduce, 16 KiB, 1×2 takes 0.500 (0.481 to 0.520) times as long (n = 5)."
+        " The largest difference: all_reduce · 1×2 · 16 KiB takes 0.500 (0.481 to 0.520) times as long (n = 5)."
     )
     (figure,) = section_of(times_of({4096: 1.0})).figures
     assert figure.alt.endswith(": of 1 comparison 1 equivalent, by a margin of 5.0 % (the default).")
@@ -133,7 +133,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
         "stack again against contained: alike but for the name, so noise and not judged (8)"
     )
     assert {row[-1] for row in table.rows} == {"A/A"}
-    assert table.rows[0][0] == "all_reduce, 32 KiB, 1×2"  # 0.8 % from 1
+    assert table.rows[0][0] == "all_reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "Warning: the alike stacks differ: 8 of 8 ratios above 1" in section.lead
     assert "Margin:" not in section.lead
 
@@ -156,11 +156,11 @@ def test_what_is_beyond_the_last_panel_is_counted():
 
 
 def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
-    rows = [row("a word, " * 4)] * 5 + [row("short")] * 20
+    rows = [row("a word · " * 4)] * 5 + [row("short")] * 20
     split = pages(rows)
     assert [r for page in split for r in page] == rows
     assert all(sum(len(r.lines) for r in page) <= MAX_LINES for page in split)
-    assert row("resnet101, ddp, 100 MiB, 1×2, bound").lines == ["resnet101, ddp, 100 MiB,", "1×2, bound"]
+    assert row("resnet101 · 1×2 · bucket 100 MiB · bound").lines == ["resnet101 · 1×2 ·", "bucket 100 MiB · bound"]
     assert row("a_word_that_is_much_longer_than_a_line").lines == ["a_word_that_is_much_long", "er_than_a_line"]
     assert pages([]) == []
 
@@ -244,10 +244,10 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
     assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
-        "4096, all_reduce, 1×2",
-        "16384, all_reduce, 1×2",
+        "4096 · all_reduce · 1×2",
+        "16384 · all_reduce · 1×2",
     ]
-    assert cell_labels(table) == ["all_reduce, 4 KiB, 1×2", "all_reduce, 16 KiB, 1×2"]
+    assert full_names(table) == ["all_reduce · 1×2 processes · 4 KiB", "all_reduce · 1×2 processes · 16 KiB"]
 
 
 class Page(HTMLParser):

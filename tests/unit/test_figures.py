@@ -16,9 +16,10 @@ from synthetic import (
     write_results,
 )
 
+from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
 from regatta.report.page import content
-from regatta.report.panels import panels
+from regatta.report.panels import name_rows, panels
 from regatta.report.plotting import (
     COLOURS,
     DASHES,
@@ -121,7 +122,7 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     figures = scaling_figures(scaling, steps, "cuda")
     assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
     assert re.search(
-        r"keeps \d\d\.\d % \(.* to .*\) of the throughput per GPU of the baseline none, 1×1 \(", figures[1].alt
+        r"keeps \d\d\.\d % \(.* to .*\) of the throughput per GPU of the baseline 1×1 · none \(", figures[1].alt
     )
     assert "wrapper 0." in figures[1].alt
     assert len(figures[0].table.rows) == 4
@@ -147,7 +148,7 @@ def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
     cells = [train_cell("resnet50", *s) for s in ((1, 1), (1, 4), (2, 2))]
     scaling, steps, _, _ = results(tmp_path, cells)
     (figure,) = scaling_figures(scaling, steps, "cuda")
-    assert [row[0] for row in figure.table.rows] == ["ddp, 1×1", "ddp, 1×4", "ddp, 2×2"]
+    assert [row[0] for row in figure.table.rows] == ["1×1 · ddp", "1×4 · ddp", "2×2 · ddp"]
 
 
 def test_no_panel_holds_more_than_six_series(tmp_path):
@@ -163,8 +164,8 @@ def test_stacks_become_panels_when_they_do_not_fit_into_one(tmp_path):
     make_report(folder)
     scaling, steps, _, _ = tables_of(folder)
     titles = {figure.title for figure in scaling_figures(scaling, steps, "cuda")}
-    assert "Efficiency: resnet50, bound" in titles
-    assert "Efficiency: resnet50, contained" in titles
+    assert "Efficiency: resnet50 · bound" in titles
+    assert "Efficiency: resnet50 · contained" in titles
 
 
 def test_one_bucket_size_makes_no_figure(tmp_path):
@@ -177,7 +178,12 @@ def test_bucket_sizes_are_compared_within_their_shape(tmp_path):
     scaling, steps, _, _ = results(tmp_path, cells)
     (figure,) = bucket_figures(scaling, steps)
     above = {row[0]: row[-1] for row in figure.table.rows}
-    assert sorted(above) == ["ddp 1 MiB, 1×2", "ddp 1 MiB, 1×4", "ddp 25 MiB, 1×2", "ddp 25 MiB, 1×4"]
+    assert sorted(above) == [
+        "1×2 · ddp · bucket 1 MiB",
+        "1×2 · ddp · bucket 25 MiB",
+        "1×4 · ddp · bucket 1 MiB",
+        "1×4 · ddp · bucket 25 MiB",
+    ]
     assert sum(value == "0.0" for value in above.values()) >= 2
 
 
@@ -204,11 +210,11 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch)
     _, _, collectives, medians = results(tmp_path, cells)
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
-    titles = ["all_gather, fp32", "all_reduce, fp32, 1×2", "all_reduce, fp32, 1×4"]
+    titles = ["all_gather · fp32", "all_reduce · fp32 · 1×2", "all_reduce · fp32 · 1×4"]
     assert [f.title for f in figures] == [
         f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
     ]
-    assert [s.label for s in drawn[2].series] == ["butterfly", "halving_\ndoubling", "ring", "torch"]
+    assert [s.label for s in drawn[2].series] == ["butterfly", "halving_doubling", "ring", "torch"]
     assert [s.label for s in drawn[0].series] == ["1×2"]
     assert figures[2].table.columns[1] == "algorithm"
     assert figures[3].table.columns[-2:] == ("own buffers", "largest rel. error")
@@ -225,7 +231,7 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatc
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
     assert [s.label for s in drawn[0].series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
-    assert figures[0].table.rows[0][1] == "ring, gloo"
+    assert figures[0].table.rows[0][1] == "ring · gloo"
 
 
 def test_a_barrier_is_drawn_over_the_ranks(tmp_path, monkeypatch):
@@ -235,7 +241,7 @@ def test_a_barrier_is_drawn_over_the_ranks(tmp_path, monkeypatch):
     (figure,) = collective_figures(collectives, medians)
     assert figure.title == "Latency: barrier"
     assert [[p.x for p in s.points] for s in drawn[0].series] == [[4, 8], [4, 8]]
-    assert [s.label for s in drawn[0].series] == ["barrier, gloo", "barrier, nccl"]
+    assert [s.label for s in drawn[0].series] == ["barrier\ngloo", "barrier\nnccl"]
     assert [row[0] for row in figure.table.rows] == ["–"] * 4
 
 
@@ -311,9 +317,9 @@ def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
     by_label = [{s.label: [p.reported for p in s.points] for s in panel.series} for panel in drawn]
     assert three(by_label[0]["none"][0]) == "13.3"
     shown = {row[0]: row[3] for row in figures[0].table.rows}
-    assert [shown["none, 1×1"], shown["ddp, 1×2"]] == ["13.3", three(by_label[0]["ddp"][1])]
+    assert [shown["1×1 · none"], shown["1×2 · ddp"]] == ["13.3", three(by_label[0]["ddp"][1])]
     shown = {row[0]: row[2] for row in figures[1].table.rows}
-    assert shown["ddp, 1×2"] == percent(by_label[1]["ddp"][1] / 100)
+    assert shown["1×2 · ddp"] == percent(by_label[1]["ddp"][1] / 100)
 
 
 def test_the_line_of_bus_bandwidth_goes_through_that_of_the_median_time(monkeypatch):
@@ -344,7 +350,7 @@ def test_an_efficiency_whose_spread_is_wide_is_inconclusive_and_has_no_parts():
     figure = scaling_figures(*scaling_of(cells), "cpu")[1]
     assert re.search(r"is inconclusive: median [\d.]+ %, range 16\.0 to 200\.0 %, n = 2\.", figure.alt)
     assert "wrapper" not in figure.alt
-    assert {row[0]: row[-1] for row in figure.table.rows}["ddp, 1×2"] == "inconclusive"
+    assert {row[0]: row[-1] for row in figure.table.rows}["1×2 · ddp"] == "inconclusive"
 
 
 def test_ranks_with_fewer_threads_than_the_baseline_are_told_and_not_graded():
@@ -362,14 +368,17 @@ def test_ranks_with_fewer_threads_than_the_baseline_are_told_and_not_graded():
 def test_the_baseline_is_the_first_row_of_the_scaling_tables():
     cells = [(train_cell("resnet18", 1, 1), [0.1]), (train_cell("resnet18", 1, 1, "none"), [0.1])]
     for figure in scaling_figures(*scaling_of(cells), "cpu"):
-        assert [row[0] for row in figure.table.rows] == ["none, 1×1", "ddp, 1×1"]
+        assert [row[0] for row in figure.table.rows] == ["1×1 · none", "1×1 · ddp"]
 
 
 @pytest.mark.parametrize(
     ("slow", "words"),
     [
         ([0.1, 0.14], "bucket sizes show no difference larger than the spread between launches"),
-        ([0.2, 0.21], "step times of bucket sizes differ by more than the spread, by up to 86.4 %, ddp 1 MiB, 1×2"),
+        (
+            [0.2, 0.21],
+            "step times of bucket sizes differ by more than the spread, by up to 86.4 %, 1×2 · ddp · bucket 1 MiB",
+        ),
         ([0.2], "step times of bucket sizes differ by up to"),
     ],
 )
@@ -383,17 +392,17 @@ def test_what_varies_is_in_the_names_of_the_cells():
     cells = [(train_cell("resnet18", 1, 1, "none", batch_size=b), [0.1]) for b in (8, 16)]
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
     throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")[:2]
-    assert [row[0] for row in throughput.table.rows] == ["none, batch 16, 1×1", "ddp, batch 16, 1×2"]
-    assert "resnet18, batch 16: ddp, 1×2 keeps" in efficiency.alt
-    assert "the baseline none, batch 16, 1×1 (" in efficiency.alt
+    assert [row[0] for row in throughput.table.rows] == ["1×1 · none · batch 16", "1×2 · ddp · batch 16"]
+    assert "resnet18 · batch 16: 1×2 · ddp keeps" in efficiency.alt
+    assert "the baseline 1×1 · none · batch 16 (" in efficiency.alt
 
 
 def test_a_headline_says_of_how_many_its_cell_is_the_fastest():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 2)]
     cells += [(train_cell("resnet18", 1, 2, "ddp", bucket), [step] * 2) for bucket, step in ((1, 0.12), (25, 0.11))]
     throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")
-    assert "ddp 25 MiB, 1×2, the fastest of 2 bucket sizes, reaches 145 samples/s (n = 2);" in throughput.alt
-    assert "ddp 25 MiB, 1×2, the fastest of 2 bucket sizes, keeps 90.9 %" in efficiency.alt
+    assert "1×2 · ddp · bucket 25 MiB, the fastest of 2 bucket sizes, reaches 145 samples/s (n = 2);" in throughput.alt
+    assert "1×2 · ddp · bucket 25 MiB, the fastest of 2 bucket sizes, keeps 90.9 %" in efficiency.alt
     cells += [(train_cell("resnet18", 2, 1, "ddp", 25), [0.2] * 2)]
     assert "the fastest of 3 cells," in scaling_figures(*scaling_of(cells), "cpu")[0].alt
     assert "the fastest" not in scaling_figures(*scaling_of(cells[:2]), "cpu")[0].alt
@@ -406,10 +415,10 @@ def test_a_headline_takes_a_cell_with_all_launches_before_a_faster_one_that_lack
         (train_cell("resnet18", 1, 2, "ddp", 25), [0.1] * 2),
     ]
     for figure in scaling_figures(*scaling_of(cells), "cpu"):
-        assert "ddp 1 MiB, 1×2 " in figure.alt
+        assert "1×2 · ddp · bucket 1 MiB " in figure.alt
     cells += [(train_cell("resnet18", 1, 2, "ddp", 5), [0.11] * 3)]
     assert (
-        "ddp 5 MiB, 1×2, the fastest of 2 bucket sizes with all launches, "
+        "1×2 · ddp · bucket 5 MiB, the fastest of 2 bucket sizes with all launches, "
         in scaling_figures(*scaling_of(cells), "cpu")[0].alt
     )
     efficiency = scaling_figures(*scaling_of([cells[0], cells[2]]), "cpu")[1]
@@ -467,13 +476,13 @@ def test_the_fastest_of_several_names_those_that_it_is_not_told_apart_from():
     for bucket, steps in ((1, [0.2, 0.21]), (25, [0.11, 0.13]), (100, [0.11, 0.12])):
         cells.append((train_cell("resnet18", 1, 2, "ddp", bucket), steps))
     for figure in scaling_figures(*scaling_of(cells), "cuda"):
-        assert "ddp 100 MiB, 1×2, the fastest of 3 bucket sizes, not told apart from 25 MiB, " in figure.alt
+        assert "1×2 · ddp · bucket 100 MiB, the fastest of 3 bucket sizes, not told apart from 25 MiB, " in figure.alt
 
 
 def test_a_difference_beyond_the_told_one_without_a_spread_is_not_passed_over():
     cells = [(train_cell("resnet18", 1, 2, "ddp", b), s) for b, s in ((1, [0.2, 0.21]), (25, [0.1, 0.12]))]
     further = [(train_cell("resnet18", 2, 2, "ddp", b), s) for b, s in ((1, [0.9]), (25, [0.1]))]
-    words = "1×2 against ddp 25 MiB, 1×2, where there is a spread ("
+    words = " against 1×2 · ddp · bucket 25 MiB, where there is a spread ("
     assert words in bucket_figures(*scaling_of([*cells, *further]))[0].alt
     assert "where there is a spread" not in bucket_figures(*scaling_of(cells))[0].alt
 
@@ -547,15 +556,14 @@ def test_sizes_in_ids_sort_as_numbers():
 
 
 def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alone():
-    wheres = [(stack, backend) for stack in ("g", "ddp") for backend in ("gloo", "nccl")]
     rows = [
-        {"workload": "w", "stack": stack, "backend": backend, "strategy": "ddp", "nodes": nodes, "gpus_per_node": 1}
-        | {"place": f"{nodes}×1\n{stack}\n{backend}", "name": f"ddp, {stack}, {backend}, {nodes}×1", "full_name": "ddp"}
-        for stack, backend in wheres
+        {"stack": stack, "backend": backend, "strategy": "ddp", "model": "w", "nodes": nodes, "gpus_per_node": 1}
+        for stack in ("g", "ddp")
+        for backend in ("gloo", "nccl")
         for nodes in (1, 2)
     ]
-    found = dict(panels(pd.DataFrame(rows), "place"))
-    assert sorted(found) == ["w, ddp, gloo", "w, ddp, nccl", "w, g, gloo", "w, g, nccl"]
+    found = dict(panels(name_rows(pd.DataFrame(rows), "train_step"), lambda name: ("shape", *PLACE)))
+    assert sorted(found) == ["w · ddp", "w · g"]
     for part in found.values():
-        assert part["place"].tolist() == ["1×1", "2×1"]
-        assert part["name"].tolist() == ["ddp, 1×1", "ddp, 2×1"]
+        assert part["label"].tolist() == ["1×1\ngloo", "2×1\ngloo", "1×1\nnccl", "2×1\nnccl"]
+        assert part["name"].tolist()[:2] == ["1×1 · ddp · gloo", "2×1 · ddp · gloo"]

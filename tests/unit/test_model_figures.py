@@ -74,8 +74,8 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
     figures = figures[::2]
     assert all("at 32 GPUs, which were not measured" in figure.alt for figure in figures)
     assert [figure.alt.partition(": ")[0] for figure in figures] == [
-        "resnet18, ddp 25 MiB, host, the fastest of 2 fitted of 2 curves of resnet18",
-        "resnet50, ddp 1 MiB, host, the fastest of 2 fitted of 2 curves of resnet50",
+        "resnet18 · bucket 25 MiB, the fastest of 2 fitted of 2 curves of resnet18",
+        "resnet50 · bucket 1 MiB, the fastest of 2 fitted of 2 curves of resnet50",
     ]
     assert all(figure.table.rows[0][0] == "1 to 16" for figure in figures)
     assert "32," in figures[0].csv
@@ -95,7 +95,7 @@ def test_a_scaling_model_is_a_finding_only_with_all_shapes_and_two_launches_of_e
 
 def test_the_only_curve_that_could_be_fitted_says_so():
     figures = amdahl_figures([(1, 2), (1, 4), (2, 4)])
-    assert "ddp 1 MiB, host, the only one of 2 curves of resnet18 that could be fitted: " in figures[0].alt
+    assert "resnet18 · bucket 1 MiB, the only one of 2 curves of resnet18 that could be fitted: " in figures[0].alt
 
 
 def test_a_prediction_beyond_twice_the_best_misses():
@@ -109,7 +109,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     figures = {f.title: f for f in communication_model_figures(tables["communication_models"], tables["collectives"])}
     # The machine of these results: 9 us for each of 32 ranks, then 31/32 of the message at 95 GB/s; bound is
     # 2.1 % slower, and noise only ever adds.
-    figure = figures["Communication model: all_gather, fp32, 8×4, bound"]
+    figure = figures["Communication model: all_gather · 8×4 GPUs · bound"]
     num_cells, num, latency, latency_ends, bandwidth, bandwidth_ends, half = figure.table.rows[0]
     assert latency.endswith("µs")
     assert float(latency.split()[0]) == pytest.approx(32 * 9, rel=0.08)
@@ -157,14 +157,14 @@ def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
     assert scaling_model_figures(tables["scaling_models"], tables["scaling"], {}, "cpu") == []
     rows = refusal_table(tables["scaling_models"], tables["communication_models"]).rows
     assert sum(int(num) for kind, num, *_ in rows if kind == "scaling") == 4
-    assert any("resnet18, ddp" in which for kind, *_, which in rows if kind == "scaling")
+    assert any("resnet18" in which for kind, *_, which in rows if kind == "scaling")
     assert refusal_table(tables["scaling_models"][:0], tables["communication_models"][:0]) is None
 
 
 def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
     tables = cluster
     table = best_bucket_table(tables["buckets"])
-    row = next(row for row in table.rows if row[0] == "resnet101, ddp, 8×4, contained")
+    row = next(row for row in table.rows if row[0] == "resnet101 · 8×4 GPUs · contained")
     assert row[1] in ("25", "100")
     assert float(row[3]) > 0
     assert "all_reduce" in row[6]

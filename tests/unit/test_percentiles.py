@@ -83,14 +83,14 @@ def test_the_report_has_the_published_table_with_its_rows_in_its_order():
         "p90 (ms)",
         "p95 (ms)",
     ]
-    assert table.rows[0] == ("1 GPU, 1×1, none", "1/1", "60", *("97.00", "329.9") * 4)
-    assert [row[0] for row in table.rows] == ["1 GPU, 1×1, none", "1 GPU, 1×1, ddp", "16 GPUs, 2×8, ddp"]
+    assert table.rows[0] == ("1 GPU · 1×1 · none", "1/1", "60", *("97.00", "329.9") * 4)
+    assert [row[0] for row in table.rows] == ["1 GPU · 1×1 · none", "1 GPU · 1×1 · ddp", "16 GPUs · 2×8 · ddp"]
     assert table.rows[2][3:5] == ("104.0", "307.7")  # published: 306, of a time that is rounded to 0.104
 
 
 def test_on_cpus_a_rank_is_a_process():
     (table,) = percentile_tables(published(), "cpu")
-    assert [row[0] for row in table.rows][1:] == ["1 process, 1×1, ddp", "16 processes, 2×8, ddp"]
+    assert [row[0] for row in table.rows][1:] == ["1 process · 1×1 · ddp", "16 processes · 2×8 · ddp"]
 
 
 def buckets(times_by_bucket):
@@ -108,7 +108,7 @@ def test_bucket_sizes_are_held_against_that_of_ddp_with_the_sign_that_the_headin
         "cell", "n", "p75, 25 MiB (ms)", "p75, 1 MiB (ms)", "samples/s", "slower than 25 MiB by (%)",
         "p95, 25 MiB (ms)", "p95, 1 MiB (ms)", "samples/s", "slower than 25 MiB by (%)",
     )  # fmt: skip
-    row = ("16 GPUs, 2×8, ddp", "1 and 1", "104.0", "108.0", "296.3", "3.8", "104.8", "122.0", "262.3", "16.4")
+    row = ("16 GPUs · 2×8 · ddp", "1 and 1", "104.0", "108.0", "296.3", "3.8", "104.8", "122.0", "262.3", "16.4")
     assert table.rows == (row,)
 
 

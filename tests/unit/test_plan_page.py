@@ -15,6 +15,7 @@ from synthetic_plan import campaign, partly_finished
 from regatta.campaign.load import load_campaign
 from regatta.plan.page import (
     STATES,
+    names_of,
     planned_cells,
     reason_groups,
     render,
@@ -91,7 +92,9 @@ def test_every_cell_is_listed_once_under_its_reason(partial):
     items = [item.strip() for item in Page(render(partial)).items]
     planned = plan_json(partial)["cells"]
     assert len(planned) == 18 + 6 + 8
-    assert {cell["id"]: items.count(cell["id"]) for cell in planned} == {cell["id"]: 1 for cell in planned}
+    names = {cell: name.full for cell, name in names_of(planned_cells(partial)).items()}
+    assert sorted(names) == sorted(cell["id"] for cell in planned)
+    assert [items.count(name) for name in names.values()] == [1] * len(planned)
 
 
 @pytest.mark.parametrize("is_retry", [False, True])
@@ -118,34 +121,34 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
 
 def test_the_matrix_counts_cells_by_workload_and_shape(partial):
     # Two stacks, so two of each. resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
-    rows = {row["name"]: row["shapes"] for row in workload_rows(planned_cells(partial), {})}
+    rows = {row["name"]: row["shapes"] for row in workload_rows(planned_cells(partial))}
     assert rows == {
-        "train_step resnet18": [
+        "resnet18": [
             [("todo", 2), ("done", 2), ("not_ok", 2)],
             [("todo", 2), ("done", 2), ("skipped", 2)],
         ],
-        "train_step alexnet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
-        "collective all_reduce": [[("skipped", 4)], [("todo", 4)]],
+        "alexnet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
+        "all_reduce": [[("skipped", 4)], [("todo", 4)]],
     }
     text = Page(render(partial)).words("cells")
     assert "\N{MULTIPLICATION SIGN} 2 done, not ok" in text
     assert "\N{WHITE CIRCLE} to do: 18" in text
     # One row for each setting and stack, with the state of its one cell of each shape.
-    assert "train_step-resnet18-ddp-1, tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
+    assert "resnet18 · ddp · bucket 1 MiB · tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
 
 
 def test_settings_that_no_name_tells_apart_are_rows_of_their_own(tmp_path):
     data = small(shapes=[{"nodes": [1], "gpus_per_node": [2]}])
     data["benchmarks"][0]["parameters"] |= {"strategy": ["ddp"], "bucket_cap_mb": [25], "batch_size": [8, 16]}
     text = Page(render(plan(tmp_path, data))).words("cells")
-    assert "train_step-resnet18-ddp-25 (batch 8)" in text
-    assert "train_step-resnet18-ddp-25 (batch 16)" in text
+    assert "resnet18 · batch 8" in text
+    assert "resnet18 · batch 16" in text
 
 
 def test_reasons_are_grouped_and_counted(partial):
     groups = {
         state: [(g["kind"], g["num"], [(text, len(ids)) for text, ids in g["parts"]]) for g in own]
-        for state, own in reason_groups(planned_cells(partial), {})
+        for state, own in reason_groups(planned_cells(partial))
     }
     change = "changed: parameters.message_bytes"
     assert groups == {
@@ -166,7 +169,7 @@ def test_reasons_are_grouped_and_counted(partial):
 
 def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
-    [none, alone] = dict(reason_groups(planned_cells(made), {}))["skipped"]
+    [none, alone] = dict(reason_groups(planned_cells(made)))["skipped"]
     assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has …", 4)
     assert [(text, len(ids)) for text, ids in none["parts"]] == [
         ("strategy none runs on 1 rank; this shape has 2", 2),
@@ -176,7 +179,7 @@ def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
 
 
 def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
-    groups = dict(reason_groups(planned_cells(partly_finished(tmp_path, is_retry=True)), {}))
+    groups = dict(reason_groups(planned_cells(partly_finished(tmp_path, is_retry=True))))
     asked = [g for g in groups["todo"] if g["kind"] == "asked for"]
     assert [(g["num"], g["parts"][0][0]) for g in asked] == [
         (2, "asked for: failed before (failed: cause of failed); repeat 1")

@@ -77,7 +77,7 @@ def test_memory_is_the_largest_over_launches():
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
     shown = memory_tables(memory)
     assert shown.columns == ("cell", "saved for backward", "process (RSS)")
-    assert shown.rows == (("resnet18: ddp, 1×2", "12 B", "7 B"),)
+    assert shown.rows == (("resnet18 · 1×2 processes", "12 B", "7 B"),)
     assert memory_tables(memory[:0]) is None
 
 
@@ -87,7 +87,7 @@ def test_a_figure_tells_the_least_and_the_most_exposed():
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
     assert figure.alt == (
-        "resnet18, 1×2: ddp 1 MiB exposes 12.0 ms (10.0 to 20.0) of a step of 100 ms (median share 12.0 %, n = 3); ddp 25 MiB exposes 50.0 ms"
+        "resnet18 · 1×2: ddp · bucket 1 MiB exposes 12.0 ms (10.0 to 20.0) of a step of 100 ms (median share 12.0 %, n = 3); ddp · bucket 25 MiB exposes 50.0 ms"
         " (50.0 to 50.0) of a step of 100 ms (median share 50.0 %, n = 3); the two differ by more than the spread."
     )
     assert figure.table.rows[0][8:12] == ("12.0", "(10.0 to 20.0)", "12.0", "70.0")

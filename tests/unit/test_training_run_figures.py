@@ -4,8 +4,8 @@ from synthetic import make_report
 from synthetic_training import run_cell, run_record
 from test_training_runs import ALONE, DDP, OWN, T, tables_of, write_store
 
-from regatta.report.facets import facets
-from regatta.topics.training_runs.figures import common_of_runs, name_runs, training_run_figures, training_tables
+from regatta.report.panels import name_rows, panels
+from regatta.topics.training_runs.figures import common_of_runs, training_run_figures, training_tables
 
 
 def figures_of(folder, cells, repeats=2, **values):
@@ -18,21 +18,21 @@ def test_figures_tell_where_trainings_ended(tmp_path):
     figures, tables = figures_of(tmp_path, [OWN, ALONE])
     accuracy, loss, time = figures
     assert accuracy.alt == (
-        "cifar_cnn on synthetic images: accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with none, 1×1 (n = 2), 10.0 %"
-        " (10.0 to 10.0) with own, 1×2 (n = 2); the spreads of lowest and highest overlap; more ranks"
+        "cifar_cnn on synthetic images: accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with 1×1 · none (n = 2), 10.0 %"
+        " (10.0 to 10.0) with 1×2 · own (n = 2); the spreads of lowest and highest overlap; more ranks"
         " take fewer, larger steps in an epoch."
     )
-    assert "loss on the test images after 2 epochs: 4.20 (4.20 to 4.20) with none, 1×1 (n = 2)" in loss.alt
-    assert "time of 2 epochs on the slowest rank: 3.00 s (3.00 to 3.00) with none, 1×1 (n = 2), 3.02 s" in time.alt
+    assert "loss on the test images after 2 epochs: 4.20 (4.20 to 4.20) with 1×1 · none (n = 2)" in loss.alt
+    assert "time of 2 epochs on the slowest rank: 3.00 s (3.00 to 3.00) with 1×1 · none (n = 2), 3.02 s" in time.alt
     assert "says nothing about CIFAR-100" in accuracy.caption
     assert accuracy.table.columns == ("training", "n", "epoch 1", "epoch 2")
-    assert accuracy.table.rows == (("none, 1×1", "2/2", "5.0", "10.0"), ("own, 1×2", "2/2", "5.0", "10.0"))
-    assert loss.table.rows[0] == ("none, 1×1", "2/2", "4.6000", "4.2000")
+    assert accuracy.table.rows == (("1×1 · none", "2/2", "5.0", "10.0"), ("1×2 · own", "2/2", "5.0", "10.0"))
+    assert loss.table.rows[0] == ("1×1 · none", "2/2", "4.6000", "4.2000")
     assert [row[:4] for row in time.table.rows] == [
-        ("none, 1×1", "0", "2/2", "3.00"),
-        ("own, 1×2", "slowest", "2/2", "3.02"),
-        ("own, 1×2", "0", "2/2", "3.00"),
-        ("own, 1×2", "1", "2/2", "3.02"),
+        ("1×1 · none", "0", "2/2", "3.00"),
+        ("1×2 · own", "slowest", "2/2", "3.02"),
+        ("1×2 · own", "0", "2/2", "3.00"),
+        ("1×2 · own", "1", "2/2", "3.02"),
     ]
     assert time.table.rows[3][7:] == ("11.0", "162 MiB", "763 MiB")
     outcome, memory = training_tables(tables["training_runs"])
@@ -40,7 +40,7 @@ def test_figures_tell_where_trainings_ended(tmp_path):
         "range (s)", "images/s", "train loss", "test loss", "range", "accuracy (%)", "range (%)",
     )  # fmt: skip
     assert outcome.rows[1] == (
-        "own, 1×2", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
+        "cifar_cnn on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
     assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator's peak", "process (RSS)")
@@ -48,10 +48,10 @@ def test_figures_tell_where_trainings_ended(tmp_path):
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
     [figure, *_], tables = figures_of(tmp_path, [run_cell("own", data="cifar100", data_folder="/data")])
-    assert figure.title == "Accuracy: cifar_cnn on CIFAR-100, 1×2"
+    assert figure.title == "Accuracy: cifar_cnn on CIFAR-100 · 1×2"
     assert "Synthetic" not in figure.caption
     assert common_of_runs(tables["training_runs"]) == (
-        "All trainings: cifar_cnn on CIFAR-100, 2 epochs, batch 32, 2 batches a step, seed 1, batch norm batch. A batch is the"
+        "All trainings: cifar_cnn on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. A batch is the"
         " images of one rank in one backward pass."
     )
 
@@ -61,8 +61,8 @@ def test_many_trainings_are_told_by_their_ends_and_divided_by_shape(tmp_path):
     cells = [run_cell(s, gpus=g, norm=norm) for s, g in shapes for norm in ("own_sync", "torch_sync")]
     figures, _ = figures_of(tmp_path, cells)
     assert [figure.title for figure in figures[::3]] == [
-        "Accuracy: cifar_cnn on synthetic images, 1×1",
-        "Accuracy: cifar_cnn on synthetic images, 1×2",
+        "Accuracy: cifar_cnn on synthetic images · 1×1",
+        "Accuracy: cifar_cnn on synthetic images · 1×2",
     ]
     assert "accuracy after 2 epochs: from 10.0 % (10.0 to 10.0) with " in figures[0].alt
     assert " to 10.0 %" in figures[0].alt
@@ -71,15 +71,18 @@ def test_many_trainings_are_told_by_their_ends_and_divided_by_shape(tmp_path):
 def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     cells = [run_cell(s, gpus=g, norm=n) for s in ("ddp", "own") for g in (1, 2) for n in ("batch", "own_sync")]
     _, tables = figures_of(tmp_path, cells)
-    rows = name_runs(tables["training_runs"])
-    found = list(facets(rows, ["strategy", "norm", "shape"], ["shape"]))
-    assert [(title, sorted(part["label"])) for title, part in found] == [
-        (shape, ["ddp batch", "ddp own_sync", "own batch", "own own_sync"]) for shape in ("1×1", "1×2")
+    rows = name_rows(tables["training_runs"], "train_run")
+    found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",)))
+    words = ["ddp batch norm", "ddp own_sync norm", "own batch norm", "own own_sync norm"]
+    title = "cifar_cnn on synthetic images"
+    assert [(text, sorted(part["label"])) for text, part in found] == [
+        (f"{title} · {shape}", words) for shape in ("1×1", "1×2")
     ]
-    [(title, part)] = facets(rows[rows["norm"] == "batch"], ["strategy", "norm", "shape"], ["shape"])
-    assert (title, sorted(part["label"])) == ("", ["ddp\n1×1", "ddp\n1×2", "own\n1×1", "own\n1×2"])
-    many = list(facets(rows, ["cell"], []))
-    assert [(title, len(part)) for title, part in many] == [(" (1 of 2)", 6), (" (2 of 2)", 2)]
+    few = name_rows(tables["training_runs"][rows["norm"] == "batch"], "train_run")
+    [(text, part)] = panels(few, lambda name: (*name.series, "shape"), splits=("shape",))
+    assert (text, sorted(part["label"])) == (title, ["ddp\n1×1", "ddp\n1×2", "own\n1×1", "own\n1×2"])
+    many = list(panels(rows, lambda name: (*name.series, "shape"), splits=()))
+    assert [(text, len(part)) for text, part in many] == [(f"{title} (1 of 2)", 6), (f"{title} (2 of 2)", 2)]
 
 
 def test_the_report_has_the_section_and_its_files(tmp_path):
@@ -88,5 +91,5 @@ def test_the_report_has_the_section_and_its_files(tmp_path):
     assert '<section id="training-runs"' in page
     for name in ("epochs.csv", "ranks.csv", "training_runs.csv", "training_ranks.csv"):
         assert f'download="{name}"' in page
-    assert "accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with ddp (n = 3)" in page
+    assert "accuracy after 2 epochs: 10.0 % (10.0 to 10.0) with 1×2 · ddp (n = 3)" in page
     assert "different losses" not in page

@@ -34,6 +34,7 @@ QUANTITY = re.compile(
 )
 # What has digits and is no measured number.
 EXEMPT = (
+    re.compile(r"\w+ · \d+×\d+ (GPUs?|process(es)?)( · [a-z]\w*( \S+ MiB)?| · \d\S* [KMG]?i?B)*"),  # the name of a cell
     re.compile(r"\([^()]*threads? a rank[^()]*\)"),  # of the machine; the first lines of launch files have it
     re.compile(r"\(\d+ of \d+\)"),  # the number of a figure among those that show one thing
     re.compile(r"guess\w* \S+ %"),

@@ -23,11 +23,10 @@ from regatta.core.text import (
     ratio_text,
     spread_head,
 )
-from regatta.report.panels import Figure, Table
+from regatta.report.panels import Figure, Table, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table, to_csv
-from regatta.topics.cell_labels import cell_labels
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference, by_stack
 from regatta.topics.comparison.tables import Times, times_by_cell
 
@@ -158,7 +157,7 @@ def heading(history: History, place: int) -> str:
 def labels_of(history: History) -> dict[str, str]:
     """Return the name of each cell."""
     cells = history.table.drop_duplicates("cell")
-    return dict(zip(cells["cell"], cell_labels(cells), strict=True))
+    return dict(zip(cells["cell"], full_names(cells), strict=True))
 
 
 def _leaves(history: History, cell: str, margin: float) -> bool:

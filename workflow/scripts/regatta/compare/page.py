@@ -8,10 +8,9 @@ from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.compare.history import History, history_figures, history_table
 from regatta.core.text import UNKNOWN, percent, plural
 from regatta.report.page import TEMPLATES
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Section, Table, full_names
 from regatta.report.plotting import filters
-from regatta.store.tables import CELL, to_csv
-from regatta.topics.cell_labels import cell_labels
+from regatta.store.tables import to_csv
 from regatta.topics.comparison.figures import comparison_figures, comparison_table, environment_table
 from regatta.topics.comparison.tables import is_noise
 from regatta.topics.comparison.words import COMPARED, direction_text, judged_rows, summary
@@ -107,7 +106,7 @@ def _unmatched(found: CampaignsCompared) -> Part:
     groups = {"only in base": found.only_base, "only in test": found.only_test}
     groups |= {f"not compared, {reason}": cells for reason, cells in found.not_compared.items()}
     folded = tuple(
-        (f"{title}: {plural(len(cells), 'cell')}", Table(title, ("cell",), tuple((label,) for label in cell_labels(cells[list(CELL)]))))
+        (f"{title}: {plural(len(cells), 'cell')}", Table(title, ("cell",), tuple((label,) for label in full_names(cells))))
         for title, cells in groups.items()
         if len(cells)
     )  # fmt: skip

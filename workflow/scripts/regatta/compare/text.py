@@ -6,8 +6,7 @@ import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.text import UNKNOWN, duration, percent, plural
-from regatta.store.tables import CELL
-from regatta.topics.cell_labels import cell_labels
+from regatta.report.panels import full_names
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference
 from regatta.topics.comparison.tables import is_noise
 from regatta.topics.comparison.words import (
@@ -82,7 +81,7 @@ def _environment(found: CampaignsCompared) -> Iterator[str]:
 
 
 def _rows(rows: pd.DataFrame, of: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    labels = pd.Series(cell_labels(of), index=of.index)
+    labels = pd.Series(full_names(of), index=of.index)
     for label, row in zip(labels[rows.index], rows.itertuples(), strict=True):
         times = duration(row.reference_time_s), duration(row.time_s)
         yield label, *times, spread_text(row), launches_text(row), verdict_text(row)
@@ -96,7 +95,7 @@ def _folded(rows: pd.DataFrame) -> str:
 def _list(title: str, cells: pd.DataFrame, shows_all: bool) -> Iterator[str]:
     if not len(cells):
         return
-    labels = cell_labels(cells[list(CELL)])
+    labels = full_names(cells)
     most = len(labels) if shows_all else SHOWN
     yield ""
     yield f"{title}: {plural(len(labels), 'cell')}"

@@ -21,13 +21,17 @@ TYPES = ("string", "integer", "number", "boolean")
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a text for each value."""
+    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a text for each value.
+
+    is_series: in figures it is said of a line, not of the panel.
+    """
 
     name: str
     type: str
     label: str
     unit: str | None
     words: str | dict
+    is_series: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Benchmark:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the campaign's sampling decides how many iterations there are; else a parameter does, such as epochs."""
+        """Whether the campaign's sampling sets the number of iterations; else a parameter does, such as epochs."""
         return self.schema.get("x-sampled", True)
 
     @property
@@ -117,8 +121,9 @@ def declared_axis(benchmark: Benchmark, name: str) -> Axis:
     rule = benchmark.parameters[name]
     if "x-label" not in rule:
         raise ValueError(f"{benchmark.file}: properties.{name} lacks x-label")
-    return Axis(name, _type_of(rule["items"], f"{benchmark.file}: properties.{name}"), rule["x-label"],
-                rule.get("x-unit"), rule.get("x-words", "{}"))  # fmt: skip
+    kind = _type_of(rule["items"], f"{benchmark.file}: properties.{name}")
+    told = rule["x-label"], rule.get("x-unit"), rule.get("x-words", "{}"), rule.get("x-series", False)
+    return Axis(name, kind, *told)
 
 
 @cache
@@ -179,17 +184,15 @@ def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
                 raise ValueError(f"{where}.{group}.{name}: {error}") from None
             if result.type not in TYPES or result.better not in (None, "smaller", "larger"):
                 raise ValueError(f"{where}.{group}.{name}: unknown type {result.type!r} or better {result.better!r}")
-            if group == "values" and result.column and result.table == "measurements":
-                if result.per or result.type not in ("integer", "number"):
-                    raise ValueError(
-                        f"{where}.{group}.{name}: a column of measurements.csv needs one number per record"
-                    )
+            is_measurement = group == "values" and result.column and result.table == "measurements"
+            if is_measurement and (result.per or result.type not in ("integer", "number")):
+                raise ValueError(f"{where}.{group}.{name}: a column of measurements.csv needs one number per record")
             found[group, name] = result
     return found
 
 
 def _type_of(rule: dict, where: str) -> str:
-    """Return the type of a column that holds all values of a rule, beside null. A size in bytes may be written as text."""
+    """Return the type of a column that holds all values of a rule. A size in bytes may be written as text."""
     if "anyOf" in rule:
         return _type_of(rule["anyOf"][0], where)
     if "enum" in rule:

@@ -12,7 +12,8 @@ from pathlib import Path
 import jinja2
 
 from regatta.campaign.matrix import Cell
-from regatta.core.text import natural, rank_word, varying_words, with_words
+from regatta.core.names import CellName, campaign_names
+from regatta.core.text import natural, rank_word
 from regatta.plan.plan import Plan, plan_json
 from regatta.plan.text import ESTIMATE_FROM, job_requests
 from regatta.store.launch_files import write_text
@@ -66,37 +67,23 @@ def state_counts(cells: Iterable[PlannedCell]) -> list[tuple[str, int]]:
     return [(state, numbers[state]) for state in STATES if numbers[state]]
 
 
-def words_of(cells: list[PlannedCell]) -> dict[str, str]:
-    """Return for each cell what its id does not tell and sets it apart."""
-    return varying_words({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
+def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
+    """Return the name of each cell by its id."""
+    return campaign_names({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
 
 
-def workload(cell: Cell) -> str:
-    """Return a benchmark and what it runs: the first parameter of a cell's name, such as the model."""
-    return " ".join(setting(cell).split("-")[:2])
-
-
-def setting(cell: Cell) -> str:
-    """Return the part of a cell's id that holds its benchmark and parameters."""
-    nodes, gpus_per_node = cell.shape
-    digest = cell.id.rpartition("-")[2]
-    return cell.id.removesuffix(f"-n{nodes:02d}g{gpus_per_node:02d}-{cell.spec['stack']['name']}-{digest}")
-
-
-def workload_rows(cells: list[PlannedCell], words: dict[str, str]) -> list[dict]:
+def workload_rows(cells: list[PlannedCell]) -> list[dict]:
     """Return the workloads in the order of the campaign: how many cells of each shape are in which state, and the same
     for each setting."""
-    shapes = sorted({cell.cell.shape for cell in cells})
-    has_stacks = len({cell.cell.spec["stack"]["name"] for cell in cells}) > 1
+    names, shapes = names_of(cells), sorted({cell.cell.shape for cell in cells})
     rows: dict[str, list[PlannedCell]] = {}
     for cell in cells:
-        rows.setdefault(workload(cell.cell), []).append(cell)
+        rows.setdefault(names[cell.cell.id].parts["subject"], []).append(cell)
     found = []
     for name in rows:
         settings: dict[str, list[PlannedCell]] = {}
         for cell in rows[name]:
-            stack = f", {cell.cell.spec['stack']['name']}" if has_stacks else ""
-            settings.setdefault(with_words_of(cell.cell, words) + stack, []).append(cell)
+            settings.setdefault(names[cell.cell.id].without("shape").full, []).append(cell)
         found.append(
             {
                 "name": name,
@@ -109,24 +96,20 @@ def workload_rows(cells: list[PlannedCell], words: dict[str, str]) -> list[dict]
     return found
 
 
-def with_words_of(cell: Cell, words: dict[str, str]) -> str:
-    """Return the setting of a cell, with what its name does not tell behind it."""
-    return f"{setting(cell)} ({words[cell.id]})" if cell.id in words else setting(cell)
-
-
 def _by_shape(cells: list[PlannedCell], shapes: list[tuple[int, int]]) -> list[list[tuple[str, int]]]:
     return [state_counts(cell for cell in cells if cell.cell.shape == shape) for shape in shapes]
 
 
-def reason_groups(cells: list[PlannedCell], words: dict[str, str]) -> list[tuple[str, list[dict]]]:
+def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, those of most cells first: kind, what it means, number, and parts.
 
-    A part is (text, ids): cells of one reason with the same repeats left. Its text is empty where the kind says it all.
+    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty where the kind says it all.
     """
+    names = names_of(cells)
     kinds: dict[tuple[str, str], dict[tuple, list[str]]] = {}
     for cell in cells:
         parts = kinds.setdefault((cell.state, _kind(cell)), {})
-        parts.setdefault((cell.reason, cell.repeats), []).append(with_words(cell.cell.id, words))
+        parts.setdefault((cell.reason, cell.repeats), []).append(names[cell.cell.id].full)
     found: dict[str, list[dict]] = {state: [] for state in STATES}
     for (state, kind), parts in kinds.items():
         kind = _shared([reason for reason, _ in parts]) if state in ("done", "skipped") else kind
@@ -188,9 +171,8 @@ def render(plan: Plan) -> str:
 
 def _context(plan: Plan) -> dict:
     cells, saved = planned_cells(plan), plan_json(plan)
-    words = words_of(cells)
     gpu = rank_word(plan.campaign.data["device"])
-    rows = workload_rows(cells, words)
+    rows = workload_rows(cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "plan": saved,
@@ -207,7 +189,7 @@ def _context(plan: Plan) -> dict:
         "workload_bars": _bars([{"name": row["name"], "gpu_hours": row["gpu_hours"]} for row in rows], "gpu_hours"),
         "shapes": sorted({cell.cell.shape for cell in cells}),
         "rows": rows,
-        "reasons": reason_groups(cells, words),
+        "reasons": reason_groups(cells),
         "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),

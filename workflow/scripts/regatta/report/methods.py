@@ -1,5 +1,6 @@
 """What the report says about how its numbers came about. Constants are those of the code, so that words cannot drift."""
 
+from regatta.core.names import name_of
 from regatta.core.statistics import (
     CONFIDENCE,
     MIN_LAUNCHES_INTERVAL,
@@ -9,7 +10,7 @@ from regatta.core.statistics import (
     Z_95,
     min_samples,
 )
-from regatta.core.text import natural, plural, with_words
+from regatta.core.text import natural, plural
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.comparison.tables import MARGIN, alike_stacks, cell_pairs
@@ -142,15 +143,15 @@ def _own_terms(campaign: dict) -> list[tuple[str, str]]:
     return [term for benchmark, term in OWN_TERMS.items() if benchmark in benchmarks]
 
 
-def left_out(problems: dict, words: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Return (what, items) for everything in the store that the report does not use. words: see regatta.core.text."""
+def left_out(problems: dict, names: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """Return (what, items) for everything in the store that the report does not use. names: by cell."""
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{with_words(p['cell'], words)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
+        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
         for p in problems["superseded"]
     ]
     beyond = [
-        f"{with_words(p['cell'], words)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
+        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
         for p in problems["beyond_repeats"]
     ]
     other = [

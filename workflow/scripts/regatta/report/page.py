@@ -9,7 +9,8 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural, size, three, varying_words
+from regatta.core.names import names_by_cell
+from regatta.core.text import UNKNOWN, natural, plural, size, three
 from regatta.report.methods import interruptions, left_out, methods, num_left_out
 from regatta.report.panels import Section
 from regatta.report.plotting import bitmaps, filters
@@ -110,7 +111,7 @@ def render(results: Results, folder: Path) -> str:
 def content(results: Results, folder: Path) -> dict:
     """Return all that the page shows, by the names that the template has for it."""
     campaign, measurements = results.campaign, results.measurements
-    words = varying_words(campaign)
+    names = names_by_cell(campaign)
     numbers = Numbers(
         campaign, measurements, results.tables, results.headers, results.collected["epochs"], results.nccl,
         results.collected["waits"], results.straggler_times_ns,
@@ -130,11 +131,11 @@ def content(results: Results, folder: Path) -> dict:
         "num_planned": len(planned),
         "num_left_out": num_left_out(results.problems),
         "num_other_launches": results.num_other_launches,
-        "cell_words": words,
+        "cell_names": names,
         "preflight": results.preflight,
         "findings": [
             *preflight_findings(results.preflight),
-            *findings(shown, planned, results.tables, words),
+            *findings(shown, planned, results.tables, names),
         ],
         "failures": failure_groups(results.tables["failures"], folder),
         "skipped": skipped_groups(results.tables["failures"]),
@@ -143,7 +144,7 @@ def content(results: Results, folder: Path) -> dict:
         "contents": contents(planned, shown, results.preflight, len(told)),
         "warnings": told,
         "methods": methods(campaign),
-        "left_out": left_out(results.problems, words),
+        "left_out": left_out(results.problems, names),
         "provenance": provenance(results.headers),
         "runs": run_table(measurements),
         "is_large": is_large(campaign),
@@ -163,7 +164,7 @@ def is_large(campaign: dict) -> bool:
 
 
 def findings(
-    shown: list[Section], planned: pd.DataFrame, tables: dict[str, pd.DataFrame], words: dict[str, str]
+    shown: list[Section], planned: pd.DataFrame, tables: dict[str, pd.DataFrame], names: dict[str, str]
 ) -> list[Finding]:
     """Return what did not run, what makes all times doubtful, and the worst figures."""
     bad = planned[planned["status"] != "ok"]
@@ -171,7 +172,7 @@ def findings(
     of_bad = (of_rows("failures", bad), Trace("measurements.csv", what="all rows with a repeat"))
     found = [Finding(text, "failures", "Failures", of_bad)] if len(bad) else []
     ok = planned[planned["status"] == "ok"]
-    for doubt in (shared_hosts(ok), disagreement(tables["launch_ranges"], words)):
+    for doubt in (shared_hosts(ok), disagreement(tables["launch_ranges"], names)):
         found += [Finding(doubt.found, "warnings", "Warnings", doubt.traces)] if doubt else []
     for section in shown:
         for kind, num in section.findings:

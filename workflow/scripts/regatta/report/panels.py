@@ -1,4 +1,4 @@
-"""What the figures of the report share: names of cells, which of them go into one panel, and words of captions."""
+"""What the figures of the report share: which cells go into one panel, and words of captions."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from regatta.core.text import is_unknown, parameter_word, plural, shape, three
+from regatta.core.benchmarks import all_axes
+from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
+from regatta.core.text import plural, three
 from regatta.report.plotting import MAX_SERIES, Panel, Point, Series, draw
 from regatta.report.sources import Finding, Trace, of_cells
 from regatta.store.tables import COLLECTIVES, SCALING, to_csv
 
-WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
-COMMON = ["image_size", "context_length", "dtype", "batch_size"]  # said also where they are the same everywhere
-SETTINGS = ["gradient_as_bucket_view", "static_graph", "compression"]  # of a strategy
-WHERE = ["stack", "backend"]
+COMMON = ("image_size", "context_length", "dtype", "batch_size")  # said also where they are the same everywhere
+MAX_LINES = 12  # of labels that find room beside a panel
 
 
 @dataclass(frozen=True)
@@ -82,116 +82,80 @@ class Section:
         return bool(self.figures or self.tables)
 
 
-def name_training(scaling: pd.DataFrame) -> pd.DataFrame:
-    """Add `workload`, `series` (all but the shape), `place` (shape, stack) and `name` (series, shape) to the rows.
+def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Add the names of cells, `cell_name`, and their texts: `workload`, `series` (label of a line), `name` (within the
+    workload) and `full_name` (within the subject). without: fields that something else says."""
+    names = [name.without(*without) for name in cell_names(rows.to_dict("records"), benchmark)]
+    return _with_texts(rows, names)
 
-    Only what differs within the campaign is named, apart from the strategy. `full_name` also has what sets the workload
-    apart, for where no title tells it.
-    """
-    varied = {column: scaling[column].nunique() > 1 for column in [*WHERE, "bucket_cap_mb", *SETTINGS]}
 
-    def series(row) -> str:
-        words = [row.strategy]
-        if varied["bucket_cap_mb"] and not is_unknown(row.bucket_cap_mb):
-            words.append(f"{row.bucket_cap_mb:g} MiB")
-        told = [name for name in SETTINGS if varied[name] and not is_unknown(getattr(row, name))]
-        return " ".join([*words, *(parameter_word(name, getattr(row, name)) for name in told)])
+def full_names(rows: pd.DataFrame, benchmark: str = "") -> list[str]:
+    """Return the name of each row of a table. benchmark: where the table is of one and does not say it."""
+    return [name.full for name in cell_names(rows.to_dict("records"), benchmark)]
 
-    told = [column for column in WORKLOAD[1:] if scaling[column].nunique() > 1]
 
-    def workload(row) -> str:
-        return ", ".join([row.model, *told_of(row)])
+def _with_texts(rows: pd.DataFrame, names: list[CellName]) -> pd.DataFrame:
+    return rows.assign(
+        cell_name=names,
+        workload=[name.workload for name in names],
+        series=[name.label(*series_fields(name)) for name in names],
+        name=[name.within for name in names],
+        full_name=[name.within_subject for name in names],
+    )
 
-    def told_of(row) -> list[str]:
-        own = {column: getattr(row, column) for column in told}
-        return [parameter_word(column, value) for column, value in own.items() if not is_unknown(value)]
 
-    return _named(scaling, varied, series, workload, told_of)
+def series_fields(name: CellName) -> tuple[str, ...]:
+    return (*name.series, *PLACE)
+
+
+def on_one_shape(name: CellName) -> str:
+    """Return the title of a panel of one workload on one shape."""
+    return name.say("subject", "shape", *name.settings, *PLACE, always=("subject", "shape"))
 
 
 def common_words(scaling: pd.DataFrame) -> str:
     """Return what all workloads have in common, which their names therefore leave out."""
     same = [column for column in COMMON if scaling[column].nunique() == 1 and scaling[column].notna().all()]
-    return ", ".join(parameter_word(column, scaling[column].iloc[0]) for column in same)
+    return ", ".join(value_text(all_axes()[column], scaling[column].iloc[0]) for column in same)
 
 
-def name_collectives(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Add the same columns as `name_training` to the rows of collectives, and `label`: what their lines are called.
+def panels(
+    rows: pd.DataFrame,
+    line: Callable[[CellName], tuple[str, ...]] = series_fields,
+    title: Callable[[CellName], str] = lambda name: name.workload,
+    splits: tuple[str, ...] = PLACE,
+    most: int = MAX_SERIES,
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
-    A line is a shape. Where the campaign has several algorithms of an operation, it is an algorithm, and the shape is
-    part of the workload. A long name of an algorithm takes two lines.
+    line: the fields of a label, the first always said. Where labels do not find room, rows are divided by one field of
+    `splits` after the other, which moves from labels and names to the title; then into parts of `most` labels.
     """
-    varied = {column: collectives[column].nunique() > 1 for column in WHERE}
-    with_algorithms = _operations_with_algorithms(collectives)
-
-    def workload(row) -> str:
-        words = [row.operation, *([] if is_unknown(row.dtype) else [row.dtype])]
-        return ", ".join([*words, shape(row.nodes, row.gpus_per_node)] if row.operation in with_algorithms else words)
-
-    rows = _named(collectives, varied, lambda row: row.operation, workload, lambda row: [])
-    places = zip(rows["place"], rows["operation"], rows["algorithm"], strict=True)
-    labels = [
-        "\n".join([algorithm.replace("_", "_\n"), *place.split("\n")[1:]]) if operation in with_algorithms else place
-        for place, operation, algorithm in places
-    ]
-    return rows.assign(label=labels, is_algorithm=rows["operation"].isin(with_algorithms))
+    titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
+    for text, part in rows.groupby(titles, sort=True):
+        yield from _panels(text, part, line, splits, most)
 
 
-def _operations_with_algorithms(collectives: pd.DataFrame) -> set[str]:
-    num = collectives.groupby("operation")["algorithm"].nunique()
-    return set(num.index[num > 1])
-
-
-def _named(
-    table: pd.DataFrame, varied: dict[str, bool], series: Callable, workload: Callable, told_of: Callable
-) -> pd.DataFrame:
-    rows = list(table.itertuples())
-    where = [[getattr(row, column) for column in WHERE if varied[column]] for row in rows]
-    shapes = [shape(row.nodes, row.gpus_per_node) for row in rows]
-    return table.assign(
-        workload=[workload(row) for row in rows],
-        series=["\n".join([series(row), *words]) for row, words in zip(rows, where, strict=True)],
-        place=["\n".join([text, *words]) for text, words in zip(shapes, where, strict=True)],
-        name=[", ".join([series(row), *words, text]) for row, words, text in zip(rows, where, shapes, strict=True)],
-        full_name=[
-            ", ".join([series(row), *told_of(row), *words, text])
-            for row, words, text in zip(rows, where, shapes, strict=True)
-        ],
-    )
-
-
-def panels(table: pd.DataFrame, label: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (title, rows) for each panel: one per workload, or per workload and stack, with at most six labels."""
-    for workload, rows in table.groupby("workload", sort=True):
-        parts = [(workload, rows)]
-        if rows[label].nunique() > MAX_SERIES:
-            parts = [_facet(workload, rows, key, part, label) for key, part in rows.groupby(WHERE, sort=True)]
-        for title, part in parts:
-            labels = list(dict.fromkeys(part.sort_values(_order(part), kind="stable")[label]))
-            num = math.ceil(len(labels) / MAX_SERIES)
-            for index in range(num):
-                chosen = part[part[label].isin(labels[index * MAX_SERIES :][:MAX_SERIES])]
-                yield (title if num == 1 else f"{title} ({index + 1} of {num})"), chosen
-
-
-def _facet(workload: str, rows: pd.DataFrame, key: tuple, part: pd.DataFrame, label: str) -> tuple[str, pd.DataFrame]:
-    """Return a panel of one stack and backend. They move from its labels to its title."""
-    words = [value for column, value in zip(WHERE, key, strict=True) if rows[column].nunique() > 1]
-
-    def without(text: str, between: str) -> str:
-        first, *others = text.split(between)
-        return between.join([first, *(word for word in others if word not in words)])
-
-    texts = {
-        column: [without(text, "\n" if column == label else ", ") for text in part[column]]
-        for column in (label, "name", "full_name")
-    }
-    return ", ".join([workload, *words]), part.assign(**texts)
+def _panels(title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, ...], most: int) -> Iterator:
+    rows = rows.assign(label=[name.label(*line(name)) for name in rows["cell_name"]])
+    labels = list(dict.fromkeys(rows["label"]))
+    if len(labels) > most or sum(label.count("\n") + 1 for label in labels) > MAX_LINES:
+        for field in splits:
+            texts = pd.Series([name.parts.get(field, "") for name in rows["cell_name"]], index=rows.index)
+            if texts.nunique() > 1:
+                for text, part in rows.groupby(texts, sort=False):
+                    own = _with_texts(part, [name.without(field) for name in part["cell_name"]])
+                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), own, line, splits, most)
+                return
+    num = math.ceil(len(labels) / most)
+    for index in range(num):
+        part = rows[rows["label"].isin(labels[index * most :][:most])]
+        yield (title if num == 1 else f"{title} ({index + 1} of {num})"), part
 
 
 def _order(rows: pd.DataFrame) -> list[str]:
     """Return the columns that put cells in a natural order: shape first, then size."""
-    wanted = ["strategy", "nodes", "gpus_per_node", *WHERE, "gradient_as_bucket_view", "bucket_cap_mb"]
+    wanted = ["strategy", "nodes", "gpus_per_node", "stack", "backend", "gradient_as_bucket_view", "bucket_cap_mb"]
     wanted += ["algorithm", "message_bytes"]
     return [column for column in wanted if column in rows]
 

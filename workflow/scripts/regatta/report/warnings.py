@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.core.names import name_of, names_by_cell
 from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
-from regatta.core.text import percent, plural, shape, three, varying_words, with_words
+from regatta.core.text import percent, plural, shape, three
 from regatta.report.sources import HEADERS, Trace, of_cells, of_rows
 from regatta.store.history import after_now_text
 from regatta.topics.comparison.environment import NEW_EACH_LAUNCH, VERSIONS
@@ -32,7 +33,7 @@ def of_measurements(found: pd.DataFrame, first: object) -> Trace:
     return of_rows("measurements", pd.concat([found.loc[[first]], found.drop(first)]))
 
 
-def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     """Times that rise or fall within launches, where more do than chance explains."""
     from scipy.stats import binomtest  # half a second, which a report without such columns need not spend
 
@@ -45,7 +46,7 @@ def drifting(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     rises = int((found["drift_ratio"] > 0).sum())
     return Advice(
         f"Times rose or fell within the launch in {plural(len(found), 'measurement')} of {len(tested)} (about"
-        f" {_about(DRIFT_P * len(tested))} expected by chance; {rises} rose, {len(found) - rises} fell); most, by {percent(float(most['drift_ratio']))} % from first to last sample, in {with_words(most['cell'], words)},"
+        f" {_about(DRIFT_P * len(tested))} expected by chance; {rises} rose, {len(found) - rises} fell); most, by {percent(float(most['drift_ratio']))} % from first to last sample, in {name_of(most['cell'], names)},"
         f" repeat {most['repeat']}.",
         "Rising: look at temperatures and clocks, and for work that grows. Falling: raise max_warmup_seconds. The median is then one of"
         " a time that changes, and depends on how long was sampled.",
@@ -58,7 +59,7 @@ def _about(expected: float) -> str:
     return f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
 
 
-def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def few_independent(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     """Samples that resemble their neighbours are worth fewer, so that an interval within the launch is too narrow."""
     ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
     few = ratio[ratio < INDEPENDENT_RATIO]
@@ -67,7 +68,7 @@ def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     least = ok.loc[few.idxmin()]
     return Advice(
         f"Samples resemble their neighbours in {plural(len(few), 'measurement')} of {len(ratio)}: they are worth fewer than"
-        f" {100 * INDEPENDENT_RATIO:g} % as many independent ones; least in {with_words(least['cell'], words)}, repeat"
+        f" {100 * INDEPENDENT_RATIO:g} % as many independent ones; least in {name_of(least['cell'], names)}, repeat"
         f" {least['repeat']}: {three(float(least['effective_samples']))} of {least['num_iterations']}.",
         "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow; those over launches are not"
         " touched. More launches (repeats) help, longer sampling little.",
@@ -75,7 +76,7 @@ def few_independent(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     )
 
 
-def outlying(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     counted = ok[ok["num_outliers"].notna()]
     total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
     ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
@@ -85,7 +86,7 @@ def outlying(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
     most = counted.loc[many.idxmax()]
     return Advice(
         f"Outliers are more than {100 * OUTLIER_RATIO:g} % of the samples in {plural(len(many), 'measurement')} of {len(ratio)}; most in"
-        f" {with_words(most['cell'], words)}, repeat {most['repeat']}: {most['num_outliers']} of {most['num_iterations']}. In all"
+        f" {name_of(most['cell'], names)}, repeat {most['repeat']}: {most['num_outliers']} of {most['num_iterations']}. In all"
         f" measurements {total} of {num_samples} samples, {percent(total / num_samples)} %.",
         "They are kept in all numbers; medians hardly feel them, means and high percentiles do. Look for other work on the machine.",
         traces=(of_measurements(counted.loc[many.index], many.idxmax()),),
@@ -101,7 +102,7 @@ def warnings(
 ) -> list[Advice]:
     """Return those warnings of the list that apply, in a fixed order. headers: of the launches behind the measurements;
     tables: of launch ranges and training runs."""
-    words = varying_words(campaign)
+    names = names_by_cell(campaign)
     ok = measurements[measurements["status"] == "ok"]
     candidates = [
         shared_hosts(ok),
@@ -113,13 +114,13 @@ def warnings(
         _corrupt(problems),
         _after_now(problems),
         _fewer_launches(campaign, measurements),
-        _other_losses(tables["training_runs"], words),
-        disagreement(tables["launch_ranges"], words),
+        _other_losses(tables["training_runs"], names),
+        disagreement(tables["launch_ranges"], names),
         _imprecise(campaign, ok, tables["launch_ranges"]),
-        drifting(ok, words),
-        few_independent(ok, words),
-        outlying(ok, words),
-        _slow_first(ok, words),
+        drifting(ok, names),
+        few_independent(ok, names),
+        outlying(ok, names),
+        _slow_first(ok, names),
         _few_launches(campaign),
     ]
     return [warning for warning in candidates if warning is not None]
@@ -298,7 +299,7 @@ def _fewer_launches(campaign: dict, measurements: pd.DataFrame) -> Advice | None
     )
 
 
-def _other_losses(training_runs: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def _other_losses(training_runs: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     """On a CPU a training repeats to the last digit. On a GPU it does not, and nothing follows from that."""
     on_cpu = training_runs[(training_runs["device"] == "cpu") & training_runs["has_same_losses"].notna()]
     other = on_cpu[~on_cpu["has_same_losses"].astype(bool)]
@@ -306,14 +307,14 @@ def _other_losses(training_runs: pd.DataFrame, words: dict[str, str]) -> Advice 
         return None
     return Advice(
         f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of {len(on_cpu)}, such"
-        f" as {with_words(other['cell'].iloc[0], words)}.",
+        f" as {name_of(other['cell'].iloc[0], names)}.",
         "The same seed on the same ranks gives the same losses to the last digit, with the same torch, kind of processor and number"
         " of threads. If these are the same here (Provenance), a strategy or an operator does not compute the same each time.",
         traces=(of_cells("training_runs", other["cell"]),),
     )
 
 
-def disagreement(launch_ranges: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def disagreement(launch_ranges: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     """How far launches of one cell lie apart: it decides which differences between cells can be believed."""
     ratio = launch_ranges.set_index("cell")["range_ratio"].dropna()
     large = ratio[ratio > DISAGREEMENT_RATIO].sort_values(ascending=False, kind="stable")
@@ -321,7 +322,7 @@ def disagreement(launch_ranges: pd.DataFrame, words: dict[str, str]) -> Advice |
         return None
     return Advice(
         f"The launches of {plural(len(large), 'cell')} of {len(ratio)} differ by more than {100 * DISAGREEMENT_RATIO:g} % of their median;"
-        f" most, by {percent(float(large.iloc[0]))} %, those of {with_words(large.index[0], words)}.",
+        f" most, by {percent(float(large.iloc[0]))} %, those of {name_of(large.index[0], names)}.",
         "Look for other work on the machine, clocks and placement; more launches (repeats) narrow the median, longer sampling does not.",
         traces=(of_cells("launch_ranges", large.index),),
     )
@@ -361,14 +362,14 @@ def _asked(campaign: dict, missed: pd.DataFrame) -> str:
     return f", {' or '.join(f'±{percent(ratio)} %' for ratio in asked)}" if asked else ""
 
 
-def _slow_first(ok: pd.DataFrame, words: dict[str, str]) -> Advice | None:
+def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     ratio = (ok["first_iteration_s"] / ok["p50_s"]).dropna()
     slow = ratio[ratio > SLOW_FIRST_RATIO]
     if slow.empty:
         return None
     return Advice(
         f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')} of {len(ratio)}"
-        f" (at most {three(float(slow.max()))} times, {with_words(ok.loc[slow.idxmax(), 'cell'], words)}).",
+        f" (at most {three(float(slow.max()))} times, {name_of(ok.loc[slow.idxmax(), 'cell'], names)}).",
         "It is warm-up and in none of the numbers. A job that restarts often pays it each time.",
         traces=(of_measurements(ok.loc[slow.index], slow.idxmax()),),
     )

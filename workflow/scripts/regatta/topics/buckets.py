@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, percent, plural, shape, three
-from regatta.report.panels import Table
+from regatta.core.text import UNKNOWN, is_unknown, percent, plural, three
+from regatta.report.panels import Table, full_names
 from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
@@ -192,7 +192,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
     )
     texts = tuple(
         (
-            f"{row.model}, {row.strategy}, {shape(row.nodes, row.gpus_per_node)}, {row.stack}",
+            name,
             f"{row.best_bucket_cap_mb:g}",
             UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
             three(row.predicted_bucket_mib),
@@ -200,7 +200,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
             agreement(row.predicted_to_best_ratio),
             row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
         )
-        for row in rows.itertuples()
+        for name, row in zip(full_names(rows, "train_step"), rows.itertuples(), strict=True)
     )
     return Table(BEST_BUCKET, heads, texts, is_words=True, sources=("buckets",)) if texts else None
 

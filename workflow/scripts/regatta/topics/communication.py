@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from regatta.core.names import PLACE, CellName
 from regatta.core.statistics import over_launches
 from regatta.core.text import (
     NOT_PLANNED,
@@ -27,7 +28,7 @@ from regatta.report.panels import (
     launches,
     make_figure,
     make_series,
-    name_collectives,
+    name_rows,
     panels,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
@@ -36,6 +37,7 @@ from regatta.store.tables import COLLECTIVES, make_table
 from regatta.topics.scaling.tables import LaunchValues
 
 BYTES_PER_GB = 10**9
+TITLE = ("subject", "dtype")
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 
 # Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
@@ -149,9 +151,36 @@ def collective_figures(
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    found = panels(name_collectives(collectives), "label")
-    shown = [(title, in_order(rows)) for title, rows in found if rows["latency_s"].notna().any()]
-    return sorted(shown, key=lambda panel: panel[1]["message_bytes"].isna().all())  # those that make one figure last
+    """Return the panels with a time. A line is a shape, or an algorithm where an operation has several."""
+    rows = in_order(name_rows(collectives, "collective", without=("message_bytes",)))
+    is_algorithm = rows.groupby("operation")["algorithm"].transform("nunique") > 1
+    kinds = (
+        (_shape_fields, lambda name: name.say(*TITLE, always=TITLE)),
+        (_algorithm_fields, lambda name: name.say(*TITLE, "shape", always=(*TITLE, "shape"))),
+    )
+    parts = [rows[~is_algorithm], rows[is_algorithm]]
+    found = [
+        (
+            title,
+            own.assign(
+                is_algorithm=line is _algorithm_fields, line=[name.say(*line(name)) for name in own["cell_name"]]
+            ),
+        )
+        for part, (line, title_of) in zip(parts, kinds, strict=True)
+        for title, own in panels(part, line, title_of)
+        if own["latency_s"].notna().any()
+    ]
+    return sorted(
+        found, key=lambda panel: (panel[1]["message_bytes"].isna().all(), panel[0])
+    )  # a barrier makes one figure
+
+
+def _shape_fields(_: CellName) -> tuple[str, ...]:
+    return ("shape", *PLACE)
+
+
+def _algorithm_fields(_: CellName) -> tuple[str, ...]:
+    return ("algorithm", *PLACE)
 
 
 def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, calls: str) -> Figure:
@@ -228,8 +257,8 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
 
 def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: Axis) -> Figure:
     """A barrier has no message: its time over the number of ranks, one line for each stack and backend."""
-    rows = rows.assign(line=[", ".join([row.operation, *row.label.split("\n")[1:]]) for row in rows.itertuples()])
-    series = make_series(rows, "line", "world_size", lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
+    rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
+    series = make_series(rows, "label", "world_size", lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
     measured = rows[rows["latency_s"].notna()]
     shapes = {int(row.world_size): shape(row.nodes, row.gpus_per_node) for row in measured.itertuples()}
     x = Axis("ranks (nodes × ranks per node)", True, ticks=size_ticks(list(shapes), lambda n: f"{n}\n{shapes[n]}"))
@@ -245,12 +274,8 @@ def _time_text(row) -> str:
     return duration(row.latency_s) + ("" if spread == UNKNOWN else f" {spread}")
 
 
-def _at(row) -> str:
-    return row.label.replace("_\n", "_").replace("\n", ", ")
-
-
 def _where(row) -> str:
-    return f"by {_at(row)}" if row.is_algorithm else f"on {_at(row)}"
+    return f"by {row.line}" if row.is_algorithm else f"on {row.line}"
 
 
 def _host_words(rows: pd.DataFrame, lead: str) -> str:
@@ -291,7 +316,7 @@ def _algorithm_cells(row) -> tuple[str, ...]:
 def _table(caption: str, columns: tuple[str, ...], rows: pd.DataFrame, cells: Callable) -> Table:
     """Return a table of message, shape or algorithm, n and what `cells` makes of a row."""
     place = "algorithm" if rows["is_algorithm"].all() else "shape"
-    texts = tuple((_message(row), _at(row), launches(row), *cells(row)) for row in rows.itertuples())
+    texts = tuple((_message(row), row.line, launches(row), *cells(row)) for row in rows.itertuples())
     return Table(caption, ("message", place, "n", *columns), texts)
 
 

@@ -2,13 +2,11 @@
 tables/memory.csv. Definitions: docs/metrics.md.
 """
 
-import math
-
 import pandas as pd
 
 from regatta.core.statistics import over_launches
 from regatta.core.text import UNKNOWN, bracket, is_unknown, natural, percent, spread_head, three, times
-from regatta.report.panels import Figure, Table, how_to_read, in_order, name_training
+from regatta.report.panels import Figure, Table, how_to_read, in_order, name_rows, on_one_shape, panels
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.report.sources import of_cells
 from regatta.store.collect import cell_row
@@ -91,21 +89,18 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 
     A strategy that has no step without exchange to compare with, such as fsdp, is not drawn: it is in the last table.
     """
-    rows = name_training(strategies.assign(step_s=strategies["whole_step_s"]))
+    rows = in_order(name_rows(strategies, "train_step"))
     rows = rows[rows["step_p50_s"].notna()]
     ok = measurements[measurements["status"] == "ok"]
     num_exposed = (ok["whole_step_s"].notna() & ok["no_sync_s"].notna()).groupby(ok["cell"]).sum()
     rows = rows.assign(num_exposed=rows["cell"].map(num_exposed))
     found = []
-    for (workload, place), own in rows.groupby(["workload", "place"], sort=True):
-        own, others = in_order(own[own["exposed_s"].notna()]), in_order(own[own["exposed_s"].isna()])
-        for begin in range(0, len(own), MOST):
-            part = own.iloc[begin : begin + MOST]
-            title = ", ".join([workload, *place.split("\n")])
-            if len(own) > MOST:
-                title += f" ({begin // MOST + 1} of {math.ceil(len(own) / MOST)})"
-            told = pd.concat([part, others]) if begin + MOST >= len(own) else part
-            found.append(_exchange_figure(f"strategy-{len(found) + 1}", title, part, told, ok))
+    exposed = rows["exposed_s"].notna()
+    others = dict(panels(rows[~exposed], lambda name: name.series, on_one_shape, (), len(rows)))
+    for title, part in panels(rows[exposed], lambda name: name.series, on_one_shape, most=MOST):
+        left = others.pop(on_one_shape(part["cell_name"].iloc[0]), None)
+        told = part if left is None else pd.concat([part, left])
+        found.append(_exchange_figure(f"strategy-{len(found) + 1}", title, part, told, ok))
     return found
 
 
@@ -122,7 +117,7 @@ def _exchange_figure(figure_id: str, title: str, rows: pd.DataFrame, told: pd.Da
                 points.append(Point(place, dots, float(getattr(row, column)) * MILLISECONDS))
         if points:
             series.append(Series(label, tuple(points), has_line=False))
-    ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["series"]))
+    ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
     x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
     panel = Panel(x, Axis("time per step (ms)"), tuple(series))
     best, worst = rows.loc[rows["exposed_s"].idxmin()], rows.loc[rows["exposed_s"].idxmax()]
@@ -135,7 +130,7 @@ def _exchange_figure(figure_id: str, title: str, rows: pd.DataFrame, told: pd.Da
         f" {how_to_read(rows.assign(num_launches=rows['num_exposed']), 'exposed_s')}"
     ).replace(", the line joins the values of the table", ", a bar the value of the table")
     if len(told) > len(rows):
-        names = ", ".join(told["series"].iloc[len(rows) :]).replace("\n", " ")
+        names = ", ".join(told["label"].iloc[len(rows) :]).replace("\n", " ")
         caption += f" {names}: no step without exchange was measured, so what is exposed is not known."
     traces = (of_cells("strategies", (best["cell"], worst["cell"])),)
     csv, weight = to_csv(told[list(STRATEGIES)]), float(worst["exposed_share_ratio"])
@@ -144,7 +139,7 @@ def _exchange_figure(figure_id: str, title: str, rows: pd.DataFrame, told: pd.Da
 
 def _told(row: pd.Series) -> str:
     """Return what a strategy costs, in words."""
-    name = row["series"].replace("\n", ", ")
+    name = row["cell_name"].say(*row["cell_name"].series)
     spread = bracket(*(times(row[f"exposed_{end}_s"], MILLISECONDS) for end in ("low", "high")), row["interval"])
     spread = "" if spread == UNKNOWN else f" {spread}"
     text = f"{name} exposes {three(row['exposed_s'] * MILLISECONDS)} ms{spread} of a step of {three(row['whole_step_s'] * MILLISECONDS)} ms"
@@ -184,7 +179,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
         heads,
         tuple(
             (
-                row.series.replace("\n", ", "),
+                row.cell_name.say(*row.cell_name.series),
                 f"{row.num_launches if is_unknown(row.exposed_s) else row.num_exposed}/{row.num_planned}",
                 *(three(times(getattr(row, column), MILLISECONDS)) for column in columns),
                 bracket(times(row.exposed_low_s, MILLISECONDS), times(row.exposed_high_s, MILLISECONDS), row.interval),

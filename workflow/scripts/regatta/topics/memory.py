@@ -1,11 +1,10 @@
 """Memory of a training step: by what it is for, and over the batch size where two sizes or more were measured."""
 
-import math
-
 import pandas as pd
 
+from regatta.core.names import SEPARATOR
 from regatta.core.text import UNKNOWN, is_unknown, rank_word, size
-from regatta.report.panels import Figure, Table, in_order, name_training
+from regatta.report.panels import Figure, Table, in_order, name_rows, on_one_shape, panels
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.sources import of_cells
 from regatta.store.tables import MEMORY, to_csv
@@ -28,26 +27,18 @@ def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
     """Return memory on one rank over the batch size, for each workload and shape with two sizes or more."""
     rows = memory[(memory["num_launches"] > 0) & memory["saved_bytes"].notna()]
     # The batch is an axis here, so it is no part of a workload's name.
-    rows = name_training(rows.assign(step_s=rows["part_bytes"], batch_size=1)).assign(batch_size=rows["batch_size"])
-    found = []
-    for (workload, place), own in rows.groupby(["workload", "place"], sort=True):
-        curves = own.groupby("series")["batch_size"].transform("nunique")
-        own = in_order(own[curves > 1]).sort_values("batch_size", kind="stable")
-        names = list(dict.fromkeys(in_order(own)["series"]))
-        most = MAX_SERIES // len(LINES)
-        for begin in range(0, len(names), most):
-            part = own[own["series"].isin(names[begin : begin + most])]
-            title = ", ".join([workload, *place.split("\n")])
-            if len(names) > most:
-                title += f" ({begin // most + 1} of {math.ceil(len(names) / most)})"
-            found.append(_figure(f"memory-{len(found) + 1}", title, part, device))
-    return found
+    rows = in_order(name_rows(rows, "train_step", without=("batch_size",)))
+    curves = [on_one_shape(name) + name.label(*name.series) for name in rows["cell_name"]]
+    rows = rows[rows.groupby(curves)["batch_size"].transform("nunique") > 1]
+    found = panels(rows, lambda name: name.series, on_one_shape, most=MAX_SERIES // len(LINES))
+    return [_figure(f"memory-{number}", title, part, device) for number, (title, part) in enumerate(found, start=1)]
 
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figure:
-    several = rows["series"].nunique() > 1
+    rows = rows.sort_values("batch_size", kind="stable")
+    several = rows["label"].nunique() > 1
     series = []
-    for name, own in rows.groupby("series", sort=False):
+    for name, own in rows.groupby("label", sort=False):
         for label, column in LINES.items():
             points = ((row.batch_size, getattr(row, column) / GIB) for row in own.itertuples())
             label = f"{name}\n{label}" if several else label
@@ -56,9 +47,9 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     one = rank_word(device)
     x = Axis(f"batch of one {one}", is_log=True, ticks=size_ticks(batches, str))
     y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
-    one_series = rows[rows["series"] == rows.loc[rows["batch_size"].idxmax(), "series"]]
+    one_series = rows[rows["label"] == rows.loc[rows["batch_size"].idxmax(), "label"]]
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
-    named = f" ({last['series']})".replace("\n", ", ") if several else ""
+    named = f" ({last['name']})" if several else ""
     alt = (
         f"{title}{named}: what autograd saves goes from {size(int(first['saved_bytes']))} at batch {first['batch_size']} to"
         f" {size(int(last['saved_bytes']))} at batch {last['batch_size']}, all known parts from"
@@ -87,7 +78,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
     known = {head: column for head, column in columns.items() if rows[column].notna().any()}
     body = tuple(
         (
-            f"{row.series}, batch {row.batch_size}".replace("\n", ", "),
+            f"{row.name}{SEPARATOR}batch {row.batch_size}",
             str(row.num_launches),
             *(UNKNOWN if is_unknown(getattr(row, c)) else size(int(getattr(row, c))) for c in known.values()),
             size(int(row.saved_bytes / row.batch_size)),
@@ -99,7 +90,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:
     """Return the memory of each training cell on one rank, in the parts that are known of any; None where none is."""
-    rows = name_training(memory.assign(step_s=memory["parameter_bytes"]))
+    rows = name_rows(memory, "train_step")
     rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
     known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
     if not known:
@@ -109,7 +100,7 @@ def memory_tables(memory: pd.DataFrame) -> Table | None:
         ("cell", *known),
         tuple(
             (
-                f"{row.workload}: {row.name}",
+                row.cell_name.full,
                 *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),
             )
             for row in rows.itertuples()

@@ -2,9 +2,21 @@
 
 import pandas as pd
 
+from regatta.core.names import SEPARATOR
 from regatta.core.statistics import PERCENTILES, over_launches
-from regatta.core.text import NOT_PLANNED, UNKNOWN, four, is_unknown, natural, percent, plural, rank_word, shape, times
-from regatta.report.panels import Table, launches, name_training
+from regatta.core.text import (
+    NOT_PLANNED,
+    UNKNOWN,
+    four,
+    is_unknown,
+    natural,
+    percent,
+    plural,
+    rank_word,
+    ranks_word,
+    times,
+)
+from regatta.report.panels import Table, launches, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
 
@@ -65,7 +77,7 @@ COMPARED = ("p75_s", "p95_s")  # what the published comparison of bucket sizes s
 
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return a table for each workload with a valid record: a row for each cell, a time and a rate for each percentile."""
-    rows = _named(percentiles)
+    rows = name_rows(percentiles, "train_step")
     found = []
     for workload, own in rows.groupby("workload", sort=True):
         if own["p50_s"].isna().all():
@@ -73,7 +85,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
         known = [time for time in TIMES if own[time].notna().any()]
         heads = (text for time in known for text in (f"{time.removesuffix('_s')} (ms)", "samples/s"))
         body = tuple(
-            (_place(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
+            (_on_ranks(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
             for row in _from_one_rank_up(own).itertuples()
         )
         caption = f"Percentiles of the step of {workload}, samples/s of one {rank_word(device)}"
@@ -83,7 +95,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
 
 def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return a table for each workload and bucket size beside the usual one: the times of both, and their difference."""
-    rows = _named(percentiles)
+    rows = name_rows(percentiles, "train_step", without=("bucket_cap_mb",))
     rows = rows[rows["bucket_cap_mb"].notna()]
     base = _base(rows)
     bases = {_key(row): row for row in rows[rows["bucket_cap_mb"] == base].itertuples()}
@@ -107,7 +119,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"slower than {base_mib} by (%)"]
     body = tuple(
         (
-            _place(row, device, with_bucket=False),
+            _on_ranks(row, device),
             f"{base.num_launches} and {row.num_launches}",
             *(text for time in known for text in _difference(base, row, time)),
         )
@@ -135,10 +147,6 @@ def _key(row) -> tuple:
     return tuple("unknown" if is_unknown(value) else value for value in values)
 
 
-def _named(percentiles: pd.DataFrame) -> pd.DataFrame:
-    return name_training(percentiles.assign(step_s=percentiles["p50_s"]))
-
-
 def _from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows as the published table has them: one rank without a wrapper first, then by the number of ranks."""
     rows = rows.assign(is_wrapped=rows["strategy"] != "none")
@@ -155,14 +163,9 @@ def _from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(order, kind="stable", na_position="first")
 
 
-def _place(row, device: str, with_bucket: bool = True) -> str:
-    """Return `16 GPUs, 2×8, ddp 25 MiB`, and what of stack and backend varies. 2×8: nodes × GPUs per node."""
-    names = {"process": "processes"}
-    series = row.series.split("\n")
-    if not with_bucket:
-        series[0] = series[0].replace(f" {row.bucket_cap_mb:g} MiB", "")
-    noun = rank_word(device)
-    return ", ".join([plural(row.world_size, noun, names.get(noun)), shape(row.nodes, row.gpus_per_node), *series])
+def _on_ranks(row, device: str) -> str:
+    """Return `16 GPUs · 2×8 · ddp · 25 MiB`, and what of stack and backend varies. 2×8: nodes × GPUs per node."""
+    return f"{plural(row.world_size, rank_word(device), ranks_word(device))}{SEPARATOR}{row.name}"
 
 
 def _count(value: object) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
 from regatta.core.text import (
     UNKNOWN,
@@ -11,14 +12,12 @@ from regatta.core.text import (
     is_unknown,
     natural,
     ratio_text,
-    shape,
     size,
     spread_head,
     three,
     times,
 )
-from regatta.report.facets import facets
-from regatta.report.panels import Figure, Table, how_to_read, launches, make_series
+from regatta.report.panels import Figure, Table, how_to_read, launches, make_series, name_rows, panels
 from regatta.report.plotting import Axis, Panel, draw, size_ticks
 from regatta.report.sources import of_cells
 from regatta.store.collect import cell_row
@@ -68,8 +67,6 @@ def _columns(launches: pd.DataFrame) -> dict:
 # The figures of sync_batchnorm: time of both passes over the number of features; its table has each pass, memory, errors.
 
 MICROSECONDS, MILLISECONDS = 1e6, 1e3
-WORDS = ["implementation", "batch", "stack", "backend"]
-SPLITS = ["stack", "backend"]
 MEMORY_COLUMNS = {
     "allocator's peak": "peak_allocated_bytes",
     "saved for backward": "saved_bytes",
@@ -83,23 +80,21 @@ def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]
     measured = batch_norms[batch_norms["time_s"].notna()]
     if measured.empty:
         return []
-    rows = batch_norms.assign(
-        batch=[f"batch {row.batch_size}" for row in batch_norms.itertuples()],
-        shape=[shape(row.nodes, row.gpus_per_node) for row in batch_norms.itertuples()],
-    )
+    rows = batch_norms.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
+    rows = name_rows(rows, "sync_batchnorm", without=("hidden",))
     features = sorted(set(measured["hidden"]))
     x = Axis("features", True, min(features), max(features), size_ticks(features, str, most=4))
     all_times = [t for cell in measured["cell"] for t in medians[cell]]
     y = Axis("forward and backward", True, min(all_times), max(all_times), show=duration_tick)
-    splits = [column for column in SPLITS if rows[column].nunique() > 1]
-    figures = []
-    for _, of_shape in rows.groupby(["nodes", "gpus_per_node"], sort=True):
-        own = of_shape.sort_values(["implementation", "batch_size", "hidden"], kind="stable")
-        for title, part in facets(own, WORDS, splits):
-            if part["time_s"].notna().any():
-                place = own["shape"].iloc[0] + (f", {title}" if title else "")
-                figures.append(_figure(f"batch-norm-{len(figures) + 1}", place, part, medians, x, y))
-    return figures
+    found = [
+        (title, part)
+        for _, of_shape in rows.groupby(["nodes", "gpus_per_node"], sort=True)
+        for title, part in panels(
+            of_shape, lambda name: (*name.series, *name.settings, *PLACE), lambda name: name.say("shape")
+        )
+        if part["time_s"].notna().any()
+    ]
+    return [_figure(f"batch-norm-{number}", *panel, medians, x, y) for number, panel in enumerate(found, start=1)]
 
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
@@ -145,7 +140,7 @@ def _told(rows: pd.DataFrame) -> tuple[str, list[str]]:
 
 
 def _where(row: pd.Series) -> str:
-    return f"{_time(row)} with {row['batch']} and {row['hidden']} features (n = {row['num_launches']})"
+    return f"{_time(row)} with batch {row['batch_size']} and {row['hidden']} features (n = {row['num_launches']})"
 
 
 def _time(row: pd.Series) -> str:
@@ -164,7 +159,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
         (*heads, "error of output", "error of input gradient"),
         tuple(
             (
-                row.label.replace("\n", ", "),
+                row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
                 str(row.hidden),
                 launches(row),
                 three(times(row.time_s, MICROSECONDS)),

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
+from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, ratio_text
 from regatta.core.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS, NO_TEST
 from regatta.report.panels import Figure, Table
 from regatta.report.plotting import COLOURS, GREY, GRID, INK, STYLE, WIDTH_IN, image_of, log_ticks
 from regatta.report.sources import of_rows
 from regatta.store.tables import to_csv
-from regatta.topics.cell_labels import cell_labels
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference
 from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
 from regatta.topics.comparison.words import (
@@ -63,8 +63,10 @@ class Row:
 
     @property
     def lines(self) -> list[str]:
-        """The label, broken after commas where that will do: never between a number and its unit."""
-        whole = self.label.replace(" ", NO_BREAK).replace(f",{NO_BREAK}", ", ")
+        """The label, broken between its parts where that will do: never between a number and its unit."""
+        whole = self.label.replace(" ", NO_BREAK).replace(
+            SEPARATOR.replace(" ", NO_BREAK), f"{SEPARATOR.rstrip().replace(' ', NO_BREAK)} "
+        )
         return [line.replace(NO_BREAK, " ") for line in textwrap.wrap(whole, LABEL_CHARACTERS)] or [""]
 
 
@@ -246,12 +248,12 @@ def _within_margin_last(rows: pd.DataFrame) -> pd.DataFrame:
 def _labels(known: pd.DataFrame) -> pd.Series:
     """Return the name of each row: what is compared with what where it is not the same in all rows, and the cell."""
     axis = known["axis"].iloc[0]
-    own = pd.Series(cell_labels(known, without=(axis,)), index=known.index)
+    own = pd.Series([name.without(axis).brief for name in cell_names(known.to_dict("records"))], index=known.index)
     pairs = known["value"] + " : " + known["reference_value"]
     if pairs.nunique() == 1:
         return own
     told = known["value"] if known["reference_value"].nunique() == 1 else pairs
-    return told + ", " + own
+    return told + SEPARATOR + own
 
 
 def _pair_words(known: pd.DataFrame) -> str:

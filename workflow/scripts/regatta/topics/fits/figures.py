@@ -20,7 +20,7 @@ from regatta.core.text import (
     thousands,
     three,
 )
-from regatta.report.panels import Figure, Table
+from regatta.report.panels import Figure, Table, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.sources import Trace, of_cells, of_rows
 from regatta.store.tables import CELL, to_csv
@@ -120,7 +120,7 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
     fastest = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
     drawn = fastest.drop_duplicates("model")[:MOST]
     found = []
-    for number, row in enumerate(drawn.to_dict("records"), start=1):
+    for number, row in enumerate(_named_rows(drawn, models, "train_step"), start=1):
         planned = _cells_of(row, scaling, SCALING_MODELS).sort_values(["world_size", "nodes"], kind="stable")
         own = planned[planned["step_s"].notna()]
         figure_id, told = f"scaling-model-{number}", drawn.iloc[[number - 1]]
@@ -169,7 +169,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     model = WORDS.get(row["scaling_model"], row["scaling_model"])
     guides = ((model, _dots(within, "world_size", "throughput_samples_per_s")),)
     guides += (("not measured", _dots(further, "world_size", "throughput_samples_per_s")),)
-    name = f"{row['model']}, {_series(row)}"
+    name = row["name"]
     ranks = ranks_word(device)
     x = Axis(ranks, is_log=True, ticks=size_ticks([*within["world_size"], beyond], str))
     panel = Panel(
@@ -242,7 +242,7 @@ def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: di
             Fitted(float(n), text, rates, float(cell.throughput_samples_per_s), float(of_model[n]), n not in seen)
         )
         seen.add(n)
-    words = Words(f"{row['model']}, {_series(row)}", ranks, "throughput", "samples/s")
+    words = Words(row["name"], ranks, "throughput", "samples/s")
     return residual_figure(figure_id, words, Axis(ranks, is_log=True, ticks=size_ticks(sizes, str)), fitted)
 
 
@@ -256,7 +256,7 @@ def communication_model_figures(models: pd.DataFrame, collectives: pd.DataFrame)
     fitted = models[models["refusal"].isna() & models["latency_a_s"].notna() & models["bandwidth_b_gb_per_s"].notna()]
     largest = fitted.sort_values("world_size", ascending=False, kind="stable").drop_duplicates("operation")
     found = []
-    for number, row in enumerate(largest[:MOST].to_dict("records"), start=1):
+    for number, row in enumerate(_named_rows(largest[:MOST], models, "collective"), start=1):
         own = _cells_of(row, collectives[collectives["latency_s"].notna()], COMMUNICATION_MODELS)
         own, figure_id = own.sort_values("message_bytes"), f"communication-model-{number}"
         told = largest.iloc[[number - 1]]
@@ -276,7 +276,7 @@ def _communication_model(figure_id: str, row: dict, cells: pd.DataFrame) -> Figu
     points = tuple(Point(float(c.message_bytes), (float(c.latency_s),), float(c.latency_s)) for c in cells.itertuples())
     panel = Panel(_message_axis(row, cells), Axis("time per call", True, show=duration_tick),
                   (Series("measured", points, False),), (("model", _dots(curve, "message_bytes", "latency_s")),))  # fmt: skip
-    name = _operation(row)
+    name = row["name"]
     latency, bandwidth = duration(row["latency_a_s"]), three(row["bandwidth_b_gb_per_s"])
     latency_ends = bracket(row["latency_a_low_s"], row["latency_a_high_s"], row["interval"], duration)
     bandwidth_ends = bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"])
@@ -304,7 +304,7 @@ def _communication_residuals(figure_id: str, row: dict, cells: pd.DataFrame) -> 
         Fitted(float(num_bytes), size(num_bytes), (), float(seconds), float(model))
         for num_bytes, seconds, model in zip(sizes, cells["latency_s"], curve["latency_s"], strict=True)
     ]
-    words = Words(_operation(row), "message", "time per call", "", duration)
+    words = Words(row["name"], "message", "time per call", "", duration)
     return residual_figure(figure_id, words, _message_axis(row, cells), fitted)
 
 
@@ -314,8 +314,10 @@ def _message_axis(row: dict, cells: pd.DataFrame) -> Axis:
     return Axis("message", True, int(row["min_bytes"]), int(row["max_bytes"]), ticks)
 
 
-def _operation(row: dict) -> str:
-    return f"{row['operation']}, {row['dtype']}, {shape(row['nodes'], row['gpus_per_node'])}, {row['stack']}"
+def _named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
+    """Return chosen rows with the `name` that each curve has among all models of its table."""
+    names = pd.Series(full_names(models, benchmark), index=models.index, dtype=object)
+    return chosen.assign(name=names[chosen.index]).to_dict("records")
 
 
 def _cells_of(model: dict, cells: pd.DataFrame, columns: dict) -> pd.DataFrame:
@@ -329,12 +331,12 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
     """Return which curves were not fitted, for each reason; None where all were."""
     rows = []
     kinds = (
-        ("scaling", scaling_models, lambda row: f"{row['model']}, {_series(row)}"),
-        ("communication", communication_models, _operation),
+        ("scaling", scaling_models, "train_step"),
+        ("communication", communication_models, "collective"),
     )
-    for kind, models, name in kinds:
+    for kind, models, benchmark in kinds:
         for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            names = list(dict.fromkeys(name(row) for row in own.to_dict("records")))
+            names = [row["name"] for row in _named_rows(own, models, benchmark)]
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             rows.append((kind, str(len(own)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
@@ -344,11 +346,6 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
 
 def _dots(curve: pd.DataFrame, x: str, y: str) -> tuple[tuple[float, float], ...]:
     return tuple(zip(curve[x].astype(float), curve[y].astype(float), strict=True))
-
-
-def _series(row: dict) -> str:
-    bucket = "" if is_unknown(row["bucket_cap_mb"]) else f" {row['bucket_cap_mb']:g} MiB"
-    return f"{row['strategy']}{bucket}, {row['stack']}"
 
 
 def _percents(row: dict, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from regatta.core.names import PLACE, CellName
 from regatta.core.text import (
     NOT_PLANNED,
     bracket,
@@ -27,7 +28,7 @@ from regatta.report.panels import (
     launches,
     make_figure,
     make_series,
-    name_training,
+    name_rows,
     panels,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
@@ -58,9 +59,9 @@ def scaling_figures(
 
     threads: given where ranks of different shapes may have had different numbers of them, which is on CPUs.
     """
-    scaling = with_baseline(name_training(scaling), threads or {})
+    scaling = with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
     figures = []
-    shown = [(title, rows) for title, rows in panels(scaling, "series") if rows["step_s"].notna().any()]
+    shown = [(title, rows) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
     for number, (title, rows) in enumerate(shown, start=1):
         base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
         figures.append(_throughput(f"throughput-{number}", title, baseline_first(rows), base, steps, device))
@@ -74,7 +75,7 @@ def _throughput(
 ) -> Figure:
     series = make_series(
         rows,
-        "series",
+        "label",
         "world_size",
         lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])],
         lambda row: row.throughput_samples_per_s,
@@ -127,7 +128,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, 
             return []
         return [PERCENT * row.batch_size / step / row.per_gpu_baseline for step in steps[row.cell]]
 
-    series = make_series(shown, "series", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
+    series = make_series(shown, "label", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
     top = max([EFFICIENCY_TOP, *(1.02 * value for s in series for p in s.points for value in p.values)])
     y = Axis(
         "efficiency (%)",
@@ -197,22 +198,24 @@ def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
     """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
-    scaling = name_training(scaling)
-    rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
-    rows = rows.assign(curve=rows["place"] + rows["gradient_as_bucket_view"].map({True: "\nview"}).fillna(""))
-    if rows["strategy"].nunique() > 1:
-        rows = rows.assign(curve=rows["curve"] + "\n" + rows["strategy"])
-    curves = rows.groupby(["workload", "strategy", "curve"])
+    scaling = name_rows(scaling, "train_step")
+    rows = in_order(scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()])
+    rows = rows.assign(curve=[name.label(*_curve_fields(name)) for name in rows["cell_name"]])
+    curves = rows.groupby(["workload", "curve"])
     rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
     rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
-    parts = enumerate(panels(rows, "curve"), start=1) if len(rows) else ()
-    return [_buckets(f"bucket-{number}", title, in_order(part), steps) for number, (title, part) in parts]
+    parts = enumerate(panels(rows, _curve_fields), start=1)
+    return [_buckets(f"bucket-{number}", title, part, steps) for number, (title, part) in parts]
+
+
+def _curve_fields(name: CellName) -> tuple[str, ...]:
+    return ("shape", *(field for field in name.series if field != "bucket_cap_mb"), *PLACE)
 
 
 def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
     series = make_series(
         rows,
-        "curve",
+        "label",
         "bucket_cap_mb",
         lambda row: [PERCENT * (s / row.best_step_s - 1) for s in steps[row.cell]],
         lambda row: PERCENT * (row.step_s / row.best_step_s - 1),
@@ -250,8 +253,8 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
 
 def _largest_difference(rows: pd.DataFrame) -> tuple:
     """Return how far bucket sizes of one shape differ at most, in words, and the slow and the fast cell of which it is said."""
-    bests = {(row.strategy, row.curve): row for row in rows.itertuples() if row.step_s == row.best_step_s}
-    pairs = [(row, bests[row.strategy, row.curve]) for row in rows.itertuples()]
+    bests = {row.curve: row for row in rows.itertuples() if row.step_s == row.best_step_s}
+    pairs = [(row, bests[row.curve]) for row in rows.itertuples()]
     pairs = [(row, best) for row, best in pairs if row.cell != best.cell]
     apart = [pair for pair in pairs if _overlap(*pair) == APART]
     worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)

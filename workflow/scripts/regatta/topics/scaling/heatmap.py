@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
+from regatta.core.names import SEPARATOR
 from regatta.core.text import NOT_PLANNED, is_unknown, percent, plural, rank_word, shape
-from regatta.report.panels import Figure, Table, in_order, name_training
+from regatta.report.panels import Figure, Table, in_order, name_rows
 from regatta.report.plotting import INK, STYLE, WIDTH_IN, image_of
 from regatta.report.sources import of_cells
 from regatta.store.tables import CELL, SCALING, to_csv
@@ -34,14 +35,14 @@ DARK_BELOW = 0.55  # of the map, where white letters keep 4.5:1 on it and black 
 
 def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
     """Return the maps, of ten workloads and eight shapes each at most; none where no efficiency was planned."""
-    rows = in_order(name_training(scaling))
+    rows = in_order(name_rows(scaling, "train_step"))
     rows = rows[(rows["cell"] != rows["baseline"].fillna("")) & rows["baseline"].notna()]
     if rows.empty or rows["efficiency_ratio"].isna().all():
         return []
     if rows.groupby(["workload", "series"]).ngroups > MOST_PANELS * MOST_ROWS:
         rows = _best_buckets(rows)
     rows = rows.assign(
-        row_name=rows["workload"] + "\n" + rows["series"].str.replace("\n", ", "),
+        row_name=rows["workload"] + "\n" + rows["series"].str.replace("\n", SEPARATOR),
         shape=[shape(k, g) for k, g in zip(rows["nodes"], rows["gpus_per_node"], strict=True)],
         letter=rows["cell"].map(_letters(measurements)),
     )
@@ -64,8 +65,8 @@ def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
     """Return of rows that differ in nothing but the bucket size the most efficient one of each shape."""
     rows = rows.sort_values("efficiency_ratio", ascending=False, na_position="last", kind="stable")
     same = [name for name in CELL if name in rows and name != "bucket_cap_mb"]
-    named = name_training(rows.drop_duplicates(same).assign(bucket_cap_mb=pd.NA))
-    return in_order(named.assign(series=named["series"] + ", best bucket")).assign(bucket_cap_mb=rows["bucket_cap_mb"])
+    named = name_rows(rows.drop_duplicates(same), "train_step", without=("bucket_cap_mb",))
+    return in_order(named.assign(series=named["series"] + f"{SEPARATOR}best bucket"))
 
 
 def _even(num: int, most: int) -> int:
@@ -111,7 +112,7 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
 
 
 def _told(row: pd.Series) -> str:
-    return f"{percent(row['efficiency_ratio'])} % ({row['workload']}, {row['name']})"
+    return f"{percent(row['efficiency_ratio'])} % ({row['cell_name'].full})"
 
 
 def _text(row) -> str:

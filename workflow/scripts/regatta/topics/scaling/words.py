@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from regatta.core.names import PLACE
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -17,7 +18,7 @@ from regatta.core.text import (
     three,
     times,
 )
-from regatta.report.panels import SETTINGS, WHERE, Baseline, Table, how_to_read, name_training
+from regatta.report.panels import Baseline, Table, how_to_read, name_rows
 from regatta.topics.scaling.tables import grades_within, is_inconclusive
 
 # Which cell speaks for the largest shape in a headline, and of how many it was chosen.
@@ -48,11 +49,8 @@ def chosen_text(rows: pd.DataFrame) -> str:
         return ""
     shapes = chosen["nodes"].astype(str) + "x" + chosen["gpus_per_node"].astype(str)
     told = chosen.assign(shape=shapes)
-    varied = [
-        name
-        for name in ("bucket_cap_mb", "strategy", "shape", *WHERE, *SETTINGS)
-        if told[name].nunique(dropna=False) > 1
-    ]
+    fields = {"shape", *PLACE, *chosen["cell_name"].iloc[0].series} & set(told)
+    varied = [name for name in fields if told[name].nunique(dropna=False) > 1]
     noun = NOUNS.get(varied[0], "cells") if len(varied) == 1 else "cells"
     is_part = len(chosen) < len(_of_largest(rows))
     text = f", the fastest of {len(chosen)} {noun}{' with all launches' if is_part else ''},"
@@ -183,7 +181,7 @@ MOST_ROWS = 40  # the CSV has all
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
     """Return a table of weak and one of strong scaling, each only where a cell has two baselines or a strong one."""
-    named = name_training(scaling).set_index("cell")
+    named = name_rows(scaling, "train_step").set_index("cell")
     found = []
     for kind in ("weak", "strong"):
         rows = efficiencies[(efficiencies["scaling"] == kind) & efficiencies["efficiency_ratio"].notna()]
@@ -215,7 +213,7 @@ def _row(row, cell: pd.Series) -> tuple[str, ...]:
     spread = bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, row.interval, percent)
     num = f"{row.num_launches} against {row.num_baseline_launches}"
     ratio = UNKNOWN if is_unknown(row.efficiency_ratio) else percent(row.efficiency_ratio)
-    return f"{cell['workload']}: {cell['name']}", row.against, num, ratio, spread
+    return cell["cell_name"].full, row.against, num, ratio, spread
 
 
 # What was trained: a table of models with their dimensions; their tokens and operations per second, and what these are held against.

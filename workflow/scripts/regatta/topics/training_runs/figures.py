@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.core.names import PLACE, CellName, cell_names
 from regatta.core.statistics import over_launches
 from regatta.core.text import (
     NOT_PLANNED,
@@ -12,15 +13,14 @@ from regatta.core.text import (
     is_unknown,
     percent,
     plural,
-    shape,
     size,
     spread_head,
     three,
 )
-from regatta.report.facets import facets
-from regatta.report.panels import Figure, Table, launches
+from regatta.report.panels import Figure, Table, launches, name_rows, on_one_shape, panels
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.report.sources import of_cells
+from regatta.store.records import BENCHMARK
 from regatta.store.tables import EPOCHS, to_exact_csv
 from regatta.topics.memory import MEMORY_COLUMNS
 
@@ -28,48 +28,16 @@ from regatta.topics.memory import MEMORY_COLUMNS
 
 MAX_RANKS = 16  # of a training with more ranks the table has the slowest alone; tables/training_ranks.csv has all
 PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
-WORDS = ["strategy", "norm", "shape", "stack", "backend"]
-WORKLOAD = ["model", "data", "epochs", "batch_size", "accumulation_steps", "seed"]
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
-IMAGES = {"cifar100": "CIFAR-100", "synthetic": "synthetic images"}
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # said once where all trainings share them
 SYNTHETIC = "Synthetic images are made from the seed: what is learnt of them says nothing about CIFAR-100."
-
-
-def name_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add the words of cells to rows of training_runs: `shape`, `workload` (what varies of it), `name`, and `full_name` with both."""
-    rows = runs.assign(
-        shape=[shape(row.nodes, row.gpus_per_node) for row in runs.itertuples()],
-        images=[IMAGES.get(row.data, row.data) for row in runs.itertuples()],
-    )
-    told = [column for column in WORKLOAD if runs[column].nunique() > 1 and column not in ("model", "data")]
-    words = [column for column in WORDS if column in ("strategy", "shape") or rows[column].nunique() > 1]
-    records = rows.to_dict("records")
-    workload = [
-        ", ".join([f"{row['model']} on {row['images']}", *(workload_word(c, row[c]) for c in told)]) for row in records
-    ]
-    name = [", ".join(row[column] for column in words) for row in records]
-    is_same = len(set(workload)) == 1
-    full_name = name if is_same else [f"{where}: {text}" for where, text in zip(workload, name, strict=True)]
-    return rows.assign(workload=workload, name=name, full_name=full_name)
-
-
-def workload_word(column: str, value: object) -> str:
-    return {
-        "epochs": plural(value, "epoch") if column == "epochs" else "",
-        "batch_size": f"batch {value}",
-        "accumulation_steps": f"{plural(value, 'batch', 'batches')} a step",
-        "seed": f"seed {value}",
-    }.get(column, str(value))
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
     """Return what all trainings have in common, as one or two sentences."""
-    same = [column for column in WORKLOAD if runs[column].nunique() == 1 and column not in ("model", "data")]
-    words = [workload_word(column, runs[column].iloc[0]) for column in same]
-    if runs["model"].nunique() == runs["data"].nunique() == 1:
-        words.insert(0, f"{runs['model'].iloc[0]} on {IMAGES[runs['data'].iloc[0]]}")
-    if runs["norm"].nunique() == 1:
-        words.append(f"batch norm {runs['norm'].iloc[0]}")
+    names = cell_names(runs.to_dict("records"), BENCHMARK)
+    words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
+    words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
     sentences = [f"All trainings: {', '.join(words)}."] if words else []
     sentences.append("A batch is the images of one rank in one backward pass.")
     return " ".join([*sentences, *([SYNTHETIC] if "synthetic" in set(runs["data"]) else [])])
@@ -77,7 +45,7 @@ def common_of_runs(runs: pd.DataFrame) -> str:
 
 def training_tables(runs: pd.DataFrame) -> list[Table]:
     """Return what trainings took and reached, and their memory in the parts that are known of any; none unmeasured."""
-    rows = name_runs(runs).sort_values(ORDER, kind="stable")
+    rows = name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
     measured = rows[rows["num_launches"] > 0]
     return [_outcome(rows), _memory(measured)] if len(measured) else []
 
@@ -89,7 +57,7 @@ def _outcome(rows: pd.DataFrame) -> Table:
         ("training", "n", "total (s)", f"{word} (s)", "images/s", "train loss", "test loss", word, "accuracy (%)", f"{word} (%)"),
         tuple(
             (
-                row.full_name,
+                row.cell_name.full,
                 launches(row),
                 three(row.total_s),
                 bracket(row.total_low_s, row.total_high_s, row.interval),
@@ -138,7 +106,7 @@ def _sizes(row, columns: dict[str, str]) -> list[str]:
 
 def _memory(rows: pd.DataFrame) -> Table:
     known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
-    lines = [(row.full_name, *_sizes(row, known)) for row in rows.itertuples()]
+    lines = [(row.cell_name.full, *_sizes(row, known)) for row in rows.itertuples()]
     title = "Memory on the rank that took most, by what it is for"
     return Table(title, ("training", *known), tuple(lines), sources=("training_runs",))
 
@@ -146,7 +114,6 @@ def _memory(rows: pd.DataFrame) -> Table:
 PERCENT = 100
 MAX_TOLD = 3  # trainings in one sentence; of more it tells the ends
 MANY_EPOCHS = 6
-SPLITS = ["shape", "stack", "backend"]
 FEWER_STEPS = "; more ranks take fewer, larger steps in an epoch"
 
 
@@ -177,17 +144,20 @@ SHOWN = {
 
 def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
     """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
-    runs = name_runs(tables["training_runs"])
-    splits = [column for column in SPLITS if column == "shape" or runs[column].nunique() > 1]
-    runs = runs[runs["num_launches"] > 0]
-    figures = []
-    for workload, of_workload in runs.groupby("workload", sort=True):
-        own = of_workload.sort_values(ORDER, kind="stable")
-        for title, rows in facets(own, WORDS, splits):
-            place = f"{workload}, {title}" if title else workload
-            number = len(figures) // len(CURVES) + 1
-            figures += [_figure(curve, number, place, rows, epochs, tables) for curve in CURVES]
-    return figures
+    runs = name_rows(tables["training_runs"], BENCHMARK).sort_values(ORDER, kind="stable")
+    found = panels(
+        runs[runs["num_launches"] > 0], lambda name: (*name.series, "shape", *PLACE), _title, ("shape", *PLACE)
+    )
+    return [
+        _figure(curve, number, title, rows, epochs, tables)
+        for number, (title, rows) in enumerate(found, start=1)
+        for curve in CURVES
+    ]
+
+
+def _title(name: CellName) -> str:
+    """Return the workload, with the shape where all trainings have one."""
+    return name.workload if "shape" in name.varied else on_one_shape(name)
 
 
 def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
@@ -258,7 +228,7 @@ def _told(curve: Curve, rows: pd.DataFrame) -> str:
     if not known:
         return f"nothing is known after {after}"
     few = known if len(known) <= MAX_TOLD else [known[0], known[-1]]
-    parts = [f"{_value(curve, row)} with {_label(row)} (n = {row['num_launches']})" for row in few]
+    parts = [f"{_value(curve, row)} with {row['name']} (n = {row['num_launches']})" for row in few]
     lead = {
         "accuracy": f"accuracy after {after}",
         "test-loss": f"loss on the test images after {after}",
@@ -283,7 +253,3 @@ def _value(curve: Curve, row: dict) -> str:
     stem, unit, show, end = SHOWN[curve.kind]
     spread = bracket(row[f"{stem}_low_{unit}"], row[f"{stem}_high_{unit}"], row["interval"], show)
     return f"{show(row[f'{stem}_{unit}'])}{end}" + ("" if spread == UNKNOWN else f" {spread}")
-
-
-def _label(row: dict) -> str:
-    return row["label"].replace("\n", ", ")

@@ -1,0 +1,127 @@
+"""Names of cells: what they say, what they leave out, and that no two cells of a campaign share one."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regatta.campaign.benchmarks import normalise
+from regatta.core.benchmarks import benchmark_names, load_benchmark
+from regatta.core.names import campaign_names, cell_names
+
+
+def step(**changes: object) -> dict:
+    """Return the fields of a training step."""
+    cell = {"benchmark": "train_step", "model": "resnet50", "strategy": "ddp", "bucket_cap_mb": 25, "batch_size": 8}
+    cell |= {"nodes": 8, "gpus_per_node": 4, "stack": "host", "backend": "nccl", "device": "cuda", "compile": False}
+    return cell | changes
+
+
+def full(*cells: dict) -> list[str]:
+    return [name.full for name in cell_names(list(cells))]
+
+
+def test_a_name_says_subject_and_shape_and_what_varies():
+    assert full(step()) == ["resnet50 · 8×4 GPUs"]
+    cells = step(), step(bucket_cap_mb=1), step(bucket_cap_mb=1, stack="bound")
+    assert full(*cells) == [
+        "resnet50 · 8×4 GPUs · bucket 25 MiB · host",
+        "resnet50 · 8×4 GPUs · bucket 1 MiB · host",
+        "resnet50 · 8×4 GPUs · bucket 1 MiB · bound",
+    ]
+    assert [name.short for name in cell_names(list(cells))] == [
+        "bucket 25 MiB · host",
+        "bucket 1 MiB · host",
+        "bucket 1 MiB · bound",
+    ]
+    assert full(step(nodes=1, gpus_per_node=1, device="cpu"), step(device="cpu")) == [
+        "resnet50 · 1×1 process",
+        "resnet50 · 8×4 processes",
+    ]
+
+
+def test_a_flag_is_said_either_way():
+    assert full(step(), step(compile=True)) == [
+        "resnet50 · 8×4 GPUs · no compile",
+        "resnet50 · 8×4 GPUs · compile",
+    ]
+
+
+def test_what_varies_in_one_benchmark_is_not_said_of_another():
+    call = {"benchmark": "collective", "operation": "all_reduce", "algorithm": "torch", "dtype": "fp32"}
+    call |= {"nodes": 1, "gpus_per_node": 4, "stack": "host", "backend": "nccl", "device": "cuda"}
+    names = full(step(), step(dtype="bf16"), call | {"message_bytes": 4096}, call | {"message_bytes": 1536})
+    assert names[1:] == [
+        "resnet50 · 8×4 GPUs · bf16",
+        "all_reduce · 1×4 GPUs · 4 KiB",
+        "all_reduce · 1×4 GPUs · 1.50 KiB",
+    ]
+
+
+def test_values_that_rounding_would_make_one_are_said_in_full():
+    call = {"benchmark": "collective", "operation": "all_reduce", "nodes": 1, "gpus_per_node": 4, "device": "cpu"}
+    names = full(*(call | {"message_bytes": num} for num in (1234567, 1234568)))
+    assert names == ["all_reduce · 1×4 processes · 1234567 B", "all_reduce · 1×4 processes · 1234568 B"]
+
+
+def test_a_label_has_where_the_cell_runs_in_its_second_line():
+    name, _ = cell_names([step(), step(stack="bound", bucket_cap_mb=1)])
+    assert name.label(*name.series, "shape", "stack") == "ddp bucket 25 MiB\nhost"
+    assert name.without("stack").full == "resnet50 · 8×4 GPUs · bucket 25 MiB"
+
+
+def test_a_benchmark_without_schema_has_a_name_all_the_same():
+    cell = {"benchmark": "sailing", "boat": "optimist", "nodes": 1, "gpus_per_node": 1, "device": "cpu"}
+    assert full(cell, cell | {"boat": "laser"}) == ["sailing · 1×1 process · optimist", "sailing · 1×1 process · laser"]
+
+
+VALUES = {
+    "batch_size": st.integers(1, 10**9),
+    "message_bytes": st.integers(1, 10**12),
+    "bucket_cap_mb": st.floats(1e-6, 1e6),
+    "data_folder": st.sampled_from([None, "/a", "/b · c", "none"]),
+}
+
+
+def value_of(name: str, rule: dict) -> st.SearchStrategy:
+    items = rule["items"]
+    if name in VALUES:
+        return VALUES[name]
+    if "enum" in items:
+        return st.sampled_from(items["enum"])
+    return st.booleans() if items["type"] == "boolean" else st.integers(1, 10**6)
+
+
+@st.composite
+def campaigns(draw) -> dict:
+    """Return a campaign of a few values on each of some axes of some benchmarks."""
+    specs = {}
+    stacks = draw(st.lists(st.sampled_from(["host", "ddp", "bf16", "batch 8", "gloo"]), min_size=1, unique=True))
+    for name in draw(st.lists(st.sampled_from(benchmark_names()), min_size=1, max_size=3, unique=True)):
+        benchmark = load_benchmark(name)
+        for _ in range(draw(st.integers(1, 8))):
+            given_values = {axis: draw(value_of(axis, rule)) for axis, rule in benchmark.parameters.items()}
+            spec = {
+                "benchmark": name,
+                "version": 1,
+                "nodes": draw(st.integers(1, 3)),
+                "gpus_per_node": draw(st.integers(1, 3)),
+                "backend": draw(st.sampled_from(["gloo", "nccl"])),
+                "device": "cpu",
+                "stack": {"name": draw(st.sampled_from(stacks))},
+                "parameters": normalise(benchmark, given_values),
+            }
+            specs[repr(spec)] = spec
+    return {"cells": [{"id": key, "spec": spec} for key, spec in specs.items()], "skipped": []}
+
+
+@settings(max_examples=200, deadline=None)
+@given(campaigns())
+def test_no_two_cells_of_a_campaign_share_a_name(campaign):
+    names = [name.full for name in campaign_names(campaign).values()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("fields", [{"dtype": None}, {"batch_size": None}])
+def test_imported_cells_that_lack_a_field_are_told_apart(fields):
+    names = full(step(dtype="fp32"), step(dtype="fp32") | fields)
+    assert len(set(names)) == 2
