@@ -30,3 +30,12 @@ def test_every_field_of_a_real_record_is_declared(torchrun, write_request, launc
     assert [record["status"] for record in records] == ["ok"] * len(CELLS)
     assert {record["spec"]["benchmark"] for record in records} == set(benchmark_names())
     assert [problem for record in records for problem in undeclared(record)] == []
+
+
+def test_the_table_of_a_benchmark_by_hand_shows_all_memory(monkeypatch):
+    from regatta.core.benchmarks import result_columns
+
+    monkeypatch.syspath_prepend(str(BENCH))
+    from by_hand_table import MEMORY_LABELS
+
+    assert set(MEMORY_LABELS) == set(result_columns("memory"))
