@@ -11,7 +11,7 @@ from regatta.campaign.benchmarks import impossible_combination, normalise
 from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
 from regatta.campaign.versus import versus_notes
-from regatta.core.benchmarks import Benchmark, load_benchmark
+from regatta.core.benchmarks import load_benchmark
 from regatta.launchers.launch_lines import command_by_hand
 
 
@@ -128,14 +128,16 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "parameters": parameters,
                 "sampling": data["sampling"],
             }
-            yield Cell(_cell_id(benchmark, spec), spec, float(limit), data["stacks"][stack])
+            yield Cell(cell_id(spec), spec, float(limit), data["stacks"][stack])
 
 
-def _cell_id(benchmark: Benchmark, spec: dict) -> str:
-    slugs = [str(spec["parameters"][p]) for p, rule in benchmark.parameters.items() if rule.get("x-slug")]
-    slugs = [s for s in slugs if s != "None"]
+def cell_id(spec: dict) -> str:
+    """Return the readable slug and the content hash of a cell."""
+    axes = load_benchmark(spec["benchmark"]).parameters.items()
+    values = [spec["parameters"].get(name) for name, rule in axes if rule.get("x-slug")]
+    slugs = [str(value) for value in values if value is not None]
     shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
-    return "-".join([benchmark.name, *slugs, shape, spec["stack"]["name"], content_hash(spec)])
+    return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], content_hash(spec)])
 
 
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable
 
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
-BYTES_PER_MB = 10**6
 
 
 def three(value: float | None) -> str:

@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-from regatta.campaign.matrix import content_hash
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import natural
 from regatta.formats.base import Reading, Source
@@ -28,15 +27,6 @@ def spec_of(reading: Reading, source: Source, stack: str, software: str) -> dict
         "parameters": reading.parameters,
         "sampling": None,
     }
-
-
-def cell_id(spec: dict) -> str:
-    """Return a readable name and a hash of the cell, as those of measured cells."""
-    schema = load_benchmark(spec["benchmark"]).schema["properties"]
-    words = [spec["parameters"].get(name) for name, rule in schema.items() if rule.get("x-slug")]
-    shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
-    slug = [str(word) for word in words if word is not None]
-    return "-".join([spec["benchmark"], *slug, shape, spec["stack"]["name"], content_hash(spec)])
 
 
 def header_line(source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str) -> dict:

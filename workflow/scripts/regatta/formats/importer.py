@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.campaign.matrix import content_hash
+from regatta.campaign.matrix import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.formats.base import (
@@ -33,7 +33,6 @@ from regatta.formats.base import (
 from regatta.formats.exported_csv import is_exported_csv, read_exported_csv
 from regatta.formats.imported_files import (
     AGAIN,
-    cell_id,
     frozen_campaign,
     header_line,
     launches_by_cell,
