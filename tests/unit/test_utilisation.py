@@ -231,12 +231,12 @@ def memory_of(*cells_and_saved):
 def test_memory_over_the_batch_size_has_what_is_saved_and_the_sum_of_the_parts():
     memory = memory_of((lm_cell(batch=2), 2 * GIB), (lm_cell(batch=8), 8 * GIB))
     (figure,) = memory_figures(memory, "cuda")
-    assert figure.title == "Memory by batch size: lm_small, 1×4"
+    assert figure.title == "Memory by batch size: lm_small · 1×4"
     assert "goes from 2 GiB at batch 2 to 8 GiB at batch 8, all known parts from 5 GiB to 11 GiB" in figure.alt
     assert figure.table.columns == ("cell", "n", "saved", "all parts", "saved per sample")
     assert figure.table.rows == (
-        ("ddp, batch 2", "1", "2 GiB", "5 GiB", "1 GiB"),
-        ("ddp, batch 8", "1", "8 GiB", "11 GiB", "1 GiB"),
+        ("ddp · batch 2", "1", "2 GiB", "5 GiB", "1 GiB"),
+        ("ddp · batch 8", "1", "8 GiB", "11 GiB", "1 GiB"),
     )
     assert figure.csv.startswith("cell,model,")
 

@@ -49,7 +49,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
     one_series = rows[rows["label"] == rows.loc[rows["batch_size"].idxmax(), "label"]]
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
-    named = f" ({last['name']})" if several else ""
+    named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
     alt = (
         f"{title}{named}: what autograd saves goes from {size(int(first['saved_bytes']))} at batch {first['batch_size']} to"
         f" {size(int(last['saved_bytes']))} at batch {last['batch_size']}, all known parts from"
@@ -78,7 +78,7 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
     known = {head: column for head, column in columns.items() if rows[column].notna().any()}
     body = tuple(
         (
-            f"{row.name}{SEPARATOR}batch {row.batch_size}",
+            f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
             str(row.num_launches),
             *(UNKNOWN if is_unknown(getattr(row, c)) else size(int(getattr(row, c))) for c in known.values()),
             size(int(row.saved_bytes / row.batch_size)),
