@@ -6,7 +6,7 @@ from regatta.formats.base import Options, Source
 from regatta.formats.importer import Outcome, import_files, read_text
 from regatta.store.collect import collect, write_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.base import make_tables, write_tables
+from regatta.topics.catalog import make_tables, write_tables
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"
 TIME = "2026-11-21T03:04:05Z"

@@ -20,7 +20,7 @@ from regatta.report.page import content
 from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.base import read_tables
+from regatta.topics.catalog import read_tables
 from regatta.topics.buckets import agreement, best_bucket_table
 from regatta.topics.fits.figures import (
     Fitted,

@@ -9,7 +9,7 @@ from regatta.report.warnings import drifting, few_independent, outlying, warning
 from regatta.store.collect import cell_row
 from regatta.store.records import measured
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.precision import launch_ranges_table
 from regatta.topics.training_runs.tables import TRAINING_RUNS
 
 

@@ -31,7 +31,7 @@ from regatta.report.page import content
 from regatta.report.sources import row_names
 from regatta.store.collect import cell_row
 from regatta.store.tables import COLLECTED, MEASUREMENTS, TABLES, make_table
-from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.precision import launch_ranges_table
 from regatta.topics.scaling.heatmap import heatmap_figures
 
 # Figures whose data are no rows of a table: the map has the samples of one record of the store, and names its line; residuals

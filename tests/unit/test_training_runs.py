@@ -14,8 +14,8 @@ from regatta.report.warnings import warnings
 from regatta.store.collect import collect, read_collected, write_collected
 from regatta.store.records import number, problem_of, training_of
 from regatta.store.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
-from regatta.topics.base import make_tables
-from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.catalog import make_tables
+from regatta.topics.precision import launch_ranges_table
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs.figures import training_run_figures
 from regatta.topics.training_runs.tables import TRAINING_RANKS, TRAINING_RUNS

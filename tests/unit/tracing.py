@@ -20,7 +20,7 @@ from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.report.sources import NAMES, row_names
 from regatta.store.collect import read_collected
 from regatta.store.tables import COLLECTED
-from regatta.topics.base import read_tables
+from regatta.topics.catalog import read_tables
 from regatta.topics.communication import message_size
 from regatta.topics.fits.collectives import communication_curve
 from regatta.topics.fits.scaling import scaling_curve

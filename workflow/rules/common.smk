@@ -30,7 +30,8 @@ from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.launchers.slurm_resources import partition_problems, read_partitions
 from regatta.core.files import sources
 from regatta.store.history import end_times_after_now
-from regatta.store.tables import COLLECTED, TABLES
+from regatta.store.tables import COLLECTED
+from regatta.topics.catalog import TABLES
 
 STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 from regatta.core.errors import run_script
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.base import make_tables, write_tables
+from regatta.topics.catalog import make_tables, write_tables
 
 
 def main() -> None:

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
-from regatta.report.page import read_results, render
+from regatta.report.page import render
 from regatta.store.launch_files import write_text
+from regatta.topics.catalog import TOPICS, read_report_data
 
 
 def main() -> None:
@@ -21,8 +22,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="report.html")
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
-    results = read_results(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
-    write_text(args.out, render(results, args.out.parent))
+    data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
+    write_text(args.out, render(data, TOPICS, args.out.parent))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from regatta.core.text import natural, plural
 from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import CENTRES
 from regatta.store.tables import MEASUREMENTS, read_csv
-from regatta.topics.base import read_tables
+from regatta.topics.catalog import read_tables
 
 MOST_VALUES = 20  # of a message
 

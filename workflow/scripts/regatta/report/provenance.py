@@ -1,9 +1,26 @@
 """What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
 
+from collections.abc import Iterable
+
 from regatta.core.text import UNKNOWN, size
-from regatta.report.warnings import environments
 from regatta.store.records import one_line
-from regatta.topics.comparison.environment import VERSIONS
+
+VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
+NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that do not describe the software
+
+
+def environments(headers: Iterable[dict]) -> list[dict]:
+    return [header["environment"] for header in headers if header.get("environment")]
+
+
+def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
+    """Return the threads per rank for each (nodes, ranks per node) of a CPU campaign; empty on GPUs."""
+    threads: dict[tuple[int, int], set[int]] = {}
+    for header in headers if campaign["device"] == "cpu" else ():
+        number = (header.get("environment") or {}).get("threads_per_rank")
+        if number is not None:
+            threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
+    return threads
 
 
 def provenance(headers: list[dict]) -> dict:

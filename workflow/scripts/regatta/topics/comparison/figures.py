@@ -14,7 +14,6 @@ from regatta.core.text import UNKNOWN, duration, is_unknown, plural, ratio_text
 from regatta.core.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS, NO_TEST
 from regatta.report.panels import Figure, Table
 from regatta.report.plotting import COLOURS, GREY, GRID, INK, STYLE, WIDTH_IN, image_of, log_ticks
-from regatta.report.sources import of_rows
 from regatta.store.tables import to_csv
 from regatta.topics.cell_labels import cell_labels
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference
@@ -206,7 +205,7 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     shown = by_effect(rows.assign(label=_labels(rows))).head(MAX_ALIKE)
     most = f"{len(rows)}" if len(shown) == len(rows) else f"the {len(shown)} of {len(rows)} that are furthest from 1"
     title = (
-        f"{_pair_words(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
+        f"{pair_text(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
         f" {MIN_LAUNCHES_TEST} launches on they give the margin of their benchmark."
     )
     body = tuple((*_times(row), row.verdict) for row in shown.itertuples())
@@ -223,18 +222,12 @@ def finding(comparisons: pd.DataFrame) -> str:
     """Return the sentence on all comparisons: which side takes longer where nearly all agree, how many ended in which word,
     by which margin, and the largest effect."""
     known = judged_rows(comparisons)
-    text = f"{_pair_words(known)}: {finding_text(known)}"
+    text = f"{pair_text(known)}: {finding_text(known)}"
     told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
     if not len(told):
         return f"{text}."
     row = next(told.assign(label=_labels(known)).head(1).itertuples())
     return f"{text}. The largest difference: {row.label} takes {spread_text(row)} times as long (n = {launches_text(row)})."
-
-
-def _told_first(known: pd.DataFrame) -> pd.DataFrame:
-    """Return all rows that a finding is made of: that of its largest difference first, if it tells of one."""
-    told = by_effect(known[known["verdict"].isin(["slower", "faster"])]).head(1)
-    return pd.concat([told, known.drop(told.index)])
 
 
 def _within_margin_last(rows: pd.DataFrame) -> pd.DataFrame:
@@ -254,7 +247,7 @@ def _labels(known: pd.DataFrame) -> pd.Series:
     return told + ", " + own
 
 
-def _pair_words(known: pd.DataFrame) -> str:
+def pair_text(known: pd.DataFrame) -> str:
     """Return what is compared with what: `stack bound against contained`."""
     axis, values, references = (list(dict.fromkeys(known[name])) for name in ("axis", "value", "reference_value"))
     word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
@@ -277,16 +270,14 @@ def _figure(
     alt = finding(everything) if everything is not None else f"{title}: {summary(rows)}. First: {largest}."
     return Figure(
         figure_id,
-        f"{_pair_words(rows)}: {title}",
+        f"{pair_text(rows)}: {title}",
         svg,
         alt,
         _caption(rows, num_left, everything is not None),
         _numbers(f"Comparisons of {title}, by size of the effect", rows),
         to_csv(rows.drop(columns="label")),
-        float(everything is not None),
         size,
         "comparisons",
-        (of_rows("comparisons", rows if everything is None else _told_first(everything)),),
     )
 
 

@@ -14,8 +14,8 @@ from matplotlib.patches import Rectangle
 from regatta.core.text import NOT_PLANNED, is_unknown, percent, plural, rank_word, shape
 from regatta.report.panels import Figure, Table, in_order, name_training
 from regatta.report.plotting import INK, STYLE, WIDTH_IN, image_of
-from regatta.report.sources import of_cells
-from regatta.store.tables import CELL, SCALING, to_csv
+from regatta.store.tables import CELL, to_csv
+from regatta.topics.scaling.tables import SCALING
 
 MOST_PANELS, MOST_ROWS, MOST_COLUMNS = 4, 10, 8
 LETTERS = {
@@ -106,8 +106,8 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     )
     height = round(PIXELS_PER_INCH * _height_in(names))
     svg, size = _draw(names, shapes, values), (round(PIXELS_PER_INCH * WIDTH_IN), height)
-    csv, traces = to_csv(rows[list(SCALING)]), (of_cells("scaling", told),)
-    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size=size, source="scaling", traces=traces)
+    csv = to_csv(rows[list(SCALING)])
+    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size, "scaling")
 
 
 def _told(row: pd.Series) -> str:
