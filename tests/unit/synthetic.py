@@ -408,6 +408,20 @@ def analyse(folder: Path):
     return read_report_data(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
 
 
+def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
+    """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
+    from regatta.store.tables import COLLECTED, make_table
+    from regatta.topics.base import ReportData
+    from regatta.topics.catalog import TABLES
+
+    problems = tables.pop("problems", {"corrupt": [], "invalid": []})
+    preflight = tables.pop("preflight", None)
+    empty = {name: make_table([], spec.columns) for name, spec in TABLES.items()}
+    empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    tables = {**empty, **tables, "measurements": measurements}
+    return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight)
+
+
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
     from regatta.report.page import render

@@ -23,6 +23,8 @@ from regatta.topics.comparison.figures import (
 from regatta.topics.comparison.section import comparison_section
 from regatta.topics.comparison.tables import comparisons_table
 
+DRAWS = True  # conftest.py
+
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
 

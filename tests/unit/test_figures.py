@@ -39,6 +39,8 @@ from regatta.topics.communication import collective_figures, collectives_table, 
 from regatta.topics.scaling.figures import bucket_figures, scaling_figures
 from regatta.topics.scaling.tables import scaling_table, steps_by_cell
 
+DRAWS = True  # conftest.py
+
 
 def series(num_points=3, label="ddp"):
     return Series(label, tuple(Point(2.0**i, (1.0 + i, 1.1 + i), 1.05 + i) for i in range(num_points)))

@@ -16,12 +16,12 @@ from synthetic import (
 )
 from synthetic_failures import write_failing
 
-from regatta.report.page import content
 from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.catalog import read_tables
 from regatta.topics.buckets import agreement, best_bucket_table
+from regatta.topics.catalog import read_tables
+from regatta.topics.fits import section as fits
 from regatta.topics.fits.figures import (
     Fitted,
     Words,
@@ -81,9 +81,8 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
     assert "32," in figures[0].csv
 
 
-def test_a_scaling_model_is_a_finding_only_with_all_shapes_and_two_launches_of_each():
+def test_a_scaling_model_names_shapes_without_a_value_and_its_launches():
     whole, lacking, single = (amdahl_figures(*of)[0] for of in ((), ([(1, 4)],), ((), 1)))
-    assert [figure.weight for figure in (whole, lacking, single)] == [1.0, 0.0, 0.0]
     assert "Amdahl, fitted to 5 sizes from 1 to 16 GPUs with residuals" in whole.alt
     assert (
         "Amdahl, fitted to 4 sizes from 1 to 16 GPUs (without 1×4, which gave no value) with residuals" in lacking.alt
@@ -175,10 +174,10 @@ def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
 
 def test_a_curve_that_lacks_launches_is_drawn_and_is_no_finding(tmp_path):
     folder = write_failing(tmp_path / "r")
-    shown = content(analyse(folder), folder)
-    section = next(section for section in shown["sections"] if section.id == "models")
+    data = analyse(folder)
+    section = fits.section(data)
     figure = next(figure for figure in section.figures if figure.id == "scaling-model-1")
     assert "the only one of 12 curves that could be fitted: Amdahl, fitted to 4 sizes from 1 to 32 GPUs (without 1×4, 2×4," in figure.alt  # fmt: skip
     assert figure.alt.endswith("] of residuals (n = 1).")
-    assert not any(finding.anchor.startswith("scaling-model") for finding in shown["findings"])
-    assert "8 of 8 communication curves and 1 of 12 scaling curves could be fitted" in section.lead
+    assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
+    assert fits.findings(data) == []  # of a single launch

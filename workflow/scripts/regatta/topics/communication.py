@@ -346,6 +346,8 @@ def findings(data: ReportData) -> list[Finding]:
     column, is_best = ("busbw_gb_per_s", max) if len(known) else ("latency_s", min)
     found = []
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
+        complete = group[group["num_launches"] >= group["num_planned"]]
+        group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "time": Value.of(best, "latency", "s")}

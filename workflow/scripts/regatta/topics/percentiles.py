@@ -78,7 +78,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
             (_place(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
             for row in _from_one_rank_up(own).itertuples()
         )
-        caption = f"Percentiles of the step of {workload}, samples/s of one {rank_word(device)}"
+        caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
         found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
     return tuple(found)
 

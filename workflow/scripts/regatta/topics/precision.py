@@ -61,8 +61,9 @@ def findings(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
+    lead = "Noisy machine" if 2 * values["num"] > values["num_cells"] else "Variation"
     return (
-        f"Noisy machine: {values['num']} of {plural(values['num_cells'], 'result')} vary by more than"
+        f"{lead}: {values['num']} of {plural(values['num_cells'], 'result')} vary by more than"
         f" {100 * DISAGREEMENT_RATIO:g} % between launches (worst: {values['worst']},"
         f" {percent_number(values['worst_ratio'])} %)."
     )

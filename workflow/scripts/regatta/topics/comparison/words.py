@@ -94,8 +94,10 @@ def direction(judged: pd.DataFrame) -> dict | None:
     }
 
 
-def direction_text(found: dict) -> str:
-    """Return `bound is slower in 82 of 82 pairs, by 2.1 % (median; at most 2.8 %; sign test, p < 0.001)`."""
+def direction_text(found: dict | None) -> str:
+    """Return `bound is slower in 82 of 82 pairs, by 2.1 % (median; at most 2.8 %; sign test, p < 0.001)`; of None nothing."""
+    if found is None:
+        return ""
     typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
     word = "slower" if found["is_slower"] else "faster"
     p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
@@ -134,7 +136,7 @@ def summary(comparisons: pd.DataFrame) -> str:
 def finding_text(judged: pd.DataFrame) -> str:
     """Return what all rows with a verdict say: a direction, if there is one, and the verdicts that occur."""
     few, found = too_few(judged), direction(judged)
-    lead = direction_text(found) if found else ""
+    lead = direction_text(found)
     none_possible = f"no verdict is possible below {MIN_LAUNCHES_TEST} launches"
     if few.all():
         return f"{lead or plural(len(judged), 'comparison')}; {none_possible}"

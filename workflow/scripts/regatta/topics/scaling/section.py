@@ -16,11 +16,18 @@ from regatta.topics.scaling.tables import (
     SCALING,
     WIDE_RATIO,
     efficiencies_table,
-    is_inconclusive,
     scaling_table,
     steps_by_cell,
 )
-from regatta.topics.scaling.words import Threads, baseline_tables, best_of_largest, candidates, model_tables, peaks_text
+from regatta.topics.scaling.words import (
+    Threads,
+    baseline_tables,
+    best_of_largest,
+    candidates,
+    is_wide,
+    model_tables,
+    peaks_text,
+)
 
 WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
 GROUP = [*WORKLOAD, "stack", "backend"]
@@ -90,9 +97,10 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
-    is_wide = is_inconclusive(best.efficiency_ratio, best.efficiency_low_ratio, best.efficiency_high_ratio)
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
-    return Finding("efficiency_uncertain" if is_wide else "efficiency", values, sources, (best.cell, best.baseline))
+    return Finding(
+        "efficiency_uncertain" if is_wide(best) else "efficiency", values, sources, (best.cell, best.baseline)
+    )
 
 
 def sentence(finding: Finding) -> str:
