@@ -1,4 +1,4 @@
-"""run_launch whose collectives go wrong: cell after cell with another fault of FAULTS. Started by torchrun like it."""
+"""run_launch whose collectives go wrong: cell after cell with another fault of FAULTS. Started like it."""
 
 import sys
 from pathlib import Path

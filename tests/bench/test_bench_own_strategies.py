@@ -3,13 +3,9 @@
 import functools
 import json
 import math
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
-from bench_cells import clean_environment
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
@@ -34,21 +30,18 @@ CASES = [
 ]
 
 
-@functools.cache
-def outcomes(num_ranks: int, device: str, backend: str) -> list[dict[str, str]]:
-    """Run all cases in one set of ranks, and return for each rank what became of each case."""
-    with tempfile.TemporaryDirectory() as folder:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        done = subprocess.run(
-            [*launcher, str(PROGRAM), device, backend, folder],
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-            env=clean_environment(),
-        )
+@pytest.fixture(scope="module")
+def outcomes(run_ranks, tmp_path_factory):
+    """A function that runs all cases in one set of ranks, once, and returns for each rank what became of each case."""
+
+    @functools.cache
+    def run(num_ranks: int, device: str, backend: str) -> list[dict[str, str]]:
+        folder = tmp_path_factory.mktemp("outcomes")
+        done = run_ranks(num_ranks, PROGRAM, device, backend, folder)
         assert done.returncode == 0, done.stderr
-        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+    return run
 
 
 def require_ok(rows: list[dict[str, str]], case: str) -> None:
@@ -58,13 +51,13 @@ def require_ok(rows: list[dict[str, str]], case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("num_ranks", WORLD_SIZES)
-def test_ranks_train_as_one_process_does_on_the_joined_batch(num_ranks, case):
+def test_ranks_train_as_one_process_does_on_the_joined_batch(outcomes, num_ranks, case):
     require_ok(outcomes(num_ranks, "cpu", "gloo"), case)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_on_gpus_with_nccl():
+def test_the_same_on_gpus_with_nccl(outcomes):
     """On all GPUs but at most 4, and with one GPU too: averages and streams are then NCCL's. Not yet run on a GPU."""
     rows = outcomes(min(torch.cuda.device_count(), 4), "cuda", "nccl")
     for case in CASES:

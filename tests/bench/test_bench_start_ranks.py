@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import pytest
 from bench_cells import BENCH, all_reduce_cell, clean_environment, train_step_cell
+
+import other_ranks
 
 START_RANKS = BENCH / "start_ranks.py"
 PRINT = "os.write(1, (words + chr(10)).encode())\n"  # at once: ranks share the pipe
@@ -163,63 +167,79 @@ def test_a_program_that_is_not_there_and_no_ranks_are_told(start, tmp_path):
     assert "at least 1" in done.stderr
 
 
-def listening(process: subprocess.Popen) -> set[str]:
-    """Return the addresses on which a process and its descendants listened, or had a UDP socket, until it ended."""
-    found = set()
+@dataclass
+class Observed:
+    """addresses: on which processes listened, or had a UDP socket. launches: of which they were ranks, with their ids."""
+
+    addresses: set[str] = field(default_factory=set)
+    launches: dict[tuple, set[int]] = field(default_factory=dict)
+
+
+def observe(process: subprocess.Popen) -> Observed:
+    """Observe a process and its descendants until it ends."""
+    found = Observed()
     while process.poll() is None:
         for member in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
             try:
                 sockets = member.net_connections("inet")
             except psutil.Error:
                 continue
-            found |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
-        time.sleep(0.02)
+            found.addresses |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
+            launch = other_ranks.launch_of(other_ranks.command_line(Path(f"/proc/{member.pid}")))
+            if launch is not None:
+                found.launches.setdefault(launch, set()).add(member.pid)
+        time.sleep(0.1)
     return found
 
 
 @pytest.mark.torch
-def test_ranks_that_measure_listen_on_loopback_alone(write_request, launch_lines):
+def test_ranks_that_measure_listen_on_loopback_alone_and_are_recognised_as_ranks(write_request, launch_lines):
+    """Real processes: start_ranks.py itself is no rank, nor is a rank between its fork and its program."""
     pytest.importorskip("torch")
     request = write_request([all_reduce_cell(), train_step_cell("lm_tiny", "ddp")])
     line = [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(BENCH / "run_launch.py"), "--request", request]
     process = subprocess.Popen(line, env=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"})
-    assert listening(process) == {"127.0.0.1"}
+    found = observe(process)
+    assert found.addresses == {"127.0.0.1"}
+    [ranks] = found.launches.values()
+    assert len(ranks) == 2
     assert process.returncode == 0
     assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok", "ok"]
 
 
-@pytest.mark.torch
-def test_two_launches_on_one_machine_know_of_each_other(write_request, tmp_path):
-    pytest.importorskip("torch")
-    from bench_cells import SHORT_SAMPLING
+@pytest.fixture
+def ranks_of_another_launch(tmp_path):
+    """Two processes that wait, with the command line of ranks."""
+    program = tmp_path / "bench" / "run_launch.py"
+    program.parent.mkdir()
+    program.write_text("print(flush=True)\nimport time\ntime.sleep(600)\n")
+    line = [sys.executable, program, "--request", "other"]
+    waiting = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(2)]
+    for process in waiting:
+        process.stdout.readline()
+    yield waiting
+    for process in waiting:
+        process.kill()
+        process.communicate()
 
-    sampling = SHORT_SAMPLING | {"min_seconds": 4, "max_seconds": 5}
-    processes = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        cell = all_reduce_cell()
-        cell["spec"]["sampling"] = sampling
-        text = write_request([cell], store_file=str(tmp_path / name / "launch.jsonl")).read_text()
-        request = tmp_path / name / "request.json"
-        request.write_text(text)
-        line = [sys.executable, START_RANKS, "--nproc-per-node=2", BENCH / "run_launch.py", "--request", request]
-        processes.append(subprocess.Popen([*map(str, line)], env=clean_environment()))
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    for name in ("a", "b"):
-        lines = [json.loads(line) for line in (tmp_path / name / "launch.jsonl").read_text().splitlines()]
-        [record] = [line for line in lines if line["kind"] == "record"]
-        assert record["status"] == "ok"
-        assert record["other_ranks"] >= 2  # more where other tests measure beside this one
+
+@pytest.mark.torch
+def test_a_launch_counts_the_ranks_of_another_on_its_machine(
+    run_ranks, ranks_of_another_launch, write_request, launch_lines
+):
+    done = run_ranks(2, BENCH / "run_launch.py", "--request", write_request([all_reduce_cell()]))
+    assert done.returncode == 0, done.stderr
+    [record] = [line for line in launch_lines() if line["kind"] == "record"]
+    assert record["status"] == "ok"
+    assert record["other_ranks"] >= 2  # more where other tests measure beside this one
 
 
 def test_only_ranks_of_other_launches_are_counted():
-    from other_ranks import launch_of
-
     program = b"/x/bench/run_launch.py"
-    own = launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
+    own = other_ranks.launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
     assert own == (program, b"--request", b"a", b"")
-    assert launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
-    assert launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
+    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
+    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
     others = [
         [b"srun", b"--nodes=1", b"python3", program],
         [b"apptainer", b"run", b"/i.sif", b"python3", program],
@@ -228,12 +248,10 @@ def test_only_ranks_of_other_launches_are_counted():
         [b"vim", b"/y/run_launch.py"],
         [b""],
     ]
-    assert [launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
+    assert [other_ranks.launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
 
 
 def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
-    from other_ranks import count_other_ranks
-
     lines = {"self": "a", "10": "a", "11": "a", "12": "b", "13": "b", "14": "c"}
     for name, request in lines.items():
         (tmp_path / name).mkdir()
@@ -243,5 +261,5 @@ def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
     for local_world_size, expected in ((None, 3), ("2", 3), ("1", 4)):  # 4: the same line twice, by hand
         if local_world_size:
             monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
-        assert count_other_ranks(tmp_path) == expected
-    assert count_other_ranks(tmp_path / "none") is None
+        assert other_ranks.count_other_ranks(tmp_path) == expected
+    assert other_ranks.count_other_ranks(tmp_path / "none") is None
