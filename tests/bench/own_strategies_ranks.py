@@ -21,7 +21,7 @@ sys.path.insert(0, str(BENCH))
 
 import torch
 import torch.distributed as dist
-from own_strategies_contenders import OWN, contenders, make_sync
+from own_strategies_contenders import OWN, contenders, families, make_sync
 from own_strategies_models import FAMILIES, Family
 
 import own_strategies
@@ -236,7 +236,8 @@ def check_subgroup(rank: int, world_size: int, device) -> None:
 
 def run_cases(rank: int, world_size: int, device) -> dict[str, str]:
     results = {}
-    for name, family in FAMILIES.items():
+    for name in families(world_size, device.type):
+        family = FAMILIES[name]
         expected = train_alone(family, world_size, device)
         for contender in contenders(name):
             check = functools.partial(check_training, family, contender, expected, rank, device)

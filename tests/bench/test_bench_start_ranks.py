@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def start(tmp_path):
 
 
 def wait_until_ready(folder, num_ranks: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all((folder / str(rank)).exists() for rank in range(num_ranks)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -53,7 +54,7 @@ def test_each_rank_is_told_its_place_and_the_same_meeting_point(start):
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
     text = f"import json, os, sys\nwords = json.dumps([*(os.environ[n] for n in {names}), *sys.argv[1:]])\n" + PRINT
     process = start(3, text, "--x", "a b")
-    lines = sorted(json.loads(line) for line in process.communicate(timeout=30)[0].splitlines())
+    lines = sorted(json.loads(line) for line in process.communicate(timeout=120)[0].splitlines())
     assert process.returncode == 0
     port = lines[0][5]
     assert lines == [[str(r), str(r), "3", "3", "127.0.0.1", port, "1", "--x", "a b"] for r in range(3)]
@@ -62,13 +63,13 @@ def test_each_rank_is_told_its_place_and_the_same_meeting_point(start):
 @pytest.mark.parametrize(("num_ranks", "given", "expected"), [(1, {}, "None"), (2, {"OMP_NUM_THREADS": "3"}, "3")])
 def test_threads_are_set_only_where_ranks_share_a_machine_and_nobody_has_set_them(start, num_ranks, given, expected):
     process = start(num_ranks, "import os\nwords = str(os.environ.get('OMP_NUM_THREADS'))\n" + PRINT, **given)
-    assert set(process.communicate(timeout=30)[0].split()) == {expected}
+    assert set(process.communicate(timeout=120)[0].split()) == {expected}
 
 
 def test_sockets_of_gloo_and_nccl_are_on_loopback_unless_an_interface_is_named(start):
     text = "import os; print(os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])"
-    assert start(1, text).communicate(timeout=30)[0].split() == ["lo", "lo"]
-    assert start(1, text, NCCL_SOCKET_IFNAME="ib0").communicate(timeout=30)[0].split() == ["lo", "ib0"]
+    assert start(1, text).communicate(timeout=120)[0].split() == ["lo", "lo"]
+    assert start(1, text, NCCL_SOCKET_IFNAME="ib0").communicate(timeout=120)[0].split() == ["lo", "ib0"]
 
 
 def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopback(start):
@@ -76,7 +77,7 @@ def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopbac
         "import os, socket\nfd = os.environ.get('STORE_LISTEN_FD')\n"
         "words = f\"{os.environ['RANK']} {fd and socket.socket(fileno=int(fd)).getsockname()[0]}\"\n" + PRINT
     )
-    assert sorted(start(2, text).communicate(timeout=30)[0].splitlines()) == ["0 127.0.0.1", "1 None"]
+    assert sorted(start(2, text).communicate(timeout=120)[0].splitlines()) == ["0 127.0.0.1", "1 None"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopbac
 def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_s(start, fault, code, printed):
     text = f"import os, sys, time\nif os.environ['RANK'] == '1': {fault}\ntime.sleep(600)"
     process = start(3, text)
-    errors = process.communicate(timeout=30)[1].splitlines()
+    errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == code
     assert errors[0] == f"start_ranks: rank 1 ended with exit code {printed}"
     assert sorted(errors[1:]) == [f"start_ranks: rank {rank} ended with exit code -15" for rank in (0, 2)]
@@ -94,7 +95,7 @@ def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_
 
 def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
     process = start(48, "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(3)\ntime.sleep(600)")
-    errors = process.communicate(timeout=60)[1].splitlines()
+    errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == 3
     assert errors[0] == "start_ranks: rank 0 ended with exit code 3"
     assert len(errors) == 48
@@ -102,7 +103,7 @@ def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
 
 def test_a_rank_that_ends_well_does_not_end_the_others(start):
     process = start(2, "import os, time\nif os.environ['RANK'] == '1':\n  time.sleep(0.5)\n  print('late')")
-    assert process.communicate(timeout=30)[0] == "late\n"
+    assert process.communicate(timeout=120)[0] == "late\n"
     assert process.returncode == 0
 
 
@@ -112,7 +113,7 @@ def test_a_signal_to_the_launcher_ends_all_ranks(start, tmp_path, number):
     wait_until_ready(tmp_path, 2)
     ranks = psutil.Process(process.pid).children()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in errors
     assert not any(rank.is_running() for rank in ranks)
@@ -124,30 +125,30 @@ def test_ranks_that_ignore_the_signal_are_killed_after_a_while(start, tmp_path):
     )
     wait_until_ready(tmp_path, 2)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 137
 
 
 def test_each_rank_has_a_session_of_its_own(start):
     process = start(2, "import os\nwords = f'{os.getpid()} {os.getsid(0)}'\n" + PRINT)
-    pairs = [line.split() for line in process.communicate(timeout=30)[0].splitlines()]
+    pairs = [line.split() for line in process.communicate(timeout=120)[0].splitlines()]
     assert len(pairs) == 2
     assert all(pid == session for pid, session in pairs)
 
 
 def test_ranks_are_killed_with_their_launcher(start, tmp_path):
-    process = start(2, READY + "time.sleep(60)\n")
+    process = start(2, READY + "time.sleep(600)\n")
     wait_until_ready(tmp_path, 2)
     ranks = psutil.Process(process.pid).children()
     process.kill()
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
 
 def test_the_signal_for_stacks_does_not_end_the_launcher(start, tmp_path):
     process = start(1, READY + "time.sleep(1)")
     wait_until_ready(tmp_path, 1)
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -175,11 +176,15 @@ class Observed:
     launches: dict[tuple, set[int]] = field(default_factory=dict)
 
 
-def observe(process: subprocess.Popen) -> Observed:
+def observe(pid: int, is_running: Callable[[], bool]) -> Observed:
     """Observe a process and its descendants until it ends."""
     found = Observed()
-    while process.poll() is None:
-        for member in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+    while is_running():
+        try:
+            members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            continue
+        for member in members:
             try:
                 sockets = member.net_connections("inet")
             except psutil.Error:
@@ -193,18 +198,28 @@ def observe(process: subprocess.Popen) -> Observed:
 
 
 @pytest.mark.torch
-def test_ranks_that_measure_listen_on_loopback_alone_and_are_recognised_as_ranks(write_request, launch_lines):
-    """Real processes: start_ranks.py itself is no rank, nor is a rank between its fork and its program."""
-    pytest.importorskip("torch")
+def test_ranks_that_train_listen_on_loopback_alone(fork_server, write_request, launch_lines):
     request = write_request([all_reduce_cell(), train_step_cell("lm_tiny", "ddp")])
+    command = (BENCH / "run_launch.py", "--request", request)
+    launch = fork_server.spawn(2, command, {"GLOO_SOCKET_IFNAME": "lo"})
+    assert observe(launch.pid, launch.is_running).addresses == {"127.0.0.1"}
+    assert launch.wait(0) == 0
+    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok", "ok"]
+
+
+@pytest.mark.torch
+def test_real_ranks_listen_on_loopback_alone_and_are_recognised_as_ranks(write_request, launch_lines):
+    """start_ranks.py itself is no rank, nor is a rank between its fork and its program."""
+    pytest.importorskip("torch")
+    request = write_request([all_reduce_cell()])
     line = [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(BENCH / "run_launch.py"), "--request", request]
     process = subprocess.Popen(line, env=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"})
-    found = observe(process)
+    found = observe(process.pid, lambda: process.poll() is None)
     assert found.addresses == {"127.0.0.1"}
     [ranks] = found.launches.values()
     assert len(ranks) == 2
     assert process.returncode == 0
-    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok", "ok"]
+    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok"]
 
 
 @pytest.fixture
