@@ -12,12 +12,11 @@ WITH_MESSAGE = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair", "send_recv_ring",
 )  # fmt: skip
 OWN_ALGORITHMS = ("ring", "butterfly", "halving_doubling")
-# The same launch with shorter windows, and with the free memory that a test says.
+# The same launch with the free memory that a test sets.
 LAUNCHER = """\
 import sys
 sys.path.insert(0, {bench!r})
-import free_memory, pathlib, sampling
-sampling.MAX_WINDOWS_NS = 10_000_000
+import free_memory, pathlib
 if pathlib.Path("{meminfo}").exists():
     free_memory.host_memory.MEMINFO = pathlib.Path("{meminfo}")
 import run_launch
