@@ -75,7 +75,7 @@ test: ## run the unit, rank and workflow tests
 
 test-site: ## run the tests on a Slurm cluster in namespaces, in a browser, and of the installation
 	$(INSTALL) driver rank dev
-	@exec $(PYTEST) -m "cluster or browser or install" $(ARGS)
+	@exec $(PYTEST) -m "cluster or browser or install" tests/cluster tests/browser tests/unit/test_makefile.py $(ARGS)
 
 test-all: test test-site ## run all tests
 
