@@ -11,6 +11,7 @@ from synthetic import (
     laptop_campaign,
     make_campaign,
     make_report,
+    report_data,
     train_cell,
     write_results,
 )
@@ -42,9 +43,15 @@ def cluster(tmp_path_factory):
 
 
 def amdahl_figures(lacking=(), repeats=3):
-    """lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    _, measurements, scaling, models = amdahl_tables(lacking, repeats)
+    return scaling_model_figures(models, scaling, steps_by_cell(measurements), "cuda")
 
-    Return the figures of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
+
+def amdahl_tables(lacking=(), repeats=3):
+    """Return campaign and tables of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs.
+
+    lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    """
     shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
     cells, rows = [], []
     for model, bucket, one in (
@@ -61,9 +68,20 @@ def amdahl_figures(lacking=(), repeats=3):
                 step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)
-    scaling = scaling_table(make_campaign(cells), measurements)
-    models = scaling_models_table(scaling, measurements)
-    return scaling_model_figures(models, scaling, steps_by_cell(measurements), "cuda")
+    campaign = make_campaign(cells, device="cuda")
+    scaling = scaling_table(campaign, measurements)
+    return campaign, measurements, scaling, scaling_models_table(scaling, measurements)
+
+
+def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
+    """X(n) = 80 n / (1 + 0.02 (n - 1)): 8 samples a step of 0.1 s on one GPU; 1,580 samples/s on 32."""
+    campaign, measurements, scaling, models = amdahl_tables()
+    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
+    values = finding.values
+    assert (values["name"], values["law"], values["num_ranks"]) == ("resnet18, ddp 25 MiB, host", "amdahl", 32)
+    assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
+    assert values["samples_per_s"] == pytest.approx(80 * 32 / 1.62, rel=0.01)
+    assert (values["num_fitted"], values["num_curves"]) == (4, 4)
 
 
 def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():

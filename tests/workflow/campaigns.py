@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import warm_start
 import yaml
+
+import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
