@@ -59,7 +59,9 @@ def test_a_good_config_file_and_none_at_all_pass(tmp_path):
     check_configfiles(["-n"])
 
 
-@pytest.mark.parametrize("words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "-S"])
+@pytest.mark.parametrize(
+    "words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "--report=x.html", "-S"]
+)
 def test_what_only_looks(words):
     assert only_looks(["--profile", "profiles/slurm", *words.split()])
 
