@@ -66,6 +66,17 @@ def test_what_only_looks(words):
     assert only_looks(["--profile", "profiles/slurm", *words.split()])
 
 
-@pytest.mark.parametrize("words", ["", "-p", "--nolock", "gate", "--forcerun measure", "--configfile plan.yaml"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "-p",
+        "--nolock",
+        "gate",
+        "--forcerun measure",
+        "--configfile plan.yaml",
+        "--report x.html --report-after-run",
+    ],
+)
 def test_what_does_more_than_look(words):
     assert not only_looks(["--profile", "profiles/slurm", *words.split()])

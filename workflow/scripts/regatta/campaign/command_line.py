@@ -40,6 +40,8 @@ def is_asked_to_retry(arguments: Sequence[str]) -> bool:
 def only_looks(arguments: Sequence[str]) -> bool:
     """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
     options = {word.partition("=")[0] for word in arguments}
+    if "--report-after-run" in options:
+        options.discard("--report")
     return not LOOKING.isdisjoint(options) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
 
 
