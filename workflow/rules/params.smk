@@ -6,6 +6,10 @@ rule would be a second set of versions beside requirements/*.lock. A container a
 start their images inside of srun. For conda: workflow/envs/.
 """
 
+from pathlib import Path
+
+from regatta.core.errors import describe_os_error, exit_with_user_error
+
 
 def make_log_folder():
     """Make the folder of the rules' logs. Snakemake would do so too, but answers a folder that it cannot write with status 1."""
