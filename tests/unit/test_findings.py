@@ -165,7 +165,8 @@ def check_bucket(data, finding):
     assert (slow.model, slow.nodes, slow.gpus_per_node, slow.stack) == (
         fast.model, fast.nodes, fast.gpus_per_node, fast.stack,
     )  # fmt: skip
-    is_apart = not pd.isna(slow.step_low_s) and slow.step_low_s > fast.step_high_s
+    is_known = not pd.isna(slow.step_low_s) and not pd.isna(fast.step_high_s)
+    is_apart = is_known and slow.step_low_s > fast.step_high_s
     assert is_apart == (finding.kind == "bucket_cost")
 
 
