@@ -17,8 +17,7 @@ from regatta.report.plotting import bitmaps, filters
 from regatta.report.provenance import environments, provenance
 from regatta.report.status import shown_status, status_counts, status_text
 from regatta.store.collect import collected_csv
-from regatta.store.launch_files import read_one_line
-from regatta.store.records import one_line, violation
+from regatta.store.records import one_line
 from regatta.store.tables import COLLECTED, to_csv
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
@@ -26,13 +25,6 @@ MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read fr
 MOST_ROWS_SHOWN = 2  # of the sources of a statement; more are folded
 MOST_ROWS_NAMED = 20  # in there; more are counted
 MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
-
-
-def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
-    """Return the first line, where it is valid, of each launch file with a row in `measurements`. Samples stay unread."""
-    used = set(measurements["launch"].dropna())
-    lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
-    return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 
 
 def render(data, topics: Iterable, folder: Path) -> str:

@@ -1,12 +1,23 @@
 """What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
 
 from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
 
 from regatta.core.text import UNKNOWN, size
-from regatta.store.records import one_line
+from regatta.store.launch_files import read_one_line
+from regatta.store.records import one_line, violation
 
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that do not describe the software
+
+
+def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
+    """Return the first line, where it is valid, of each launch file with a row in `measurements`. Samples stay unread."""
+    used = set(measurements["launch"].dropna())
+    lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
+    return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 
 
 def environments(headers: Iterable[dict]) -> list[dict]:

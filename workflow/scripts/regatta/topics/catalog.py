@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.report.page import read_headers
+from regatta.report.provenance import read_headers
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import COLLECTED, read_csv, write_csv

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
 
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import COLOURS, GREY, INK, STYLE, WIDTH_IN, image_of
+from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
 from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
@@ -86,8 +83,7 @@ def _strip(ranks: pd.DataFrame, late: list[int], told: str, place: str, record: 
 def _draw_strip(ranks: pd.DataFrame, late: list[int], what: str) -> bytes:
     factor, unit = _unit(float(ranks["p95_s"].max()))
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        canvas = Canvas(figsize=(WIDTH_IN, STRIP_IN), dpi=72)
+    with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
         is_small = len(ranks) > 64
         for rank, (bottom, dot, top) in enumerate(zip(low, middle, high, strict=True)):
@@ -97,8 +93,8 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], what: str) -> bytes:
         axes.set_xlim(-0.6, len(ranks) - 0.4)
         _bands(axes, _hosts(ranks))
         axes.set_xlabel("rank")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.locator_params(axis="y", nbins=5)
         axes.grid(visible=True, axis="y", color="#D8D8D8", linewidth=0.8)
         canvas.text(0.02, 0.985, f"{what} ({unit})", va="top")
         return image_of(canvas)
@@ -184,16 +180,15 @@ def _spikes(ranks: pd.DataFrame, times_ns: np.ndarray) -> tuple[list[int], str]:
 
 def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, spikes: list[int]) -> bytes:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        canvas = Canvas(figsize=(WIDTH_IN, MAP_IN), dpi=72)
+    with new_canvas(WIDTH_IN, MAP_IN) as canvas:
         axes = canvas.add_axes((0.12, 0.18, 0.66, 0.7))
         extent = (0, num_iterations, len(columns) - 0.5, -0.5)
         image = axes.imshow(
             columns, aspect="auto", cmap="PuOr", vmin=-reach, vmax=reach, interpolation="nearest", extent=extent
         )
         axes.set_xlabel("iteration")
-        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.locator_params(axis="y", nbins=8, integer=True)
+        axes.locator_params(axis="x", nbins=5, integer=True)
         axes.plot(
             [1.03] * len(late),
             late,
