@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -36,13 +35,11 @@ def adopt_orphans(yes: bool) -> None:
 
 
 @pytest.fixture
-def made(own) -> Cluster:
-    """Return the same with a root file system: a copy of the shared cluster's, if there is one, to save a minute."""
-    marker = Path("root") / ".complete"
-    if (STATE / marker).exists() and not (own.state / marker).exists():
-        own.state.mkdir(exist_ok=True)
-        shutil.rmtree(own.state / "root", ignore_errors=True)
-        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], capture_output=True)
+def made(own, cache) -> Cluster:
+    """Return the same with a root file system."""
+    if not (own.state / "root" / ".complete").exists():
+        cache()
+        own.copy_root()
     own.control("down")  # what a failed test left
     return own
 
@@ -113,9 +110,9 @@ def start_up(own: Cluster, *options: str) -> subprocess.Popen:
     )
 
 
-def assert_nothing_is_left(own: Cluster, before: dict[str, object]) -> None:
+def assert_nothing_is_left(own: Cluster, before: dict[str, object], timeout: float = 30) -> None:
     # The kernel takes a moment to end the last processes of a namespace, on a busy machine seconds.
-    wait_until(lambda: namespaces() <= before["namespaces"], 5, "its namespaces have ended")
+    wait_until(lambda: namespaces() <= before["namespaces"], timeout, "its namespaces have ended")
     after = leftovers(own)
     after.pop("namespaces")
     assert after == {key: before[key] for key in after}
@@ -130,7 +127,7 @@ def test_half_an_installation_ends_with_the_program_and_is_not_taken_for_a_whole
     wait_until(lambda: log.exists() and log.stat().st_size, 60, "debootstrap runs")
     process.kill()
     process.wait()
-    wait_until(lambda: mentions(str(own.state)) == [], 10, "debootstrap has ended")
+    wait_until(lambda: mentions(str(own.state)) == [], 30, "debootstrap has ended")
     own.control("down")
     assert_nothing_is_left(own, before)
     assert not (own.state / "root" / ".complete").exists()
@@ -141,7 +138,7 @@ def test_a_cluster_that_is_up_is_seen_by_what_looks_for_leftovers(made):
     made.up()
     assert namespaces() > before["namespaces"]
     with pytest.raises(AssertionError):
-        assert_nothing_is_left(made, before)
+        assert_nothing_is_left(made, before, timeout=1)
     made.control("down")
     assert_nothing_is_left(made, before)
 
@@ -161,7 +158,7 @@ def test_down_while_jobs_run_ends_them(made):
     before = leftovers(made)
     made.up()
     with made.popen(["srun", "--nodes=2", "sleep", "4322"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        wait_until(lambda: "RUNNING" in made.squeue().values(), 20)
+        wait_until(lambda: "RUNNING" in made.squeue().values(), 60)
         made.control("down")
     assert mentions("sleep 4322") == []
     assert_nothing_is_left(made, before)
@@ -205,7 +202,9 @@ def test_down_works_after_up_was_killed_at_any_point(made, delay_s):
     assert_nothing_is_left(made, before)
 
 
-def test_accounting_knows_the_jobs_of_the_user(made):
+def test_accounting_knows_the_jobs_of_the_user(made, cache):
+    cache(with_accounting=True)
+    made.copy_root()
     made.up("--accounting")
     made.run(["sbatch", "--wait", "--output=/dev/null", "--wrap", "exit 3"], check=False)
     jobs = made.run(["sacct", "-X", "--noheader", "--parsable2", "--format=user,account,state,exitcode"]).stdout
