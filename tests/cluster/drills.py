@@ -23,8 +23,7 @@ SITE = {
 FOLDERS = ("config", "containers", "profiles", "workflow", "tests/workflow", "tests/cluster")
 NUM_RECORDS = 8  # of fake_campaign: 4 cells x 2 launches
 NUM_HELD = 2  # records when a launch is held in its third cell
-QUICK = ["--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5"]
-# The executor asks for the states of jobs after that many seconds, and then 10 s later each time that no job has ended.
+# Of the drills' profile. The executor asks for the states of jobs after that many seconds, and then 10 s later each time that no job has ended.
 POLL_EVERY_SECOND = """\
 __definitions__:
   - |
@@ -62,16 +61,21 @@ class Site:
     def own(self) -> None:
         subprocess.run(["chown", "-R", "--reference", str(self.cluster.shared), str(self.host_folder)], check=True)
 
-    def line(self, *words: str) -> list[str]:
-        head = [self.cluster.python, "-m", "snakemake", "--profile", "profiles/slurm", *QUICK]
+    def line(self, *words: str, is_quick: bool = True) -> list[str]:
+        profile, polling = ("drill", "1") if is_quick else ("slurm", "9")
+        head = [self.cluster.python, "-m", "snakemake", "--profile", f"profiles/{profile}", "--latency-wait", "5"]
+        head += ["--slurm-init-seconds-before-status-checks", polling]
         return [*head, *words, "--configfile", "campaign.yaml"]
 
     def snakemake(self, *words: str, check: bool = True, timeout: float = 400) -> subprocess.CompletedProcess:
         return self.cluster.run(self.line(*words), cwd=self.folder, check=check, timeout=timeout)
 
-    def popen(self, *words: str) -> subprocess.Popen:
+    def popen(self, *words: str, path: str | None = None, is_quick: bool = True) -> subprocess.Popen:
+        """Start Snakemake. A drill that interrupts it while a job is alive takes is_quick=False: the executor forgets its
+        jobs for the time of a status check, and an interrupt then cancels none."""
         output = (self.host_folder / "snakemake.out").open("a")
-        return self.cluster.popen(self.line(*words), cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
+        line = [*(["env", path] if path else []), *self.line(*words, is_quick=is_quick)]
+        return self.cluster.popen(line, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
 
     @property
     def results(self) -> Path:
@@ -180,13 +184,16 @@ def report_says(site: Site, name: str, words: str) -> None:
 
 def change_srun(site: Site, words: dict[str, str]) -> str:
     """Put an srun before the real one that changes words of its command line; returns the PATH that has it."""
+    cases = "".join(f"    {old}) word={new} ;;\n" for old, new in words.items())
+    text = f"words=()\nfor word; do\n  case $word in\n{cases}  esac\n"
+    return wrap_srun(site, text + '  words+=("$word")\ndone\nset -- "${words[@]}"\n')
+
+
+def wrap_srun(site: Site, text: str) -> str:
+    """Put an srun before the real one that runs some shell commands first; returns the PATH that has it."""
     tools = site.host_folder / "bin"
     tools.mkdir()
-    cases = "".join(f"    {old}) word={new} ;;\n" for old, new in words.items())
-    (tools / "srun").write_text(
-        f"#!/bin/bash\nwords=()\nfor word; do\n  case $word in\n{cases}  esac\n"
-        '  words+=("$word")\ndone\nexec /usr/bin/srun "${words[@]}"\n'
-    )
+    (tools / "srun").write_text(f'#!/bin/bash\n{text}exec /usr/bin/srun "$@"\n')
     (tools / "srun").chmod(0o755)
     return f"PATH={site.folder}/bin:/usr/bin:/bin"
 
@@ -198,9 +205,12 @@ def make_site(cluster: Cluster, name: str) -> Site:
     for folder in FOLDERS:
         shutil.copytree(CHECKOUT / folder, site.host_folder / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "Snakefile", site.host_folder)
-    profile = site.host_folder / "profiles/slurm/config.yaml"
-    assert profile.read_text().count("__definitions__:\n") == 1
-    profile.write_text(profile.read_text().replace("__definitions__:\n", POLL_EVERY_SECOND))
+    profile = (CHECKOUT / "profiles/slurm/config.yaml").read_text()
+    assert profile.count("__definitions__:\n") == 1
+    (site.host_folder / "profiles/drill").mkdir()
+    (site.host_folder / "profiles/drill/config.yaml").write_text(
+        profile.replace("__definitions__:\n", POLL_EVERY_SECOND)
+    )
     fake = site.host_folder / "tests/cluster/fake_ranks.py"
     fake.write_text(fake.read_text().replace("/usr/bin/env python3", cluster.python, 1))  # the nodes have no other
     site.own()

@@ -3,9 +3,8 @@
 import json
 import re
 import subprocess
-import time
 
-from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, report_says
+from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, report_says, wrap_srun
 from slurm import wait_until
 
 
@@ -72,13 +71,21 @@ def test_a_node_killed_in_the_middle_of_a_launch_is_named_and_the_batch_goes_on(
 
 
 def test_a_node_that_does_not_answer_ends_in_another_try_and_not_in_a_hang(site):
+    """The node is away from the moment before srun starts the ranks until the batch has noted it and Slurm calls it down."""
     site.write(fake_campaign(site, repeats=1, limits={"cell_seconds": 20, "launch_start_seconds": 15}))
     site.pass_preflight()
-    snakemake = site.popen()
-    wait_until(lambda: "RUNNING" in site.cluster.squeue().values(), 90)
+    site.hold()
+    path = wrap_srun(site, f"touch {site.folder}/at_srun\nwhile [ -e {site.folder}/hold ]; do sleep 0.1; done\n")
+    site.own()
+    snakemake = site.popen(path=path)
+    wait_until(lambda: (site.host_folder / "at_srun").exists(), 240, "the first launch")
     site.cluster.link("n2", "down")
-    time.sleep(25)  # the time that Slurm takes to call the node down
-    site.cluster.link("n2", "up")
+    try:
+        site.release()
+        wait_until(site.jobs, 120, "the end of the job")
+        wait_until(lambda: site.cluster.node_state("n2") == "down*", 120, "n2 is down")
+    finally:
+        site.cluster.link("n2", "up")
     assert snakemake.wait(400) == 0
     ok = [(r["cell"], r["repeat"]) for r in site.records() if r["status"] == "ok"]
     assert len(ok) == len(set(ok)) == 4

@@ -2,8 +2,9 @@
 
 import json
 import signal
+import time
 
-from drills import UNTIL_MEASURED, campaign, fake_campaign
+from drills import UNTIL_MEASURED, campaign, fake_campaign, submitted
 from slurm import send_signal, wait_until
 
 
@@ -60,8 +61,10 @@ def test_a_kill_of_a_snakemake_whose_job_waits_cancels_the_job(site):
     site.write(fake_campaign(site, repeats=1))
     nodes = ["scontrol", "update", "NodeName=n1,n2"]
     site.cluster.run([*nodes, "State=DRAIN", "Reason=test"], as_root=True)
-    running = site.popen()
-    wait_until(lambda: "PENDING" in site.cluster.squeue().values(), 60)
+    running = site.popen(is_quick=False)
+    wait_until(lambda: submitted(site.output(), "preflight"), 240, "a job submitted")
+    time.sleep(1)  # Snakemake prints that before it adds the job to those that it would cancel
+    assert list(site.cluster.squeue().values()) == ["PENDING"]
     send_signal(running, signal.SIGTERM)
     assert running.wait(300) == 4
     assert site.cluster.squeue() == {}

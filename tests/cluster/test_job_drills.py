@@ -90,7 +90,7 @@ def test_a_campaign_edited_while_its_jobs_wait_changes_nothing_for_them(site):
 def test_ctrl_c_cancels_the_jobs_and_reports_what_there_is(site):
     site.write(held_campaign(site))
     site.pass_preflight()
-    snakemake = site.popen()
+    snakemake = site.popen(is_quick=False)
     kept = site.wait_until_held()
     send_signal(snakemake, signal.SIGINT)
     assert snakemake.wait(300) == 3
