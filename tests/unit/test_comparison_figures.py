@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 from comparison_results import cell_of, results_of, write_folder
-from synthetic import make_header
+from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.history import history_of_cells
@@ -20,7 +20,7 @@ from regatta.topics.comparison.figures import (
     pages,
     ratio_ticks,
 )
-from regatta.topics.comparison.section import comparison_section
+from regatta.topics.comparison.section import section
 from regatta.topics.comparison.tables import comparisons_table
 
 DRAWS = True  # conftest.py
@@ -41,7 +41,7 @@ def times_of(ratios):
 def section_of(times, headers=(), **fields):
     campaign, measurements = results_of(times, **fields)
     comparisons = comparisons_table(campaign, measurements)
-    return comparison_section(campaign, measurements, comparisons, list(headers), {})
+    return section(report_data(campaign, measurements, headers, comparisons=comparisons))
 
 
 def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
@@ -211,8 +211,11 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
         for launch in measurements[measurements["stack"] == stack]["launch"].unique():
             headers.append(make_header(campaign, launch, 0, own, "2026-11-21T03:00:00Z", libraries=[library]))
     nccl = {"contained": {"network": "Socket"}, "bound": {"network": "AWS Libfabric"}}
-    section = comparison_section(campaign, measurements, comparisons_table(campaign, measurements), headers, nccl)
-    (table,) = section.tables
+    comparisons = comparisons_table(campaign, measurements)
+    preflight = {"stacks": [{"stack": name, "verdict": verdict} for name, verdict in nccl.items()]}
+    (table,) = section(
+        report_data(campaign, measurements, headers, comparisons=comparisons, preflight=preflight)
+    ).tables
     assert table.columns == ("what", "contained", "bound")
     assert table.rows == (
         ("binds", "none", "/opt/lib:/host"),

@@ -34,10 +34,10 @@ from regatta.report.plotting import (
     spread,
 )
 from regatta.store.collect import cell_row
-from regatta.store.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
-from regatta.topics.communication import collective_figures, collectives_table, message_size
+from regatta.store.tables import MEASUREMENTS, make_table, read_csv
+from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size
 from regatta.topics.scaling.figures import bucket_figures, scaling_figures
-from regatta.topics.scaling.tables import scaling_table, steps_by_cell
+from regatta.topics.scaling.tables import SCALING, scaling_table, steps_by_cell
 
 DRAWS = True  # conftest.py
 
