@@ -2,10 +2,8 @@ import json
 import os
 import random
 
-import jsonschema
 import numpy as np
 import pytest
-import yaml
 from synthetic import (
     LAPTOP,
     collective_cell,
@@ -20,7 +18,7 @@ from synthetic import (
 )
 
 from regatta.store.collect import collect as collect_all
-from regatta.store.records import ARRAYS, SCHEMA_FILE, measured, one_line, violation
+from regatta.store.records import ARRAYS, measured, one_line, violation
 from regatta.store.tables import MEASUREMENTS, read_csv, to_csv, write_csv
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
@@ -153,11 +151,11 @@ def test_repeats_beyond_the_campaign_are_told(tmp_path):
         ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "no positive whole number"),
         ({"windows": {"elapsed_ns": [[1], [1]]}}, "lacks steps_per_window"),
         ({"windows": 7}, "lacks steps_per_window"),
-        ({"status": "fine"}, "'fine' is not one of"),
-        ({"elapsed_ns": "long"}, "elapsed_ns: 'long' is not of type"),
-        ({"surprise": 1}, "'surprise' was unexpected"),
-        ({"elapsed_ns": 10**30}, "is greater than the maximum"),
-        ({"sampling": {"num_iterations": 3}}, "'elapsed_ns' is a required property"),
+        ({"status": "fine"}, "status = 'fine' is not known here."),
+        ({"elapsed_ns": "long"}, "elapsed_ns = 'long' is not a whole number or null"),
+        ({"surprise": 1}, "unknown key 'surprise'"),
+        ({"elapsed_ns": 10**30}, "is out of range: it must be at most"),
+        ({"sampling": {"num_iterations": 3}}, "sampling lacks elapsed_ns"),
     ],
 )
 def test_a_record_that_breaks_the_contract_is_left_out_and_says_why(tmp_path, changes, says):
@@ -257,9 +255,7 @@ def test_an_unknown_kind_is_told():
     assert violation({"kind": "weather"}) == "unknown kind 'weather'"
 
 
-def test_the_schema_is_a_valid_schema_and_accepts_each_kind():
-    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
+def test_the_schema_accepts_each_kind():
     lines = [
         make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
         {"kind": "start", "cell": "a", "time_utc": T0},
@@ -268,7 +264,6 @@ def test_the_schema_is_a_valid_schema_and_accepts_each_kind():
         {"kind": "stopped", "signal": "SIGINT", "time_utc": T0},
     ]
     assert [violation(line) for line in lines] == [None] * 5
-    assert [jsonschema.Draft202012Validator(schema).is_valid(line) for line in lines] == [True] * 5
 
 
 def test_memory_is_that_of_the_largest_rank():
