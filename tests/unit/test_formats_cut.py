@@ -3,13 +3,12 @@
 import dataclasses
 
 import pytest
-from formats_files import ALL, NEEDS, SEEN_WHOLE, read, text_of
+from formats_files import ALL, NEEDS, SEEN_WHOLE, read, read_text, text_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
-from regatta.formats.importer import read_text
 
 
 def result_of(name, text):

@@ -2,20 +2,15 @@
 
 import hashlib
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from formats_files import ALL, FILES, NEEDS, TIME, analysed, read, run_import, text_of
+from formats_files import ALL, FILES, NEEDS, TIME, analysed, read, run_import, run_script, text_of
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.store.launch_files import read_store
 from regatta.store.records import violation
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
 def scaling_of(tables, model):
@@ -319,21 +314,26 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("times.csv", "0.0260", "1e-320", "huge:5: p50_s = 9.99989e-321; expected figures of a machine"),
-        ("times.csv", "2,4,nccl,cuda,0.0260", "99999999,4,nccl,cuda,0.0260", "huge:5: 99999999 x 4 ranks; expected"),
+        ("times.csv", "0.0260", "1e-320", "huge:5: times_s.p50_s = 1e-320 is out of range"),
+        (
+            "times.csv",
+            "2,4,nccl,cuda,0.0260",
+            "99999999,4,nccl,cuda,0.0260",
+            "huge:5: nodes = 99999999 is out of range",
+        ),
         ("times.csv", "2,4,nccl,cuda,0.0260", "1" + "0" * 400 + ",4,nccl,cuda,0.0260", "huge:5: nodes '10000"),
         ("times.csv", "2,4,nccl,cuda,0.0260", "1" * 5000 + ",4,nccl,cuda,0.0260", "huge:5: nodes '11111"),
         (
             "ddp-2x4.json",
             "[0.0",
             "[1e300, 0.0",
-            r"measurements has 11 values|measurements\[0\] = '1e\+300'; expected a time",
+            r"measurements\[0\] = '1e\+300'; expected a time",
         ),
         (
             "ddp-2x4.json",
             '"batch_size": 32',
             '"batch_size": 1' + "0" * 400,
-            "batch_size = '10000.*; expected a whole number",
+            "batch_size = 10000.* is out of range",
         ),
         ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is no number that can be held"),
         ("nccl-12-columns.txt", "iters: 20", "iters: " + "9" * 5000, "no line '# nThread"),
@@ -385,11 +385,6 @@ def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, st
 # --- As a user does it
 
 
-def run_script(*arguments, cwd):
-    command = [sys.executable, str(SCRIPTS / arguments[0]), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
-
-
 @pytest.mark.slow
 def test_import_and_report_by_command_line(tmp_path):
     done = run_script("import_results.py", FILES / "ddp-2x4-gh200.txt", "--campaign", "published", cwd=tmp_path)
@@ -406,10 +401,9 @@ def test_import_and_report_by_command_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_report_of_means_alone_can_be_built(tmp_path):
-    for name in ("nccl-13-columns.txt", "osu-allreduce.txt"):
-        run_import(tmp_path / name, name)
-        done = run_script("rebuild_report.py", tmp_path / name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+    run_import(tmp_path / "c", "osu-allreduce.txt")
+    done = run_script("rebuild_report.py", tmp_path / "c", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_mistake_on_the_command_line_is_one_message(tmp_path):

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from formats_files import TIME, analysed, write_analysed
+from formats_files import FORMAT, TIME, analysed, write_analysed
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, train_cell
@@ -16,15 +16,12 @@ from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imp
 from regatta.formats.base import Options
 from regatta.formats.exporter import read_results_folder
 from regatta.formats.importer import import_files
-from regatta.formats.pytorch_json import pytorch_report
-from regatta.formats.suite_json import suite_reports
-from regatta.formats.tidy_csv import tidy_csv
 
 SHAPES = [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)]
 WRITERS = {
-    "pytorch-json": lambda folder: json.dumps(pytorch_report(folder)),
-    "suite-json": lambda folder: json.dumps(suite_reports(folder)),
-    "csv": tidy_csv,
+    "pytorch-json": lambda folder: json.dumps(FORMAT["pytorch-json"].write(folder)),
+    "suite-json": lambda folder: json.dumps(FORMAT["suite-json"].write(folder)),
+    "csv": FORMAT["csv"].write,
 }
 HELD = {
     "pytorch-json": ("train_step",),

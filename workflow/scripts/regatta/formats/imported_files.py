@@ -39,10 +39,12 @@ def cell_id(spec: dict) -> str:
     return "-".join([spec["benchmark"], *slug, shape, spec["stack"]["name"], content_hash(spec)])
 
 
-def header_line(source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str) -> dict:
+def header_line(
+    kind: str, source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str
+) -> dict:
     """Return the first line of a launch file.
 
-    num_launches: of the whole imported file, so that one that was not written is missed. place: campaign, batch, launch,
+    kind: name of the format. num_launches: of the whole imported file, so that one that was not written is missed. place: campaign, batch, launch,
     repeat, stack, nodes, gpus_per_node, order.
     """
     unknown = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
@@ -56,7 +58,7 @@ def header_line(source: Source, file: Path, digest: str, num_launches: int, plac
         "git": None,
         "environment": unknown | {name: _encodable(value) for name, value in source.environment.items()},
         "imported": {
-            "format": source.format,
+            "format": kind,
             "file": one_line(file.name),
             "sha256": digest,
             "num_launches": num_launches,
