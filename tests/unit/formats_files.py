@@ -59,11 +59,16 @@ def run_import(folder: Path, *files: str | Path, stack: str | None = None, optio
     return import_files(paths, folder, stack, options, now=lambda: TIME)
 
 
+def collected(folder: Path) -> tuple[dict, dict, dict]:
+    """Return (frozen campaign, what was collected by name, problems) of a results folder."""
+    campaign = read_frozen(next(folder.glob("campaign.*.json")))
+    return campaign, *collect(campaign, folder / "launches")
+
+
 def analysed(folder: Path) -> tuple[dict, dict, dict]:
     """Return (frozen campaign, tables by name with measurements, problems) of a results folder."""
-    campaign = read_frozen(next(folder.glob("campaign.*.json")))
-    collected, problems = collect(campaign, folder / "launches")
-    return campaign, make_tables(campaign, collected) | collected, problems
+    campaign, tables, problems = collected(folder)
+    return campaign, make_tables(campaign, tables) | tables, problems
 
 
 def write_analysed(folder: Path) -> Path:

@@ -1,9 +1,13 @@
+import copy
 import json
 import os
 import random
 
+import jsonschema
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import (
     LAPTOP,
     collective_cell,
@@ -17,6 +21,7 @@ from synthetic import (
     write_results,
 )
 
+from regatta.core.schemas import load_schema
 from regatta.store.collect import collect as collect_all
 from regatta.store.records import ARRAYS, measured, one_line, violation
 from regatta.store.tables import MEASUREMENTS, read_csv, to_csv, write_csv
@@ -264,6 +269,27 @@ def test_the_schema_accepts_each_kind():
         {"kind": "stopped", "signal": "SIGINT", "time_utc": T0},
     ]
     assert [violation(line) for line in lines] == [None] * 5
+
+
+JUNK = [None, True, -1, 2**63, 1.5, "", "ok", [], [None, "a"], {}, {"a": None}]
+
+
+@given(st.sampled_from(JUNK), st.data())
+def test_what_the_compiled_schema_accepts_is_what_jsonschema_accepts(junk, data):
+    lines = [
+        make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
+        record(),
+        {"kind": "stopped", "signal": "x", "time_utc": T0},
+    ]
+    line = copy.deepcopy(data.draw(st.sampled_from(lines)))
+    part = line
+    while data.draw(st.booleans()) and any(isinstance(value, dict) for value in part.values()):
+        part = part[data.draw(st.sampled_from([key for key, value in part.items() if isinstance(value, dict)]))]
+    key = data.draw(st.sampled_from([*(key for key in part if key != "kind"), "surprise"]))
+    part[key] = junk
+    known = {name: value for name, value in line.items() if name not in ARRAYS}
+    schema = load_schema("record")["$defs"][line["kind"]]
+    assert (violation(line) is None) == jsonschema.Draft202012Validator(schema).is_valid(known)
 
 
 def test_memory_is_that_of_the_largest_rank():

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from formats_files import FORMAT, analysed, read, read_text, run_import, run_script, text_of, write_analysed
+from formats_files import FORMAT, analysed, collected, read, read_text, run_import, run_script, text_of, write_analysed
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
@@ -34,7 +34,7 @@ def saved(folder, value, name="exported"):
 
 def columns_of(folder, **fields):
     """Return the measured columns of the rows that have these values of fields, in the order of their repeats."""
-    rows = analysed(folder)[1]["measurements"]
+    rows = collected(folder)[1]["measurements"]
     for name, value in fields.items():
         rows = rows[rows[name] == value]
     return rows.sort_values("repeat")
@@ -83,7 +83,7 @@ def test_a_report_keeps_device_backend_shape_and_parameters(tmp_path, device, ba
         tmp_path / "back", saved(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(folder, {})))
     )
     assert outcome.notes == []
-    specs = {cell["id"][: cell["id"].rindex("-")]: cell["spec"] for cell in analysed(tmp_path / "back")[0]["cells"]}
+    specs = {cell["id"][: cell["id"].rindex("-")]: cell["spec"] for cell in collected(tmp_path / "back")[0]["cells"]}
     for cell in cells:
         spec = specs[cell["id"][: cell["id"].rindex("-")]]
         names = ("device", "backend", "nodes", "gpus_per_node", "parameters", "version")
@@ -196,7 +196,7 @@ def test_one_name_for_two_stacks_of_a_file_is_refused(tmp_path):
         run_import(tmp_path / "back", path, stack="x")
     one = saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {"stack": "host"})), "one")
     run_import(tmp_path / "back", one, stack="x")
-    assert {cell["spec"]["stack"]["name"] for cell in analysed(tmp_path / "back")[0]["cells"]} == {"x"}
+    assert {cell["spec"]["stack"]["name"] for cell in collected(tmp_path / "back")[0]["cells"]} == {"x"}
 
 
 def lines_of_csv(keep=lambda row: True):

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from formats_files import FILES, analysed, run_import, run_script, text_of
+from formats_files import FILES, analysed, collected, run_import, run_script, text_of
 
 from regatta.core.errors import UserError
 from regatta.core.files import hold
@@ -226,7 +226,7 @@ def test_values_of_the_right_kind_are_taken_over(tmp_path):
     given = {"image_size": 64.0, "bucket_cap_mb": 2.5, "compile": True, "optimizer": "adamw"}
     path.write_text(json.dumps(suite(given, model="modèle-1")), encoding="utf-8")
     run_import(tmp_path / "c", path)
-    row = analysed(tmp_path / "c")[1]["measurements"].iloc[0]
+    row = collected(tmp_path / "c")[1]["measurements"].iloc[0]
     assert (row["image_size"], row["bucket_cap_mb"], row["compile"], row["optimizer"]) == (64, 2.5, True, "adamw")
     assert row["model"] == "modèle-1"
 
