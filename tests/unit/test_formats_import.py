@@ -334,7 +334,7 @@ def test_the_same_row_twice_in_a_file_is_refused_where_it_means_nothing(tmp_path
     text[rows[1]] = text[rows[0]]
     path = tmp_path / "twice.txt"
     path.write_text("\n".join(text), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: all_gather on 1 x 8 stands here for the 2. time"):
+    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: all_gather on 1 x 8 appears for the 2. time"):
         run_import(tmp_path / "c", path)
     assert not (tmp_path / "c").exists()
 

@@ -1,4 +1,4 @@
-"""Validate values against `workflow/schemas/`: one message for each violation, with the place, the value and the remedy."""
+"""Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy."""
 
 import math
 import re

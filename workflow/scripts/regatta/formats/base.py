@@ -32,10 +32,10 @@ class Options:
 class Reading:
     """What a file says of one cell.
 
-    line: where it stands, counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the
-    file has them. samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not
+    line: counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
+    samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not
     distinguish ranks. steps_per_window: 1 where each step was timed and synchronised alone. failure: why the time does
-    not count. stack, backend, version (of the benchmark): where the file names one for each cell, as Regatta's exports do.
+    not count. stack, backend, version (of the benchmark): where the file names one for each cell, as an export does.
     """
 
     line: int | None
@@ -61,8 +61,8 @@ class Source:
     """What a file says.
 
     statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (an error),
-    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time as the file has
-    it, of an unknown zone. environment: keys of a launch file's `environment`.
+    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time as the file
+    has it, of an unknown zone. environment: keys of a launch file's `environment`.
     """
 
     statistic: str
@@ -82,8 +82,8 @@ class Format:
 
     contents: noun phrase for messages. recognise(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json; JSON is first held against workflow/schemas/foreign.yaml. write(folder):
-    the text to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written file
-    holds, empty: all. not_held: what else it leaves out.
+    the text to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written
+    file holds, empty: all. not_held: what else it leaves out.
     """
 
     name: str
@@ -250,7 +250,7 @@ READING = {
 
 
 def check_source(name: str, source: Source) -> None:
-    """Raise UserError for figures of no machine, and for values that no column of a table can hold. name: of the file."""
+    """Raise UserError for implausible figures, and for values that no column of a table can hold. name: of the file."""
     for reading in source.readings:
         fields = {key: getattr(reading, key) for key in READING["properties"]}
         fields |= {"backend": reading.backend or source.backend, "times_s": {} if reading.failure else reading.times_s}

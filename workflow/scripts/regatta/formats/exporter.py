@@ -55,7 +55,7 @@ class ResultsFolder:
         return ", ".join(sorted(map(str, found))) or None
 
     def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
-        """Raise UserError unless the cells have one value of a field, or only allowed ones. null has no effect and is none."""
+        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is no value."""
         values = {json.dumps(field_value(cell["spec"], name)): None for cell in cells}
         values.pop("null", None)
         if allowed and values.keys() <= {json.dumps(value) for value in allowed}:

@@ -44,8 +44,8 @@ def header_line(
 ) -> dict:
     """Return the first line of a launch file.
 
-    kind: name of the format. num_launches: of the whole imported file, so that one that was not written is missed. place: campaign, batch, launch,
-    repeat, stack, nodes, gpus_per_node, order.
+    kind: name of the format. num_launches: of the whole imported file, so that one that was not written is missed.
+    place: campaign, batch, launch, repeat, stack, nodes, gpus_per_node, order.
     """
     unknown = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     return {
@@ -125,14 +125,14 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
             if line["kind"] == "record":
                 cells[line["cell"]] = line["spec"]
     files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
-    told = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
+    sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)
     return {
         "schema": 1,
         "name": name,
-        "description": _description(told),
+        "description": _description(sources),
         "source": "imported files",
-        "text": "".join(_file_text(entry) for entry in told),
+        "text": "".join(_file_text(entry) for entry in sources),
         "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
         "device": store[0].header["device"] if store else "cuda",
         "repeats": most,
@@ -146,7 +146,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
             for cell in sorted(cells, key=natural)
         ],
         "skipped": [],
-        "imported": told,
+        "imported": sources,
     }
 
 

@@ -223,8 +223,8 @@ def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
         by_digest.setdefault(launch.header["imported"]["sha256"], []).append(launch)
     whole = {}
     for digest, own in by_digest.items():
-        told = {launch.header["imported"]["num_launches"] for launch in own}
-        if told == {len(own)} and all(map(_is_whole, own)):
+        nums = {launch.header["imported"]["num_launches"] for launch in own}
+        if nums == {len(own)} and all(map(_is_whole, own)):
             whole[digest] = own[0].header["imported"]["stack"]
     return whole
 
@@ -283,7 +283,7 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
     place = item.path if reading.line is None else f"{item.path}:{reading.line}"
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{place}: {what} on {reading.nodes} x {reading.gpus_per_node} stands here for the {number}. time; expected it once."
+        f"{place}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}. time; expected once."
         " Give each run a file of its own. Nothing was imported."
     )
 

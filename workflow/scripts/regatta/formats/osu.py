@@ -1,7 +1,7 @@
 """Tables of the OSU micro-benchmarks: latency, bandwidth, and blocking collectives. Read only.
 
-A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was cut
-off between two rows looks like a shorter one. Sizes double from row to row, so that a row missing between two is seen.
+A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was
+cut off between two rows looks like a shorter one. Sizes double from row to row, so that a missing row is detected.
 """
 
 import re

@@ -1,8 +1,8 @@
 """PyTorch's benchmarks/distributed/ddp/benchmark.py: the tables that it prints (read only), and its --json reports.
 
 A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
-GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to a
-whole number; the finer one over a table gives its times. The `8G` of the last rows is a constant of the program: on
+GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
+a whole number; the finer one over a table gives its times. The `8G` of the last rows is a constant of the program: on
 machines with four GPUs it is wrong, and ranks and GPUs per node decide.
 
 A report has one entry for each model; in it one for each number of ranks, of which the first is without DDP, by its
@@ -96,7 +96,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
 
 
 def _tables(lines: list[str], name: str) -> list[Table]:
-    """Return the tables of measurements. Those of diff.py, which stand in upstream's README beside them, are no measurements."""
+    """Return the tables of measurements, without those of diff.py, which upstream's README shows beside them."""
     tables: list[Table] = []
     for number, line in enumerate(lines, start=1):
         if line.lstrip().startswith("Benchmark:"):
@@ -209,10 +209,8 @@ def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name:
             notes.append(note)
     is_rate = _is_rate_finer(table)
     strategy = "none" if label == "no ddp" else "ddp"
-    parameters = parameters_of(
-        "train_step", model=table.model, batch_size=table.batch_size, image_size=IMAGE_SIZE, strategy=strategy,
-        bucket_cap_mb=bucket,
-    )  # fmt: skip
+    named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
+    parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
     times, printed = {}, {"label": f"{ranks} GPUs -- {label}"}
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
@@ -222,7 +220,7 @@ def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name:
 
 
 def _is_rate_finer(table: Table) -> bool:
-    """Return whether a step of 1/s says more than one of 1 ms. One column for a whole table: ratios must not mix them."""
+    """Return whether the rate is finer than the seconds, over a whole table: ratios must not mix them."""
     pairs = [(float(match["s50"]), int(match["x50"])) for _, match in table.rows]
     return sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
 
@@ -272,8 +270,8 @@ def _launches(result: dict, parameters: dict, options: Options, name: str, place
     size, samples = entry_shape(result, num_ranks, options, name, place), _samples_ns(result, num_ranks, name, place)
     cell, num = entry_cell(result), len(samples[0])
     if "launches" not in result:
-        yield Reading(None, "train_step", parameters, *size, samples_ns=samples, steps_per_window=1,
-                      num_iterations=num, **cell)  # fmt: skip
+        counts = {"steps_per_window": 1, "num_iterations": num}
+        yield Reading(None, "train_step", parameters, *size, samples_ns=samples, **counts, **cell)
         return
     start = 0
     for launch in result["launches"]:
@@ -341,8 +339,8 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         other = shapes.setdefault(_num_ranks(cell), own)
         if own != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no nodes. Choose one,"
-                f" such as --where nodes={own[0]}."
+                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no"
+                f" nodes. Choose one, such as --where nodes={own[0]}."
             )
 
 

@@ -1,8 +1,8 @@
 """JSON of a suite of communication, training and memory benchmarks, one object for each world size. Read and written.
 
 The outer form is {name, world_size, timestamp, config{warmup_iters, benchmark_iters, device}, results{communication
-{allreduce, allgather, ...}, training, memory}}. The content of `allreduce`, `training` and `memory` was never published;
-docs/formats.md has the form that Regatta writes and reads there.
+{allreduce, allgather, ...}, training, memory}}. The content of `allreduce`, `training` and `memory` was never
+published; docs/formats.md has the form that Regatta writes and reads there.
 """
 
 import pandas as pd

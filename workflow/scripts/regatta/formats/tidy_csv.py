@@ -143,8 +143,8 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
 
 # The tidy CSV, read.
 
-EXPORTED = ("table", "cell", "benchmark", "nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status",
-            "quantity", "value")  # fmt: skip
+FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
+EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
 TIMES_ALONE = "only times are taken over: no memory, no parts of an iteration, no errors of results"
 
@@ -193,12 +193,12 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
         raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
     shape = (_number(row[column], column, name, line, int) for column in ("nodes", "gpus_per_node"))
     parameters = load_benchmark(benchmark).parameters
-    return Reading(
-        line, benchmark, {key: _value(row.get(key), key, name, line) for key in parameters}, *shape,
-        times_s={time: numbers[time] for time in TIMES if time in numbers},
-        num_iterations=numbers.get("num_iterations"), num_warmup=numbers.get("warmup_iterations"),
-        stack=row["stack"], backend=row["backend"], version=_value(row.get("version"), "version", name, line),
-    )  # fmt: skip
+    parameters = {key: _value(row.get(key), key, name, line) for key in parameters}
+    times = {time: numbers[time] for time in TIMES if time in numbers}
+    cell = {key: row[key] for key in ("stack", "backend")}
+    cell["version"] = _value(row.get("version"), "version", name, line)
+    counts = {"num_iterations": numbers.get("num_iterations"), "num_warmup": numbers.get("warmup_iterations")}
+    return Reading(line, benchmark, parameters, *shape, times, **counts, **cell)
 
 
 def _value(text: str | None, column: str, name: str, line: int) -> object:
@@ -236,7 +236,7 @@ TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has
 
 
 def _tidy_table(folder: ResultsFolder) -> pd.DataFrame:
-    """Return every number of measurements.csv and the tables of cells in a row of its own: of what, its name, its value.
+    """Return every number of measurements.csv and the tables of cells in a separate row: of what, its name, its value.
 
     Tables without cells are left out, such as those of hosts: a row of theirs is of no cell.
     """
