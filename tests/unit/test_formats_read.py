@@ -427,11 +427,11 @@ def test_a_file_that_is_not_there_is_a_message(tmp_path):
 
 def test_the_documentation_has_a_row_for_each_format_and_names_each_column_and_option():
     text = (FILES.parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
-    reading, writing = text.split("\n## Writing")
-    missing = [kind.name for kind in FORMATS if f"\n| `{kind.name}` |" not in reading]
-    assert not missing, f"docs/formats.md, Reading: no row for {missing}"
-    missing = [kind.name for kind in FORMATS if kind.write and f"\n| `{kind.name}` |" not in writing]
-    assert not missing, f"docs/formats.md, Writing: no row for {missing}"
+    imports, exports = text.split("\n## Export\n")
+    missing = [kind.name for kind in FORMATS if f"\n| `{kind.name}` |" not in imports]
+    assert not missing, f"docs/formats.md, Import: no row for {missing}"
+    missing = [kind.name for kind in FORMATS if kind.write and f"\n| `{kind.name}` |" not in exports]
+    assert not missing, f"docs/formats.md, Export: no row for {missing}"
     words = [*COLUMNS, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
     words += [f"imported: {word}" for word in CENTRES.values()]
     words += ["osu_latency", "osu_bw", "osu_bibw"]

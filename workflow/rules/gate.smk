@@ -62,12 +62,19 @@ def close_failed_run(log):
     sys.exit(UNEXPECTED_ERROR)
 
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
+
 rule gate:
     """Judge the campaign. It has no output that Snakemake knows: it always runs, and what it writes outlives its failure."""
     input:
         made_by_all,
+    log:
+        f"{RESULTS}/logs/gate.log",
     retries: 0  # whatever the profile says: it would fail again
     params:
+        program=program("gate.py"),
+        campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         baseline=f"--baseline {BASELINE}" if BASELINE else "",
         margin=GATE["margin"],
@@ -77,6 +84,6 @@ rule gate:
         "Judge {RESULTS}"
     shell:
         # Its text closes the run instead (print_gate), behind the lines with which Snakemake tells of a failed job.
-        "{PYTHON:q} {SCRIPTS:q}/gate.py --campaign {FROZEN:q} --measurements {params.measurements:q}"
+        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
         " {params.baseline} --margin {params.margin}"
         " --out-text {params.text:q} --out-junit {params.junit:q} >/dev/null"
