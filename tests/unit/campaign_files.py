@@ -12,8 +12,8 @@ from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, expand
 from regatta.campaign.stacks import complete_stack
-from regatta.campaign.validation import fill_defaults, load_schema
 from regatta.core.errors import UserError
+from regatta.core.schemas import fill_defaults, load_schema
 from regatta.plan.plan import Plan, make_plan
 
 # Line numbers in the tests count from here: `schema` is line 1.

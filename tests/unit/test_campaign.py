@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from regatta.campaign import load as loading
 from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
-from regatta.campaign.validation import load_schema
 from regatta.core.errors import UserError
+from regatta.core.schemas import load_schema
 from regatta.launchers.launch_lines import command_by_hand
 
 TOP_KEYS = (
@@ -416,8 +416,7 @@ def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
 
 def test_the_shipped_campaign_and_clusters_are_valid():
     from regatta.campaign.load import CLUSTERS
-    from regatta.campaign.validation import schema_mistakes
-    from regatta.campaign.yaml_file import read_yaml
+    from regatta.campaign.yaml_file import read_yaml, schema_mistakes
 
     loaded = load_campaign(CLUSTERS.parent / "config.yaml")
     assert loaded.name == "laptop"

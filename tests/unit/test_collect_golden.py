@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from regatta.analysis.all_tables import make_tables
-from regatta.analysis.collect import collect
-from regatta.analysis.collected import collected_csv, read_collected, write_collected
-from regatta.analysis.tables import COLLECTED, TABLES, to_csv
+from regatta.store.collect import collect, collected_csv, read_collected, write_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import violation
+from regatta.store.tables import COLLECTED, TABLES, to_csv
+from regatta.topics.base import make_tables
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

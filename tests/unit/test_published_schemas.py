@@ -11,7 +11,7 @@ from campaign_files import TEXT, write
 
 from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.published import PUBLISHED, published_schemas
-from regatta.campaign.validation import load_schema
+from regatta.core.schemas import load_schema
 from regatta.plan.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from regatta.campaign.validation import SCHEMAS, load_schema
+from regatta.core.schemas import SCHEMAS, load_schema
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}

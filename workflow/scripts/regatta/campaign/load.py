@@ -13,10 +13,10 @@ from regatta.campaign.stacks import (
     script_mistakes,
     stack_mistakes,
 )
-from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.campaign.versus import complete_versus, versus_mistakes
-from regatta.campaign.yaml_file import YamlFile, place, read_yaml
+from regatta.campaign.yaml_file import Mistake, YamlFile, raise_mistakes, read_yaml, schema_mistakes
 from regatta.core.errors import UserError, nearest
+from regatta.core.schemas import fill_defaults, load_schema, place, show
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound

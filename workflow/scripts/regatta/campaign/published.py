@@ -10,8 +10,8 @@ from pathlib import Path
 
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark
 from regatta.campaign.load import CELL_FIELDS
-from regatta.campaign.validation import SCHEMAS, load_schema
 from regatta.campaign.versus import OF_EVERY_CELL
+from regatta.core.schemas import SCHEMAS, load_schema
 
 PUBLISHED = SCHEMAS / "published"
 DIALECT = (

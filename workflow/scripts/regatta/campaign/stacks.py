@@ -12,9 +12,9 @@ import uuid
 from pathlib import Path
 from string import Template
 
-from regatta.campaign.validation import Mistake, show
-from regatta.campaign.yaml_file import YamlFile, place
+from regatta.campaign.yaml_file import Mistake, YamlFile
 from regatta.core.errors import UserError
+from regatta.core.schemas import place, show
 
 # Scripts that a stack names: what they hold can change a number, so it is part of a cell's id.
 

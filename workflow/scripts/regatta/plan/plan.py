@@ -14,8 +14,7 @@ from regatta.plan.batches import Batch, Price, make_batches
 from regatta.plan.prices import at_most_minutes, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
-from regatta.store.launch_files import read_file, write_json, write_text
-from regatta.store.schemas import SCHEMA, mismatch
+from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json, write_text
 
 NO_SCRIPTS = {"stack.scripts": None}  # so that the first script of a stack, or none any more, is one change
 

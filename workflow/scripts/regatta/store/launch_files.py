@@ -8,6 +8,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
-from regatta.store.schemas import SCHEMA, damage
+from regatta.core.schemas import first_violation, load_schema
+
+SCHEMA = 1  # the version of all frozen files
 
 # What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
 NEEDED = {
@@ -151,7 +154,7 @@ def append_line(path: Path, line: dict) -> None:
 def read_frozen(path: Path) -> dict:
     """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged, or of another version of its schema.
 
-    What its readers rely on is checked for the files that regatta.store.schemas knows by their names.
+    What its readers rely on is checked by workflow/schemas/frozen.yaml.
     """
     try:
         value = json.loads(read_file(path).decode())
@@ -162,12 +165,40 @@ def read_frozen(path: Path) -> dict:
             f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that wrote"
             " it, or delete the file and run the campaign again; nothing measured is lost."
         )
-    found = damage(value, path) if isinstance(value, dict) else "it is no JSON object"
+    found = _damage(value, path) if isinstance(value, dict) else "it is no JSON object"
     if found:
         raise UserError(
             f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
         )
     return value
+
+
+def _damage(value: object, path: Path) -> str | None:
+    """Return how the content of a file differs from what its readers rely on, or None; also of a file without a schema.
+
+    A file is known by its name: campaign.0123456789ab.json and preflight-0123456789ab.json, but batch.json.
+    """
+    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
+    if name is None or name[1] not in load_schema("frozen")["x-kinds"]:
+        return None
+    return mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
+
+
+def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
+    """Return where the content of a frozen file, or one part of it, first breaks its schema, and how; or None."""
+    schema = load_schema("frozen")["$defs"][kind]
+    if key is not None:
+        schema = {"type": "object", "required": [key], "properties": {key: schema["properties"][key]}}
+    return first_violation(value, schema, is_strict=True)
+
+
+def _lost_in_batch(batch: dict) -> str | None:
+    """Return which stack or cell of a launch the batch does not hold: JSON Schema cannot compare two places."""
+    for index, launch in enumerate(batch["launches"]):
+        for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
+            if lost := [name for name in names if name not in batch[kind]]:
+                return f"launches[{index}] names {lost[0]!r}, which is none of its {kind}"
+    return None
 
 
 def write_json(path: Path, value: object) -> None:
