@@ -1,8 +1,6 @@
 """Results of Regatta in the form of other programs: what their tools read, and what comes back by import."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from formats_files import FILES, TIME, analysed, run_import, write_analysed
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
+import warm_start
 from regatta.analysis.tables import read_csv
 from regatta.errors import UserError
 from regatta.formats.pytorch_json import KEYS, pytorch_report
@@ -219,8 +218,7 @@ def test_a_condition_leaves_the_cells_that_have_the_value_or_none(laptop):
 
 
 def run_script(*arguments, cwd):
-    command = [sys.executable, str(SCRIPTS / "export_results.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return warm_start.script("export_results.py", *arguments, cwd=cwd)
 
 
 def test_each_form_by_command_line(laptop, tmp_path):

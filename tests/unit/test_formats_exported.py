@@ -1,14 +1,13 @@
 """What Regatta exports: which number each key is, all its digits, and notes or refusals for what a form cannot hold."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from formats_files import analysed, read, run_import, text_of, write_analysed
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
 
+import warm_start
 from regatta.analysis.collected import MEASURED_DIGITS
 from regatta.analysis.tables import MEASUREMENTS, read_csv, to_csv
 from regatta.errors import UserError
@@ -253,8 +252,7 @@ def test_an_exported_csv_that_is_cut_or_changed_is_refused(text, message):
 
 
 def run_script(*arguments, cwd):
-    command = [sys.executable, str(SCRIPTS / arguments[0]), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return warm_start.script(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from formats_files import FILES, analysed, run_import, text_of
 
+import warm_start
 from regatta.errors import UserError
 from regatta.formats import store_import
 from regatta.formats.reading import Options
@@ -119,8 +118,7 @@ def test_the_lock_is_held_until_the_campaign_is_written(tmp_path, monkeypatch):
 
 
 def run_script(*arguments, cwd, timeout=120):
-    command = [sys.executable, str(SCRIPTS / "import_results.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+    return warm_start.script("import_results.py", *arguments, cwd=cwd, timeout=timeout)
 
 
 def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):

@@ -3,6 +3,7 @@
 import subprocess
 import time
 from pathlib import Path
+from socket import SOCK_DGRAM
 
 import psutil
 import pytest
@@ -27,8 +28,13 @@ def open_addresses(process: psutil.Process) -> set[str]:
             sockets = member.net_connections("inet")
         except psutil.Error:
             continue
-        found |= {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN or (s.type == 2 and s.laddr)}
+        # A UDP socket with a peer takes nothing from others: getaddrinfo connects one for a moment to sort addresses.
+        found |= {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN or is_open_udp(s)}
     return found
+
+
+def is_open_udp(socket) -> bool:
+    return socket.type == SOCK_DGRAM and bool(socket.laddr) and not socket.raddr
 
 
 def test_a_running_campaign_listens_on_loopback_alone(tmp_path: Path, monkeypatch):
