@@ -1,7 +1,5 @@
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from synthetic import (
     write_results,
 )
 
+import warm_start
 from regatta.store.tables import CELL, MEASURED
 from regatta.topics.catalog import TABLES, TOPICS
 
@@ -374,7 +373,7 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
          "--launches", folder / "launches", "--out", out / "report.html"],
     ]  # fmt: skip
     for script, *arguments in steps:
-        subprocess.run([sys.executable, SCRIPTS / script, "--campaign", campaign, *arguments], check=True)
+        warm_start.script(script, "--campaign", campaign, *arguments, check=True)
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     tables = [f"tables/{name}.csv" for name in sorted(TABLES)]
     assert found == [

@@ -1,7 +1,5 @@
 import json
 import re
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -9,6 +7,7 @@ from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, rep
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, three_stacks, write_preflight
 from test_report import SCRIPTS, Page, visible
 
+import warm_start
 from regatta.topics.preflight import findings, preflight_section, warnings
 
 
@@ -138,12 +137,12 @@ def test_the_command_line_takes_a_preflight_or_none(tmp_path):
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
     make_report(folder)
     path = write_preflight(folder, make_preflight(*three_stacks()))
-    command = [sys.executable, SCRIPTS / "report.py", "--campaign", next(folder.glob("campaign.*.json"))]
+    command = ["report.py", "--campaign", next(folder.glob("campaign.*.json"))]
     command += ["--measurements", folder / "measurements.csv", "--tables", folder / "tables"]
     command += ["--launches", folder / "launches", "--out", folder / "out.html", "--preflight"]
-    subprocess.run(command, check=True)
+    warm_start.script(*command, check=True)
     assert "reflight" not in (folder / "out.html").read_text(encoding="utf-8")
-    subprocess.run([*command, path], check=True)
+    warm_start.script(*command, path, check=True)
     assert '<section id="preflight"' in (folder / "out.html").read_text(encoding="utf-8")
 
 
