@@ -15,7 +15,7 @@ def option(name: str) -> Path:
 
 def write_tables(script: Path) -> None:
     sys.path.insert(0, str(script.parent))
-    from regatta.analysis.table_names import TABLES
+    from regatta.topics.catalog import TABLES
 
     option("--out-dir").mkdir(parents=True, exist_ok=True)
     for name in TABLES:
