@@ -72,7 +72,6 @@ UPWARD = {
     ("report/page.py", "topics"),
     ("report/provenance.py", "topics"),
     ("report/warnings.py", "topics"),
-    ("store/collect.py", "run"),
     ("store/collect.py", "topics"),
 }
 

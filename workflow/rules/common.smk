@@ -24,7 +24,7 @@ from regatta.launchers.slurm_resources import sbatch_options, shape_resources, s
 from regatta.core.files import hold
 from regatta.report.outcome import outcome_text
 from regatta.plan.plan import batch_prices, make_plan
-from regatta.run.policy import hosts_to_avoid
+from regatta.store.launch_files import hosts_to_avoid
 from regatta.run.processes import end_jobs
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.launchers.slurm_resources import partition_problems, read_partitions

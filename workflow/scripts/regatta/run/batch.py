@@ -12,11 +12,18 @@ from pathlib import Path
 from regatta.core.errors import UserError
 from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
 from regatta.run.causes import Cause
-from regatta.run.policy import StackWatch, hosts_to_avoid, note_job, open_job
-from regatta.run.progress import Progress, Watch
+from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.run.start import Launcher
 from regatta.store.history import SAYS_NOTHING, summarise
-from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
+from regatta.store.launch_files import (
+    append_line,
+    hosts_to_avoid,
+    note_job,
+    open_job,
+    read_launch_file,
+    utc_now,
+    write_json,
+)
 
 # What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request).
 

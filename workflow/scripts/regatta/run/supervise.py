@@ -35,15 +35,15 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.exclusive import exclusive_use
-from regatta.run.policy import MAX_JOBS_WITHOUT_START, jobs_without_start, note_job
 from regatta.run.progress import Progress, Watch
 from regatta.run.start import find_launcher
-from regatta.store.launch_files import read_frozen
+from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
 
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 MAX_FRUITLESS_LAUNCHES = 2  # launches in a row that end before any cell starts; then the launch itself is what fails
+MAX_JOBS_WITHOUT_START = 3  # jobs in which launches of a batch could not start; after that it is the cells that fail
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
