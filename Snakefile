@@ -33,17 +33,12 @@ rule all:
 
 
 onstart:
-    prepare_to_run()
-    prepare_gate()
+    SESSION.prepare()
 
 
 onsuccess:
-    begin_to_close()
-    print_outcome()
-    print_gate()
-    end_with_status()
+    SESSION.close()
 
 
 onerror:
-    begin_to_close()
-    close_failed_run(log)
+    SESSION.close_failed(log)

@@ -9,7 +9,7 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import START_RANKS
+from regatta.launchers.local import START_RANKS
 from regatta.plan.plan import make_plan, plan_json, totals, write_frozen, write_plan
 from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text, table
 

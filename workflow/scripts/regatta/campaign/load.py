@@ -5,27 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
-from regatta.campaign.stacks import (
-    SBATCH_BY_REGATTA,
-    SRUN_BY_REGATTA,
-    complete_stack,
-    option_mistakes,
-    script_mistakes,
-    stack_mistakes,
-)
+from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
 from regatta.campaign.versus import complete_versus, versus_mistakes
 from regatta.campaign.yaml_file import YamlFile, place, read_yaml
-from regatta.core.errors import UserError, nearest
+from regatta.core.errors import Problem, UserError, nearest
+from regatta.launchers import LAUNCHERS, launcher_of
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
-# Keys of a cluster file that mean something to Slurm alone.
-OF_SLURM = (
-    "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint", "reservation",
-    "exclusive", "sbatch", "srun", "max_walltime_minutes",
-)  # fmt: skip
-# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch_lines.stack_variables).
+# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch.stack_variables).
 OF_THREADS = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 
@@ -61,7 +50,10 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         mistakes += _thread_mistakes(file, ("stacks", name, "env"), stack["env"])
     if cluster:
         mistakes += _shape_mistakes(file, sound, cluster, clusters)
-        mistakes += stack_mistakes(file, stacks, cluster)
+        for name, stack in stacks.items():
+            where = ("stacks", name)
+            given = [key for key in stack if (*where, key) in file.lines]
+            mistakes += [_mistake(file, where, stack, problem) for problem in stack_problems(stack, given, cluster)]
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
     mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
@@ -112,27 +104,35 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
 
 
 def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
-    found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
-    found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
-    found += script_mistakes(file, ("srun",), cluster["srun"], cluster["node_folders"])
+    launcher = launcher_of(cluster)
+    found = [_mistake(file, (), cluster, problem) for problem in launcher.cluster_problems(cluster)]
     found += _thread_mistakes(file, ("env",), cluster["env"])
-    if cluster["scheduler"] == "none":
-        found += [
-            Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: none. Take it out.")
-            for key in OF_SLURM
-            if (key,) in file.lines
-        ]
+    others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
+    found += [
+        Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: {launcher.name}. Take it out.")
+        for key in cluster
+        if key in others and (key,) in file.lines
+    ]
     pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
     for index, (device, dtype) in enumerate(pairs):
         if (device, dtype) in pairs[:index]:
             where = ("peaks", index)
             text = f"{file.at(where)}: peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
             found.append(Mistake(where, text))
-    if cluster["scheduler"] == "slurm" and cluster["gpus_per_node"] == "detect":
+    if launcher.submits and cluster["gpus_per_node"] == "detect":
         where = ("gpus_per_node",)
         text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."
         found.append(Mistake(where, text))
     return found
+
+
+def _mistake(file: YamlFile, base: tuple, owner: dict, problem: Problem) -> Mistake:
+    """Return a problem of a stack or cluster, `owner`, with file, line and value."""
+    where, value = (*base, *problem.key), owner
+    for step in problem.key:
+        value = value[step]
+    found = f"= {show(value)} " if problem.has_value else ""
+    return Mistake(where, f"{file.at(where)}: {place(where)} {found}{problem.text}")
 
 
 def _thread_mistakes(file: YamlFile, where: tuple, env: dict[str, str]) -> list[Mistake]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from regatta.campaign.benchmarks import load_benchmark
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
-from regatta.launchers.slurm_resources import longest_planned_minutes
+from regatta.launchers import launcher_of
 from regatta.store.history import SAYS_NOTHING, Slot
 
 SCHEMA = 1
@@ -73,7 +73,8 @@ def make_batches(
 
 def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
     """Split by repeats first, which keeps cells that are compared in one allocation; then by cells."""
-    max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest_planned_minutes(campaign.cluster)) * 60
+    longest = launcher_of(campaign.cluster).longest_planned_minutes(campaign.cluster)
+    max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest) * 60
     parts: list[list[Launch]] = []
     left_seconds = 0.0
     for repeat, cells in sorted(repeats.items()):

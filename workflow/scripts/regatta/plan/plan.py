@@ -9,7 +9,9 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
-from regatta.launchers.launch_lines import RUN_LAUNCH, Geometry, launch_argv
+from regatta.launchers import launcher_of
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import RUN_LAUNCH, launch_argv
 from regatta.plan.batches import Batch, Price, make_batches
 from regatta.plan.prices import at_most_minutes, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight, preflight_json
@@ -167,7 +169,7 @@ def notes(plan: Plan) -> list[str]:
     found = list(plan.matrix.notes)
     processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
     cores = os.cpu_count() or 1
-    is_here = plan.campaign.cluster["scheduler"] == "none"
+    is_here = not launcher_of(plan.campaign.cluster).submits
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
         found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
     todo = [p.cell for p in plan.cells if p.status == "todo"]

@@ -1,7 +1,7 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
 from regatta.core.text import rank_word
-from regatta.launchers.slurm_resources import sbatch_words
+from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, totals
 from regatta.run.preflight import preflight_json
 
@@ -87,15 +87,16 @@ def _jobs(plan: Plan) -> str:
 
 
 def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
-    """Return for each shape what Slurm is asked for, by its longest batch; nothing where there is no Slurm."""
+    """Return for each shape what the scheduler is asked for, by its longest batch; nothing without a scheduler."""
     cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
-    if cluster["scheduler"] == "none":
+    launcher = launcher_of(cluster)
+    if not launcher.submits:
         return {}
     minutes: dict[tuple[int, int], float] = {}
     for batch in batch_prices(plan):
         shape = batch["nodes"], batch["gpus_per_node"]
         minutes[shape] = max(batch["minutes"], minutes.get(shape, 0))
-    return {shape: sbatch_words(cluster, *shape, device, longest) for shape, longest in minutes.items()}
+    return {shape: launcher.job_words(cluster, *shape, device, longest) for shape, longest in minutes.items()}
 
 
 def _lines(plan: Plan) -> str:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
+from regatta.core.files import ROOT
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import RUN_LAUNCH, Allocation, launch_argv
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
-from regatta.run.start import Launcher
 from regatta.store.history import SAYS_NOTHING, summarise
 from regatta.store.launch_files import (
     append_line,
@@ -141,7 +142,7 @@ def stopped_line(reason: str) -> dict:
 class Stopped(Exception):
     """A signal asked the supervisor to stop. What was measured is in the store.
 
-    state: of the Slurm job, such as TIMEOUT or NODE_FAIL; None outside of one, and where Slurm does not say.
+    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and where the scheduler does not say.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -161,7 +162,7 @@ class Run:
     folder: Path
     batch: dict
     git: dict
-    launcher: Launcher = field(default_factory=Launcher)
+    allocation: Allocation = field(default_factory=Allocation)
     held: dict[str, str] = field(default_factory=dict)
     stacks: StackWatch = field(default_factory=StackWatch)
     not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
@@ -203,20 +204,20 @@ class Run:
 
 @contextlib.contextmanager
 def noting_end(run: Run) -> Iterator[None]:
-    """Note that this job measures the batch, and how it ends. Of an earlier one that could not say how, what Slurm says."""
+    """Note that this job measures the batch, and how it ends; of an earlier one that could not, what the scheduler says."""
     if lost := open_job(run.folder):
-        state = run.launcher.state_of(lost["job"])
-        said = f"Slurm says {state}" if state else "it was killed, or its node failed"
+        state = run.allocation.state_of(lost["job"])
+        said = f"{run.allocation.launcher.title} says {state}" if state else "it was killed, or its node failed"
         note_job(run.folder, "stopped", lost["job"], [], f"no word of its end: {said}")
-    note_job(run.folder, "started", run.launcher.job, [], "")
+    note_job(run.folder, "started", run.allocation.job, [], "")
     try:
         yield
     except (Stopped, UserError, OSError) as end:
         with contextlib.suppress(OSError):
             if open_job(run.folder):
-                note_job(run.folder, "stopped", run.launcher.job, [], str(end))
+                note_job(run.folder, "stopped", run.allocation.job, [], str(end))
         raise
-    note_job(run.folder, "finished", run.launcher.job, [], "")
+    note_job(run.folder, "finished", run.allocation.job, [], "")
 
 
 def no_space(run: Run) -> UserError:
@@ -229,7 +230,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     """Write what the ranks of the next attempt at a planned launch are asked to do, and return it."""
     launch = run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    hosts = run.launcher.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
+    hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
     request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
     Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
     Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
@@ -249,13 +250,13 @@ def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elaps
         count(run, line)
 
 
-def close_stopped_launch(watch: Watch, request: dict, stop: Stopped) -> None:
+def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -> None:
     """Write why a launch ended before its time. A node that failed is the cause of its cell's record, too."""
     watch.update()
     if not watch.has_header or watch.is_complete:
         return
     if stop.state == "NODE_FAIL" and watch.current:
-        cause = Cause("node_failure", None, "Slurm ended the job: a node failed")
+        cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
         append_line(watch.path, record_line(request, watch.current, cause, None))
     append_line(watch.path, stopped_line(str(stop)))
 
