@@ -135,7 +135,8 @@ class Session:
     def _make_plan(self) -> Plan:
         """Plan the campaign, once, before the graph is built."""
         path = self._campaign_file()
-        campaign = load_campaign(path)
+        may_lack_files = "plan" in self.arguments  # prepare refuses other targets beside it
+        campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, looks = campaign.cluster, launcher_of(campaign.cluster), only_looks(self.arguments)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
         problems = [
@@ -150,7 +151,7 @@ class Session:
             launcher.take_over(campaign.name, Path.cwd())
         if not looks:
             end_times_after_now(Path("results") / campaign.name)
-        return make_plan(path, Path("results"), is_retry=self.is_retry)
+        return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
 
     def _take(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake runs it."""
@@ -239,6 +240,8 @@ class Session:
             )
         if self.targets == {"plan"}:
             return
+        if self.plan.campaign.missing:
+            exit_with_user_error("\n".join(missing.text for missing in self.plan.campaign.missing))
         cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
         if problem := launcher_of(cluster).profile_problem(cluster, self.workflow.local_exec, shapes):
             exit_with_user_error(problem)

@@ -1,8 +1,10 @@
 """Load a campaign file and the cluster file that it names, and refuse both with a clear message before anything runs."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from regatta.campaign.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.campaign.stacks import complete_stack, stack_problems
@@ -19,21 +21,45 @@ OF_THREADS = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 
 
+class Missing(NamedTuple):
+    """Why a correct campaign cannot run here: a stack (None: each of them) names a file that this machine lacks.
+
+    is_in_id: ids of the stack's cells depend on it.
+    """
+
+    stack: str | None
+    text: str
+    is_in_id: bool
+
+
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise."""
+    """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise.
+
+    missing: empty, unless the campaign was loaded only to be shown.
+    """
 
     file: YamlFile
     data: dict
     cluster: dict
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def provisional_stacks(self) -> list[str]:
+        """Return the stacks whose cells may have other ids where the missing files are."""
+        found = {missing.stack for missing in self.missing if missing.is_in_id}
+        return [name for name in self.data["stacks"] if found & {name, None}]
 
     @property
     def name(self) -> str:
         return self.data["name"]
 
 
-def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
-    """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do."""
+def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
+    """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do.
+
+    may_lack_files: images, binds, wrappers and programs that are not here do not raise; the campaign lists them.
+    """
     file = read_yaml(path)
     schema = load_schema("campaign")
     mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
@@ -41,8 +67,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
     broken = {mistake.where[0] for mistake in mistakes if mistake.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
+    missing: list[Missing] | None = [] if may_lack_files else None
     try:
-        cluster = load_cluster(file, sound["cluster"], clusters) if "cluster" in sound else None
+        cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
     except UserError as error:
         mistakes.append(Mistake(("cluster",), str(error)))
     stacks = _filled_stacks(file, sound, schema)
@@ -53,11 +80,11 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            mistakes += [_mistake(file, where, stack, problem) for problem in stack_problems(stack, given, cluster)]
+            mistakes += _mistakes(file, where, stack, stack_problems(stack, given, cluster), missing)
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
     mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
-    return Campaign(file, _complete(file, sound, schema, cluster), cluster)
+    return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
 def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
@@ -69,9 +96,10 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     return stacks
 
 
-def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
+def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
     """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
-    stacks = {name: complete_stack(stack, cluster) for name, stack in _filled_stacks(file, data, schema).items()}
+    filled = _filled_stacks(file, data, schema)
+    stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
@@ -81,7 +109,7 @@ def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
-def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
+def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
     """Return the cluster file that the campaign names, with `gpus_per_node` counted where it says detect."""
     path = clusters / f"{name}.yaml"
     if not path.exists():
@@ -97,15 +125,15 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
-    raise_mistakes(file, _cluster_mistakes(file, cluster))
+    raise_mistakes(file, _cluster_mistakes(file, cluster, missing))
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
 
 
-def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
+def _cluster_mistakes(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[Mistake]:
     launcher = launcher_of(cluster)
-    found = [_mistake(file, (), cluster, problem) for problem in launcher.cluster_problems(cluster)]
+    found = _mistakes(file, (), cluster, launcher.cluster_problems(cluster), missing)
     found += _thread_mistakes(file, ("env",), cluster["env"])
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [
@@ -126,13 +154,22 @@ def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
     return found
 
 
-def _mistake(file: YamlFile, base: tuple, owner: dict, problem: Problem) -> Mistake:
-    """Return a problem of a stack or cluster, `owner`, with file, line and value."""
-    where, value = (*base, *problem.key), owner
-    for step in problem.key:
-        value = value[step]
-    found = f"= {show(value)} " if problem.has_value else ""
-    return Mistake(where, f"{file.at(where)}: {place(where)} {found}{problem.text}")
+def _mistakes(
+    file: YamlFile, base: tuple, owner: dict, problems: Iterable[Problem], missing: list[Missing] | None
+) -> list[Mistake]:
+    """Return the problems of a stack or cluster, `owner`, with file, line and value; without what goes into `missing`."""
+    found = []
+    for problem in problems:
+        where, value = (*base, *problem.key), owner
+        for step in problem.key:
+            value = value[step]
+        shown = f"= {show(value)} " if problem.has_value else ""
+        text = f"{file.at(where)}: {place(where)} {shown}{problem.text}"
+        if problem.is_missing and missing is not None:
+            missing.append(Missing(base[1] if base else None, text, problem.is_in_id))
+        else:
+            found.append(Mistake(where, text))
+    return found
 
 
 def _thread_mistakes(file: YamlFile, where: tuple, env: dict[str, str]) -> list[Mistake]:

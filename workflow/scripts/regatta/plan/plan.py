@@ -59,12 +59,13 @@ class Plan:
         return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
 
 
-def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False) -> Plan:
-    """Plan a campaign. is_retry: measure again whatever has a record that is not ok.
+def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
+    """Plan a campaign. is_retry: measure again whatever has a record that is not ok. may_lack_files: the plan is only
+    shown; what this machine lacks to run it is listed.
 
     Raises UserError for a campaign that cannot be run as it is written.
     """
-    campaign = load_campaign(campaign_file)
+    campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
     results = results_root / campaign.name
     matrix = expand(campaign)
     history = read_history(results)
@@ -142,6 +143,7 @@ def plan_json(plan: Plan) -> dict:
             for p in plan.cells
         ]
         + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
+        "missing": [missing._asdict() for missing in plan.campaign.missing],
         "notes": notes(plan),
     }
 

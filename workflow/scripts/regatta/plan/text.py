@@ -18,6 +18,7 @@ def plan_text(plan: Plan, max_cells: int | None = None) -> str:
     gpu = rank_word(plan.campaign.data["device"])
     sections = [
         _totals(plan, gpu),
+        "\n  ".join(missing_lines(plan)),
         _batches(plan, gpu),
         _jobs(plan),
         _lines(plan),
@@ -63,6 +64,17 @@ def _totals(plan: Plan, gpu: str) -> str:
     else:
         lines.append("to run: nothing. No cell of this campaign can run here; the reasons stand below")
     return "\n".join(lines)
+
+
+def missing_lines(plan: Plan) -> list[str]:
+    """Return what a run on this machine would refuse, under a heading; nothing where it would refuse nothing."""
+    if not plan.campaign.missing:
+        return []
+    lines = ["this machine lacks files or programs; a run here is refused:"]
+    lines += [missing.text for missing in plan.campaign.missing]
+    if stacks := plan.campaign.provisional_stacks:
+        lines.append(f"cell ids of {', '.join(stacks)} are provisional: they depend on files that are not here")
+    return lines
 
 
 def _batches(plan: Plan, gpu: str) -> str:

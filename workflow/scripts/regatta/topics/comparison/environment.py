@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.launchers import LAUNCHERS
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
@@ -15,7 +16,12 @@ from regatta.store.records import one_line, violation
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # as the preflight read them from NCCL's log
-NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that say nothing of the software
+# Variables that say nothing of the software.
+NEW_EACH_LAUNCH = (
+    "MASTER_",
+    "TORCHELASTIC_",
+    *(name for launcher in LAUNCHERS.values() for name in launcher.variables),
+)
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
