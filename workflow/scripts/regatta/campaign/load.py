@@ -13,6 +13,7 @@ from regatta.campaign.versus import complete_versus, versus_mistakes
 from regatta.campaign.yaml_file import YamlFile, place, read_yaml
 from regatta.core.errors import Problem, UserError, nearest
 from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.runtimes import RUNTIMES
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
@@ -61,7 +62,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: images, binds, wrappers and programs that are not here do not raise; the campaign lists them.
     """
     file = read_yaml(path)
-    schema = load_schema("campaign")
+    schema = _schema("campaign")
     mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
     # What the schema refuses is left out of the checks that follow, so that all mistakes are said together.
     broken = {mistake.where[0] for mistake in mistakes if mistake.where}
@@ -85,6 +86,17 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
+
+
+def _schema(name: str) -> dict:
+    """Return a schema with the launchers and runtimes that there are: a new one takes no edit of the schema."""
+    schema = load_schema(name)
+    if name == "cluster":
+        schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
+    else:
+        stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
+        stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
+    return schema
 
 
 def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
@@ -119,7 +131,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    schema = load_schema("cluster")
+    schema = _schema("cluster")
     raise_mistakes(file, schema_mistakes(file, file.data, schema))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")

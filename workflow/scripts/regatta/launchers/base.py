@@ -61,8 +61,8 @@ class Launcher:
 
     Cluster and stack files
     title: the scheduler's name, for people. submits: jobs wait in a queue and run on other machines. cluster_keys,
-    stack_keys: keys of these files that mean something to this scheduler alone. identity_keys: of stack_keys, what
-    belongs to a cell's id. cluster_problems(cluster), stack_problems(stack, node_folders): what is wrong with them.
+    stack_keys: keys of these files that mean something to this scheduler alone; stack_keys belong to a cell's id.
+    cluster_problems(cluster), stack_problems(stack, node_folders): what is wrong with them.
     stack_options(cluster, stack): the stack's options with the cluster's. script_paths(stack): scripts that they name.
 
     Launches
@@ -77,7 +77,7 @@ class Launcher:
     Jobs
     find_job(cluster): the job that this process runs in. Raises UserError where ranks need one. hosts(job), state(job):
     its nodes and RUNNING, PENDING, TIMEOUT, NODE_FAIL, ...; nothing where that is unknown. is_answering(): whether the
-    scheduler does. place(job): in words. lock(job, folder): held by one measurement at a time; raises Taken.
+    scheduler does. lock(job, folder): held by one measurement at a time; raises Taken.
     foreign_steps(job): other measurements in the job; None if unknown. end_foreign: how to end them.
 
     Submission
@@ -97,13 +97,11 @@ class Launcher:
     dump_stacks: Callable[[str | None, subprocess.Popen], None]
     lock: Callable[[str | None, Path], TextIO]
     read_log: Callable[[str], LogReading]
-    place: Callable[[str | None], str]
     profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]
 
     submits: bool = False
     cluster_keys: tuple[str, ...] = ()
     stack_keys: tuple[str, ...] = ()
-    identity_keys: tuple[str, ...] = ()
     cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
     stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
     stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}

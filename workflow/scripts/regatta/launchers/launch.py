@@ -21,14 +21,8 @@ from regatta.runtimes import RUNTIMES, runtime_of
 
 NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
-THREADS = (
-    "OMP_NUM_THREADS",
-    "GOTO_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
+THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 # Where the ranks meet is never for the user's shell or a stack to say.
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
@@ -149,7 +143,7 @@ class Allocation:
                 lock = self.launcher.lock(self.job, folder)
             except Taken:
                 if not is_waiting:
-                    where = self.launcher.place(self.job)
+                    where = f"in {self.launcher.title} job {self.job}" if self.job else "on this machine"
                     message = f"{name}: waiting: another batch is being measured {where}"
                     print(message, file=sys.stderr, flush=True)
                 is_waiting = True

@@ -66,6 +66,5 @@ LAUNCHER = Launcher(
     lock=lambda job, folder: hold(folder / ".machine.lock", ""),
     read_log=read_log,
     log_lines="start_ranks: ",
-    place=lambda job: "on this machine",
     profile_problem=profile_problem,
 )

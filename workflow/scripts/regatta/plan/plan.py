@@ -12,8 +12,15 @@ from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, 
 from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry
 from regatta.launchers.launch import RUN_LAUNCH, launch_argv
-from regatta.plan.batches import Batch, Price, make_batches
-from regatta.plan.prices import at_most_minutes, limit_of, make_price, unknown_lengths
+from regatta.plan.batches import (
+    Batch,
+    Price,
+    at_most_minutes,
+    limit_of,
+    make_batches,
+    make_price,
+    unknown_lengths,
+)
 from regatta.run.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import read_file, write_json, write_text

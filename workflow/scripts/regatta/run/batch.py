@@ -80,33 +80,13 @@ def _limit_seconds(batch: dict, cells: list[str]) -> float:
 # The lines of a launch file that the driver writes, because the ranks that should have are dead.
 
 FROM_REQUEST = (
-    "schema",
-    "campaign",
-    "batch",
-    "launch",
-    "generation",
-    "repeat",
-    "stack",
-    "nodes",
-    "gpus_per_node",
-    "device",
-    "argv",
-    "git",
-)
+    "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
+    "argv", "git",
+)  # fmt: skip
 NOT_MEASURED = (
-    "setup_ns",
-    "warmup",
-    "sampling",
-    "samples_ns",
-    "slowest_rank_samples_ns",
-    "rank_quantiles_ns",
-    "windows",
-    "parts_ns",
-    "checks",
-    "values",
-    "memory",
-    "other_ranks",
-)
+    "setup_ns", "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows",
+    "parts_ns", "checks", "values", "memory", "other_ranks",
+)  # fmt: skip
 
 
 def launch_line(request: dict) -> dict:
