@@ -342,7 +342,9 @@ def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
 @pytest.fixture
 def on_slurm(folder, monkeypatch):
     """Make plans look for clusters beside the campaign, where `tiny` is one with Slurm."""
-    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    monkeypatch.setattr(
+        "regatta.plan.plan.load_campaign", lambda path, **options: load_campaign(path, folder / "clusters", **options)
+    )
     return lambda data: make_plan(write(folder, data, SLURM), folder / "results")
 
 

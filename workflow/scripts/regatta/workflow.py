@@ -1,4 +1,4 @@
-"""One call of Snakemake on one campaign: what the rules are given, and what happens before, between and after their jobs.
+"""One call of Snakemake on one campaign: what its rules are given, and what happens before and after their jobs.
 
 In a job on a cluster the rules are read again. There nothing is planned: the job makes the file that it was sent for
 from what was frozen, whatever has become of the campaign file since.
@@ -117,8 +117,8 @@ class Session:
         os.environ.update(launcher_of(self.plan.campaign.cluster).submit_variables(self.plan.campaign.cluster))
 
     def _campaign_file(self) -> Path:
-        """Return the one file of --configfile, else the default. Regatta reads it itself, so that nothing of the default
-        campaign is ever merged into another."""
+        """Return the one file of --configfile, else the default. Regatta reads it itself, so that no key of the
+        default campaign is ever merged into another."""
         settings = self.workflow.config_settings
         given = [Path(path) for path in settings.configfiles]
         settings.configfiles = []  # not for the jobs: a file that is being edited must not stop them
@@ -247,7 +247,7 @@ class Session:
             exit_with_user_error(problem)
         with ending_on_user_errors():
             self._take(self.plan.campaign.name)
-        # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start. The user wants them stopped.
+        # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start; users want them stopped.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
             threading.Thread(target=end_jobs, args=(self.has_to_stop, self.is_closing), daemon=True).start()

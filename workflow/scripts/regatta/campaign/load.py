@@ -1,4 +1,4 @@
-"""Load a campaign file and the cluster file that it names, and refuse both with a clear message before anything runs."""
+"""Load a campaign file and the cluster file that it names, and refuse both with a clear message."""
 
 import re
 from collections.abc import Iterable
@@ -169,7 +169,7 @@ def _cluster_mistakes(file: YamlFile, cluster: dict, missing: list[Missing] | No
 def _mistakes(
     file: YamlFile, base: tuple, owner: dict, problems: Iterable[Problem], missing: list[Missing] | None
 ) -> list[Mistake]:
-    """Return the problems of a stack or cluster, `owner`, with file, line and value; without what goes into `missing`."""
+    """Return the problems of a stack or cluster, `owner`, with file, line and value, unless they go into `missing`."""
     found = []
     for problem in problems:
         where, value = (*base, *problem.key), owner
@@ -291,8 +291,8 @@ def _sampling_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
             where = ("sampling", low if ("sampling", low) in file.lines else high)
             line = file.lines.get(("sampling", high))
             text = (
-                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} = {sampling[high]:g}"
-                f" ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
+                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} ="
+                f" {sampling[high]:g} ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
             )
             mistakes.append(Mistake(where, text))
     return mistakes

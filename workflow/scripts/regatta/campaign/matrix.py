@@ -1,4 +1,4 @@
-"""Expand a campaign into its cells, and give each a content-hash id. Cells that cannot run are skipped with the reason."""
+"""Expand a campaign into its cells, each with a content-hash id. Cells that cannot run are skipped with a reason."""
 
 import hashlib
 import itertools
@@ -51,7 +51,7 @@ class Cell:
 
 @dataclass
 class Matrix:
-    """The cells of a campaign: those to measure, and those skipped, each with its reason. `notes`: rules without effect."""
+    """The cells of a campaign: those to measure, and those skipped, each with a reason. `notes`: rules without effect."""
 
     cells: list[Cell] = field(default_factory=list)
     skipped: list[tuple[Cell, str]] = field(default_factory=list)

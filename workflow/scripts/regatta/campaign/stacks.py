@@ -62,7 +62,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
-    """Return what of a stack can change a number, as cells hold it: paths of image and wrapper cannot, what they hold can."""
+    """Return what of a stack can change a number, as cells hold it: the content of image and wrapper, not their paths."""
     keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).stack_keys]
     return {"name": name, **{key: stack[key] for key in [*keys, *(["scripts"] if "scripts" in stack else [])]}}
 

@@ -43,8 +43,8 @@ class TaskEnd:
 class LogReading:
     """What the launcher of a launch says in its log. node_problem: its line about a node that is gone.
 
-    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, where it names each rank. first_end: of
-    the first rank that ended badly. left: a cause where ranks ended well before the others, which it then ended.
+    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, where it names each rank. first_end:
+    of the first rank that failed. left: a cause where ranks ended long before the others, which were then killed.
     """
 
     node_problem: str | None = None

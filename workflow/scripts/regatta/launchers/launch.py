@@ -44,8 +44,8 @@ def launch_argv(
     """Return the line that starts `program`, a Python file and its arguments, on all ranks.
 
     variables: of the job, put into the stack's binds; None leaves their names. folders: what the ranks read and write,
-    bound into an image. limit_seconds: of a job's step, which ends it should the supervisor be gone. hosts: the nodes of
-    the step, where the job has more.
+    bound into an image. limit_seconds: of a job's step, which ends it should the supervisor be gone. hosts: the nodes
+    of the step, where the job has more.
     """
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
@@ -55,10 +55,9 @@ def launch_argv(
 def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of the ranks: this process's, with the stack's variables over it.
 
-    PYTHON* variables are left out: they belong to the driver's interpreter and would disturb the rank's; REGATTA_* too:
-    they change the number, so they must come from the stack, which a cell's id knows. So are variables of schedulers and
-    container runtimes, and the *_NUM_THREADS that Snakemake sets for each job: how many threads a rank has is between
-    the stack and the ranks. extra: set over the stack's variables, such as the port where ranks meet.
+    Excluded are PYTHON*, of the driver's interpreter; REGATTA_*, which change the number, so that they must come from
+    the stack, which a cell's id knows; variables of schedulers and container runtimes; and the *_NUM_THREADS that
+    Snakemake sets for each job. extra: set over the stack's variables, such as the port where ranks meet.
     """
     tools = [*LAUNCHERS.values()]
     dropped = (*NOT_INHERITED, *(p for t in tools for p in t.variables))
@@ -185,8 +184,10 @@ def find_allocation(cluster: dict) -> Allocation:
 
 
 def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
-    """Return the shell line that repeats one cell by hand, from the project's folder (on a cluster: within an allocation
-    of the cell's shape), quoted where it must be."""
+    """Return the shell line that repeats one cell by hand, quoted where it must be.
+
+    It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
+    """
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
     values = {"device": spec["device"], "backend": spec["backend"], **spec["parameters"], **spec["sampling"]}
     for name, value in values.items():

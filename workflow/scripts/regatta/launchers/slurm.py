@@ -85,7 +85,7 @@ def script_paths(stack: dict) -> dict[str, Path]:
 
 
 def _script_option(option: str) -> tuple[str, str]:
-    """Return the whole name and the value of an option of srun that names a script, also cut short; else two empty texts."""
+    """Return the whole name and the value of an option that names a script, also abbreviated; else two empty texts."""
     name, _, value = option.partition("=")
     whole = [known for known in SCRIPT_OPTIONS if known.startswith(name) and len(name) > 2]
     return (whole[0], value) if whole else ("", "")
@@ -102,7 +102,7 @@ def argv(
     limit_seconds: float | None = None,
     hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Return srun with one task per rank. All options are passed explicitly: the Slurm executor unsets their variables."""
+    """Return srun with one task per rank. All options are explicit: the Slurm executor unsets their variables."""
     nodes, gpus = geometry.nodes, geometry.gpus_per_node
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
     if geometry.device == "cuda":
@@ -158,8 +158,8 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     if not is_local:
         return None
     if queue.job_id() is None:
-        name = cluster["name"]
-        return f"cluster '{name}' has scheduler slurm. Use --profile profiles/slurm; or profiles/local within an allocation."
+        remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+        return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1) if shapes else None
     remedy = "Ask salloc for as much, or use --profile profiles/slurm, which submits each shape."
     return f"{problem}. {remedy}" if problem else None
@@ -178,7 +178,8 @@ def take_over(campaign: str, folder: Path) -> None:
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
 NO_NODE = re.compile(
-    r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))(?!.*Unable to contact slurm controller).*"
+    r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))"
+    r"(?!.*Unable to contact slurm controller).*"
     r"(Node failure|NODE FAILURE|Unable to confirm allocation|Communication connection failure|"
     r"Unable to contact slurmd|Zero Bytes were transmitted|Socket timed out on send/recv|"
     r"Required node not available|Nodes? .* not responding|Unable to resolve).*$",
@@ -194,7 +195,7 @@ ENDED_BY_SLURM = re.compile(
 )
 # Lines of srun once a task has ended; what it says before that is why no task came up.
 LOG_LINES = (
-    r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)"
+    r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
     r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
 )
 # strsignal(3) of the signals that end a rank, as srun prints them

@@ -1,7 +1,7 @@
 """What a batch asks Slurm for, in the words of Snakemake's Slurm executor (2.8).
 
-The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one rank
-asks for two tasks on its node and uses one. What the ranks really get, srun says (launch.py).
+The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one
+rank asks for two tasks on its node and uses one. What the ranks really get, srun says (slurm.py).
 """
 
 import math
@@ -125,7 +125,7 @@ def longest_planned_minutes(cluster: dict) -> float:
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return what a job is asked for at its first attempt, as sbatch's options: for people. The executor adds its own."""
+    """Return what a job asks for at its first attempt, as sbatch's options: for people. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     told = {
         "--partition": cluster["partition"],
@@ -222,6 +222,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
     if cpus > entry.num_cpus > 0:
-        text = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank), and those of partition {name} have {entry.num_cpus}"
-        found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: a shape needs {text}.")
+        needed = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank)"
+        text = f"a shape needs {needed}, and those of partition {name} have {entry.num_cpus}."
+        found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: {text}")
     return found

@@ -1,6 +1,6 @@
 """A batch that is being measured: what it asks for, what the store holds of it, and the lines that the driver adds.
 
-What a batch has measured is read from the store, never remembered: a supervisor that is killed and started again resumes.
+What a batch has measured is read from the store, never remembered: a supervisor that is killed and restarted resumes.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def launch_request(
 ) -> dict:
     """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
 
-    path: where the request will lie, `batches/<batch>/launches/<launch>.json`; the launch bears its name. Paths are absolute.
+    path: where the request will be, `batches/<batch>/launches/<launch>.json`; it names the launch. Paths are absolute.
     hosts: the nodes that its step is pinned to, if any.
     """
     planned = batch["launches"][index]
@@ -135,8 +135,9 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches that no rank came up for in this job, each with its last request and the cause. held: stacks of which
-    nothing is started any more, and nothing recorded, with the cause: the preflight failed them, or they were edited.
+    not_started: planned launches that no rank came up for in this job, each with its last request and the cause.
+    held: stacks of which nothing is started any more, and nothing recorded, with the cause: the preflight failed them,
+    or they were edited.
     """
 
     folder: Path
@@ -184,7 +185,7 @@ class Run:
 
 @contextlib.contextmanager
 def noting_end(run: Run) -> Iterator[None]:
-    """Note that this job measures the batch, and how it ends; of an earlier one that could not, what the scheduler says."""
+    """Note that this job measures the batch, and how it ends. If an earlier job could not, note what is known of it."""
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
         said = f"{run.allocation.launcher.title} says {state}" if state else "it was killed, or its node failed"
@@ -202,7 +203,8 @@ def noting_end(run: Run) -> Iterator[None]:
 
 def no_space(run: Run) -> UserError:
     return UserError(
-        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line again."
+        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line"
+        " again."
     )
 
 

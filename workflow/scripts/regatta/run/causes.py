@@ -1,4 +1,4 @@
-"""Say why a launch ended: from the error files of its ranks, the exit codes that their launcher printed, and its log."""
+"""Find why a launch ended: from the error files of its ranks, and from what their launcher printed to its log."""
 
 import json
 import re
@@ -16,7 +16,7 @@ PYTORCH_LOG = r"[WE]\d{4} "
 
 @dataclass(frozen=True)
 class Cause:
-    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames, if any."""
+    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames."""
 
     status: str
     phase: str | None
@@ -49,7 +49,7 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     """Return why a launch died by itself.
 
     errors: of its ranks, earliest first; one rank's end makes the others fail with connection errors, so a rank that a
-    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed for memory meanwhile.
+    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed meanwhile.
     """
     said = launcher.read_log(log)
     if said.node_problem:

@@ -1,4 +1,4 @@
-"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on (docs/contracts.md).
+"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on.
 
 Planned here and frozen like a batch; its path carries the hash of what it looks at. One that failed is done anew by the
 next run, one that passed stands for all that follow.
@@ -35,7 +35,7 @@ class NodeFailed(UserError):
 
 @dataclass(frozen=True)
 class Preflight:
-    """A planned preflight. `content` is what `preflight/<id>/request.json` freezes; the result is `preflight/<id>.json`."""
+    """A planned preflight: `preflight/<id>/request.json` freezes its content; the result is `preflight/<id>.json`."""
 
     id: str
     content: dict
@@ -44,8 +44,8 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for what is left to do, or None where there is nothing to look at before: one machine without
-    containers, on which each launch file says the same."""
+    """Return the preflight for what is left to do, or None where there is nothing to check: on one machine without
+    containers each launch file says the same."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     if not chosen or not (has_image or launcher_of(campaign.cluster).submits):

@@ -1,4 +1,4 @@
-"""Follow a launch through its launch file while the ranks write it: which cell runs, which are recorded, what is late."""
+"""Follow a launch through its launch file: which cell runs, which are recorded, what is late, which stacks fail."""
 
 import re
 import shutil
@@ -155,7 +155,8 @@ class StackWatch:
             return None
         for alike in self.failures.get(stack, {}).values():
             if len(alike) >= ALIKE:
-                return f"not started: the first {len(alike)} cells of stack {stack} failed alike: {list(alike.values())[-1]}"
+                cause = list(alike.values())[-1]
+                return f"not started: the first {len(alike)} cells of stack {stack} failed alike: {cause}"
         return None
 
 

@@ -1,4 +1,4 @@
-"""Run the launches of one batch: each with deadlines; a cell that kills its launch is recorded, and the rest goes on."""
+"""Run the launches of one batch, each with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
     """Measure a batch to its end and write its manifest. Returns the number of records by status.
 
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
-    UserError when the disk is full, another supervisor holds this batch, or its launches should be tried on other nodes.
+    UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
     batch = read_frozen(folder / "batch.json")
     run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {})
@@ -123,7 +123,7 @@ def _wait_for_scheduler(run: Run) -> None:
 
 
 def _leave_nodes(run: Run, cause: Cause) -> None:
-    """End the job after a node has failed under it: with what is left of its nodes no launch of this shape can start."""
+    """End the job after a node has failed: with the nodes that are left no launch of this shape can start."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
     raise UserError(
@@ -140,9 +140,9 @@ def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
 
 
 def _settle_launches_without_start(run: Run) -> None:
-    """Decide about launches that no rank came up for. If only other stacks came up in this job, it is the stack that does
-    not work, and its cells fail; so they do without a scheduler. Else the nodes may be to blame: Snakemake submits the batch
-    again, and avoids them."""
+    """Decide about launches that no rank came up for. If only other stacks came up in this job, the stack does not
+    work, and its cells fail; so they do without a scheduler. Else the nodes may be to blame: Snakemake resubmits the
+    batch, and avoids them."""
     if not run.not_started:
         return
     cause = next(iter(run.not_started.values()))[1]
