@@ -55,83 +55,59 @@ class LogReading:
     left: str | None = None
 
 
+Job = str | None  # the id of a job; None outside of one
+
+
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks are started and jobs are asked for under one scheduler. What a scheduler lacks keeps its default.
-
-    Cluster and stack files
-    title: the scheduler's name, for people. submits: jobs wait in a queue and run on other machines. cluster_keys,
-    stack_keys: keys of these files that mean something to this scheduler alone; stack_keys belong to a cell's id.
-    cluster_problems(cluster), stack_problems(stack, node_folders): what is wrong with them.
-    stack_options(cluster, stack): the stack's options with the cluster's. script_paths(stack): scripts that they name.
-
-    Launches
-    argv(geometry, stack, python, program, limit_seconds, hosts): the line that starts `program`; `python` holds the
-    words up to the interpreter. by_hand(geometry, stack, prefix, program): variables and line for people.
-    variables: prefixes of those that the scheduler reads or sets; kept_variables: of them, what ranks inherit.
-    replaced_variables: what the ranks' environment must not inherit either. rank_variables(): set for each launch.
-    dump_stacks(job, process) has ranks write their Python stacks; end_ranks(job, process) ends what is left of them.
-    read_log(log): what the launcher says in the log. log_lines: a pattern of its own lines. host_words: a pattern of
-    what is before a host in a cause.
-
-    Jobs
-    find_job(cluster): the job that this process runs in. Raises UserError where ranks need one. hosts(job), state(job):
-    its nodes and RUNNING, PENDING, TIMEOUT, NODE_FAIL, ...; nothing where that is unknown. is_answering(): whether the
-    scheduler does. lock(job, folder): held by one measurement at a time; raises Taken.
-    foreign_steps(job): other measurements in the job; None if unknown. end_foreign: how to end them.
-
-    Submission
-    job_constants: Snakemake's resources of a job, as the job itself sees them. job_resources(cluster, nodes,
-    gpus_per_node, device, minutes, attempt, avoid): those that a job is submitted with; site_resources(cluster): those
-    that all jobs share. submit_variables(cluster): for the environment of the submission. job_words(cluster, nodes,
-    gpus_per_node, device, minutes): what a job asks for, for people. submit_command: that these are options of.
-    longest_planned_minutes(cluster). shape_problems(cluster, shapes): why jobs could never start.
-    profile_problem(cluster, is_local, shapes): why this command line cannot run the campaign.
-    keep_configuration() and take_over(campaign, folder): before the workflow is planned, and before it runs.
-    """
+    """How ranks are started and jobs are asked for under one scheduler. What a scheduler lacks keeps its default."""
 
     name: str
-    title: str
-    argv: Callable[..., list[str]]
-    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]
-    dump_stacks: Callable[[str | None, subprocess.Popen], None]
-    lock: Callable[[str | None, Path], TextIO]
+    title: str  # for people
+    argv: Callable[..., list[str]]  # (geometry, stack, python, program, limit_seconds, hosts); python: words up to it
+    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables and line
+    dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
+    lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
     read_log: Callable[[str], LogReading]
-    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]
+    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # of (cluster, is_local, shapes)
 
-    submits: bool = False
-    cluster_keys: tuple[str, ...] = ()
-    stack_keys: tuple[str, ...] = ()
+    # Cluster and stack files
+    submits: bool = False  # jobs wait in a queue and run on other machines
+    cluster_keys: tuple[str, ...] = ()  # mean something to this scheduler alone
+    stack_keys: tuple[str, ...] = ()  # likewise; they belong to a cell's id
     cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
     stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
-    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}
-    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}
+    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # with the cluster's
+    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # of scripts that the options name
 
-    variables: tuple[str, ...] = ()
-    kept_variables: tuple[str, ...] = ()
-    replaced_variables: tuple[str, ...] = ()
-    rank_variables: Callable[[], dict[str, str]] = dict
-    end_ranks: Callable[[str | None, subprocess.Popen], None] = lambda job, process: None
-    log_lines: str = r"(?!)"
-    host_words: str = r"(?!)"
+    # Launches
+    variables: tuple[str, ...] = ()  # prefixes of variables that the scheduler reads or sets: ranks do not inherit them
+    kept_variables: tuple[str, ...] = ()  # except these
+    replaced_variables: tuple[str, ...] = ()  # not inherited either
+    rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
+    end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
+    log_lines: str = r"(?!)"  # pattern of lines of the launcher itself
+    host_words: str = r"(?!)"  # pattern of what is before a host in a cause
 
-    find_job: Callable[[dict], str | None] = lambda cluster: None
-    hosts: Callable[[str | None], list[str]] = lambda job: []
-    state: Callable[[str | None], str | None] = lambda job: None
+    # The job that this process runs in
+    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError where ranks need one
+    hosts: Callable[[Job], list[str]] = lambda job: []
+    state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
     is_answering: Callable[[], bool] = lambda: True
-    foreign_steps: Callable[[str | None], list[str] | None] = lambda job: []
-    end_foreign: str = ""
+    foreign_steps: Callable[[Job], list[str] | None] = lambda job: []  # other measurements; None if unknown
+    end_foreign: str = ""  # command that ends them
 
-    job_constants: dict[str, int | str] = field(default_factory=dict)
-    job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}
-    site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}
+    # Submission by Snakemake
+    job_constants: dict[str, int | str] = field(default_factory=dict)  # resources of a job as the job itself sees them
+    job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
+    site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
     submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
-    job_words: Callable[..., str | None] = lambda *arguments: None
-    submit_command: str = ""
+    job_words: Callable[..., str | None] = lambda *arguments: None  # what a job asks for, for people
+    submit_command: str = ""  # that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
-    keep_configuration: Callable[[], None] = lambda: None
-    take_over: Callable[[str, Path], None] = lambda campaign, folder: None
+    keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
+    take_over: Callable[[str, Path], None] = lambda campaign, folder: None  # before it runs
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

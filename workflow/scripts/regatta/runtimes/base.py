@@ -25,34 +25,22 @@ class Site:
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the Python of a stack is started, and what of the stack that involves.
+    """How the Python of a stack is started, and what of the stack that involves."""
 
-    place: what holds the libraries of the ranks. has_image: False on the host, where all paths are those of the host.
-    identity_keys: what of a stack belongs to a cell's id, besides its kind, python and env. default_python: the
-    interpreter of a stack that names none. user_variables: prefixes of variables by which a user's shell changes the
-    runtime: no id knows them, so ranks do not inherit them, except kept_variables.
-
-    prefix(stack, device, variables, folders) returns the words before Python. variables: of the job, put into binds;
-    None keeps their names. folders: what ranks read and write.
-    variable_names(stack, variables) maps variables to the names under which they override those of the image.
-    host_python(stack) returns the host's path of the stack's Python, None where it is inside the image or not known.
-    identify(stack) returns `image_id` and `wrapper_sha256`. Raises OSError, or ValueError for what is no image.
-    problems(stack, given, site) returns what is wrong with a stack. given: the keys in its file.
-    library_remedy(stack, libraries) says how to give a stack libraries that it lacks.
-    """
-
-    place: str
-    has_image: bool
-    identity_keys: tuple[str, ...]
-    default_python: str
+    place: str  # what holds the libraries of the ranks
+    has_image: bool  # False on the host, where all paths are those of the host
+    identity_keys: tuple[str, ...]  # what of a stack belongs to a cell's id, besides its kind, python and env
+    default_python: str  # interpreter of a stack that names none
+    # Words before Python, of (stack, device, variables, folders). variables: of the job, put into binds; None keeps
+    # their names. folders: what ranks read and write.
     prefix: Callable[[dict, str, Mapping[str, str] | None, tuple[Path, ...]], list[str]]
-    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]
-    host_python: Callable[[dict], Path | None]
-    identify: Callable[[dict], dict[str, str | None]]
-    problems: Callable[[dict, Iterable[str], Site], list[Problem]]
-    library_remedy: Callable[[dict, str], str]
-    user_variables: tuple[str, ...] = ()
-    kept_variables: tuple[str, ...] = ()
+    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # under which they override those of an image
+    host_python: Callable[[dict], Path | None]  # the host's path of the stack's Python; None inside an image
+    identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
+    problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # of (stack, keys that its file has, site)
+    library_remedy: Callable[[dict, str], str]  # how to give a stack libraries that it lacks
+    user_variables: tuple[str, ...] = ()  # prefixes of variables of the runtime: no id knows them; not inherited
+    kept_variables: tuple[str, ...] = ()  # except these
 
 
 def whole_path(text: str | None) -> Path | None:
