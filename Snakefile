@@ -12,7 +12,11 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
+include: "workflow/rules/params.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/analyse.smk"
@@ -34,6 +38,7 @@ rule all:
 
 onstart:
     SESSION.prepare()
+    make_log_folder()
 
 
 onsuccess:

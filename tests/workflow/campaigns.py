@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+import warm_start
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
 FAKE = Path(__file__).resolve().parent / "fake_launch.py"
@@ -61,13 +63,12 @@ def frozen_batches(folder: Path, campaign: dict, *flags: str) -> list[Path]:
 
 
 def script(folder: Path, name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
-    line = [sys.executable, str(SCRIPTS / name), *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=check)
+    return warm_start.script(name, *arguments, cwd=folder, check=check)
 
 
 def snakemake(folder: Path, campaign: Path, *arguments: str, **options) -> subprocess.CompletedProcess:
     """Run the workflow in `folder` with profiles/local."""
-    return subprocess.run(snakemake_line(campaign, *arguments), cwd=folder, capture_output=True, text=True, **options)
+    return warm_start.run(snakemake_line(campaign, *arguments), cwd=folder, **options)
 
 
 def snakemake_line(campaign: Path, *arguments: str) -> list[str]:

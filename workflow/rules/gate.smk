@@ -9,12 +9,19 @@ def made_by_all(wildcards):
     return list(rules.all.input)
 
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
+
 rule gate:
     """Judge the campaign. It has no output that Snakemake knows: it always runs, and what it writes outlives its failure."""
     input:
         made_by_all,
+    log:
+        f"{RESULTS}/logs/gate.log",
     retries: 0  # whatever the profile says: it would fail again
     params:
+        program=program("gate.py"),
+        campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
         baseline=f"--baseline {SESSION.baseline}" if SESSION.baseline else "",
         margin=SESSION.gate["margin"],
@@ -24,6 +31,6 @@ rule gate:
         "Judge {RESULTS}"
     shell:
         # Its text closes the run instead (Session.close), behind the lines with which Snakemake tells of a failed job.
-        "{PYTHON:q} {SCRIPTS:q}/gate.py --campaign {FROZEN:q} --measurements {params.measurements:q}"
+        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
         " {params.baseline} --margin {params.margin}"
         " --out-text {params.text:q} --out-junit {params.junit:q} >/dev/null"

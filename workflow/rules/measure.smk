@@ -1,5 +1,7 @@
 """Look at the stacks, then measure. GPU hours are spent here and nowhere else."""
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
 
 rule preflight:
     """One short launch per stack, that shows what it really runs on. A stack that fails is held back from the batches."""
@@ -7,6 +9,8 @@ rule preflight:
         request="results/{campaign}/preflight/{preflight}/request.json",
     output:
         result="results/{campaign}/preflight/{preflight}.json",
+    log:
+        "results/{campaign}/logs/{preflight}.log",
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         preflight="preflight-[0-9a-f]{12}",
@@ -14,11 +18,12 @@ rule preflight:
     resources:
         **PREFLIGHT_RESOURCES,
     params:
-        folder="results/{campaign}/preflight/{preflight}",
+        program=program("preflight.py"),
+        folder=subpath(input.request, parent=True),
     message:
         "Look at the stacks ({wildcards.preflight})"
     shell:
-        "exec {PYTHON:q} {SCRIPTS:q}/preflight.py --folder {params.folder:q}"
+        "exec {params.program:q} --log {log:q} --folder {params.folder:q}"
 
 
 rule measure:
@@ -28,6 +33,8 @@ rule measure:
         batch="results/{campaign}/batches/{batch}/batch.json",
     output:
         manifest="results/{campaign}/batches/{batch}/manifest.json",
+    log:
+        "results/{campaign}/logs/measure/{batch}.log",
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         batch=BATCH_PATTERN,
@@ -35,9 +42,10 @@ rule measure:
     resources:
         **BATCH_RESOURCES,
     params:
-        folder="results/{campaign}/batches/{batch}",
+        program=program("measure.py"),
+        folder=subpath(input.batch, parent=True),
     message:
         "Measure {wildcards.batch}"
     shell:
         # exec: the supervisor stops when the process that started it dies, and that must be Snakemake, not a shell.
-        "exec {PYTHON:q} {SCRIPTS:q}/measure.py --batch {params.folder:q}"
+        "exec {params.program:q} --log {log:q} --batch {params.folder:q}"

@@ -4,12 +4,14 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.report.page import read_results, render
 from regatta.store.launch_files import write_text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--problems", type=Path, help="default: problems.json beside --measurements")

@@ -51,7 +51,10 @@ def is_asked_to_retry(arguments: Sequence[str]) -> bool:
 
 def only_looks(arguments: Sequence[str]) -> bool:
     """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
-    return not LOOKING.isdisjoint(arguments) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
+    options = {word.partition("=")[0] for word in arguments}
+    if "--report-after-run" in options:
+        options.discard("--report")
+    return not LOOKING.isdisjoint(options) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
 
 
 def check_configfiles(arguments: Sequence[str]) -> None:
