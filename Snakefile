@@ -37,18 +37,13 @@ rule all:
 
 
 onstart:
-    prepare_to_run()
+    SESSION.prepare()
     make_log_folder()
-    prepare_gate()
 
 
 onsuccess:
-    begin_to_close()
-    print_outcome()
-    print_gate()
-    end_with_status()
+    SESSION.close()
 
 
 onerror:
-    begin_to_close()
-    close_failed_run(log)
+    SESSION.close_failed(log)

@@ -15,7 +15,6 @@ from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
-from regatta.launchers.launch_lines import command_by_hand
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
@@ -404,7 +403,7 @@ def test_no_variable_is_changed_or_read_by_a_shell(tmp_path_factory, value):
     data = small(stacks={"host": {"kind": "host", "env": {"HOSTILE": hostile}}})
     cell = expand(load(tmp_path_factory.getbasetemp(), data)).cells[0]
     assert cell.spec["stack"]["env"] == {"HOSTILE": hostile}
-    words = shlex.split(command_by_hand(cell.spec, cell.stack))
+    words = shlex.split(cell.command)
     assert words[:3] == ["env", f"HOSTILE={hostile}", "torchrun"]
 
 

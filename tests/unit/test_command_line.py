@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from regatta.campaign.command_line import check_configfiles, is_asked_to_retry, only_looks
+from regatta.workflow import check_configfiles, is_asked_to_retry, only_looks
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
-from regatta.run.policy import hosts_to_avoid, jobs_of_batch, open_job
 from regatta.store.history import read_history
-from regatta.store.launch_files import mismatch, read_frozen
+from regatta.store.launch_files import hosts_to_avoid, jobs_of_batch, mismatch, open_job, read_frozen
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
 SCHEMA = load_schema("frozen")

@@ -31,7 +31,7 @@ if "--make-report" in sys.argv:
 sys.exit(3)
 """
 FAKE_CAMPAIGN = """class load_campaign:
-    def __init__(self, path):
+    def __init__(self, path, may_lack_files=False):
         self.name = "some name"
 """
 
@@ -69,7 +69,8 @@ class Checkout:
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
         (library / "campaign").mkdir(parents=True)
-        (library / "errors.py").write_text("exit_with_user_error = print\nclass UserError(Exception): pass\n")
+        (library / "core").mkdir()
+        (library / "core" / "errors.py").write_text("exit_with_user_error = print\nclass UserError(Exception): pass\n")
         (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):

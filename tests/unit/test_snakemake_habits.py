@@ -13,11 +13,7 @@ RULES = ROOT / "workflow" / "rules"
 ENVIRONMENTS = {"driver": ["driver"], "local": ["driver", "rank"]}
 NO_ENVIRONMENT = "Specify a conda environment or container for each rule."
 # Remaining points of the linter, by file. The reason for NO_ENVIRONMENT is in params.smk; each file of rules refers to it.
-SETS_VARIABLES = "Environment variable SBATCH_"  # are set for sbatch; the linter takes this for reading them
-JUSTIFIED = {
-    "common.smk": SETS_VARIABLES,
-    "gate.smk": "Mixed rules and functions",
-}  # hooks of a run's end, not of a rule
+JUSTIFIED = {"gate.smk": "Mixed rules and functions"}  # an input function of its one rule
 
 
 def lines(path: str) -> list[str]:

@@ -16,16 +16,7 @@ rule preflight:
         preflight="preflight-[0-9a-f]{12}",
     threads: THREADS
     resources:
-        **SITE,
-        mpi="srun",
-        nodes=of_preflight("nodes"),
-        tasks=of_preflight("tasks"),
-        tasks_per_node=of_preflight("tasks_per_node"),
-        cpus_per_task=of_preflight("cpus_per_task"),
-        gres=of_preflight("gres"),
-        tasks_per_gpu=of_preflight("tasks_per_gpu"),
-        runtime=of_preflight("runtime"),
-        slurm_extra=of_preflight("slurm_extra"),
+        **PREFLIGHT_RESOURCES,
     params:
         program=program("preflight.py"),
         folder=subpath(input.request, parent=True),
@@ -49,16 +40,7 @@ rule measure:
         batch=BATCH_PATTERN,
     threads: THREADS
     resources:
-        **SITE,
-        mpi="srun",
-        nodes=of_batch("nodes"),
-        tasks=of_batch("tasks"),
-        tasks_per_node=of_batch("tasks_per_node"),
-        cpus_per_task=of_batch("cpus_per_task"),
-        gres=of_batch("gres"),
-        tasks_per_gpu=of_batch("tasks_per_gpu"),
-        runtime=of_batch("runtime"),
-        slurm_extra=of_batch("slurm_extra"),
+        **BATCH_RESOURCES,
     params:
         program=program("measure.py"),
         folder=subpath(input.batch, parent=True),

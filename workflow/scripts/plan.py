@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
     arguments = parser.parse_args()
-    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
+    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
     write_plan(plan, plan_text(plan))
     write_page(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")

@@ -6,11 +6,17 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, size
+from regatta.launchers import LAUNCHERS
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
-NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that do not describe the software
+# Variables that do not describe the software.
+NEW_EACH_LAUNCH = (
+    "MASTER_",
+    "TORCHELASTIC_",
+    *(name for launcher in LAUNCHERS.values() for name in launcher.variables),
+)
 
 
 def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:

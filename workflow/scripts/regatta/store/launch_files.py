@@ -4,6 +4,7 @@ A launch file begins with a `launch` line (its environment); each cell then has 
 line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
 """
 
+import contextlib
 import errno
 import itertools
 import json
@@ -251,3 +252,66 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+# The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
+
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
+
+
+def jobs_of_batch(folder: Path) -> list[dict]:
+    """Return what was noted of earlier jobs of a batch that did not finish it, oldest first: jobs.jsonl."""
+    return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
+
+
+def open_job(folder: Path) -> dict | None:
+    """Return the last job that has begun to measure a batch, if there is no word of its end."""
+    noted = _noted(folder)
+    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
+
+
+def last_noted_utc(folder: Path) -> str:
+    """Return when a job last noted something of a batch; an empty text where none has."""
+    times = [entry.get("time_utc") for entry in _entries(folder) if isinstance(entry, dict)]
+    return max((time for time in times if isinstance(time, str)), default="")
+
+
+def _entries(folder: Path) -> Iterator[object]:
+    try:
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.loads(line)
+
+
+def _noted(folder: Path) -> list[dict]:
+    found = []
+    for entry in _entries(folder):
+        try:
+            hosts = [host for host in entry["hosts"] if isinstance(host, str)]
+            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            job = entry.get("job")
+            found.append(kept | {"job": job if isinstance(job, str) else None})
+        except (KeyError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
+    """Note that a job has `started` on a batch, has `finished` it, or why it ended before: `no_start`, `node_failure`, or
+    `stopped` by anything else. hosts: the nodes that the next job should avoid."""
+    append_line(
+        folder / "jobs.jsonl", {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
+    )
+
+
+def jobs_without_start(folder: Path) -> list[dict]:
+    """Return the earlier jobs of a batch in which no rank came up."""
+    return [entry for entry in jobs_of_batch(folder) if entry["kind"] == "no_start"]
+
+
+def hosts_to_avoid(folder: Path) -> list[str]:
+    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
+    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})

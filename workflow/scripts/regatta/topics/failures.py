@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, plural
+from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.panels import Section
 from regatta.report.status import STATUSES, shown_status
@@ -45,8 +46,9 @@ def log_path(launch: str | None) -> str | None:
 
 
 WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
-# Of which host a cause tells: its rank, srun's word on a task, or a node that failed. Two hosts are no two causes.
-HOST = re.compile(r"(?P<before>\brank \d+ on (?:host )?|\bsrun: error: |\ba node failed \()(?P<host>[^\s:,;()]+)")
+# Ignore hostnames when grouping causes: behind a rank, in the launcher's words, of a node that failed.
+BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
+HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times differ where the cause is one
 TAIL_LINES, TAIL_BYTES = 10, 4096
 
