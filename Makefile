@@ -31,11 +31,12 @@ SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
 # On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would lie idle.
 CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
 WORKFLOW_FILES = Snakefile workflow/rules
+PYTEST = "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test
+.PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test test-all test-site
 
 help: ## list what can be made
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -68,9 +69,15 @@ report: ## build the report again from what has been measured
 	@results=$$("$$VENV/bin/python3" -c 'import sys, yaml; print("results/" + yaml.safe_load(open(sys.argv[1]))["name"])' "$$CONFIG") && \
 	"$$VENV/bin/python3" workflow/scripts/rebuild_report.py "$$results" && echo "Report: $$results/report.html"
 
-test: ## run all tests; what is skipped is said, with the reason
+test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev
-	@exec "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) -m "not install" tests/unit tests/bench tests/workflow $(ARGS)
+
+test-site: ## run the tests on a Slurm cluster in namespaces, in a browser, and of the installation
+	$(INSTALL) driver rank dev
+	@exec $(PYTEST) -m "cluster or browser or install" tests/cluster tests/browser tests/unit/test_makefile.py $(ARGS)
+
+test-all: test test-site ## run all tests
 
 lint: ## check style and spelling
 	$(INSTALL) driver dev

@@ -12,7 +12,11 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
+include: "workflow/rules/params.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/analyse.smk"
@@ -33,17 +37,13 @@ rule all:
 
 
 onstart:
-    prepare_to_run()
-    prepare_gate()
+    SESSION.prepare()
+    make_log_folder()
 
 
 onsuccess:
-    begin_to_close()
-    print_outcome()
-    print_gate()
-    end_with_status()
+    SESSION.close()
 
 
 onerror:
-    begin_to_close()
-    close_failed_run(log)
+    SESSION.close_failed(log)

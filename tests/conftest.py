@@ -12,6 +12,23 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scripts"))
 
+CLUSTER_LONGEST_FIRST = [
+    "stacks",
+    "salloc_shapes",
+    "job_drills",
+    "stack_jobs",
+    "drills",
+    "batch_drills",
+    "node_drills",
+    "preemption_drills",
+    "controller_drills",
+    "salloc_and_gate",
+    "start_drills",
+    "held_back",
+    "cluster",
+    "accounting",
+    "cluster_lifecycle",
+]
 LONGEST_FIRST = {"workflow": 0, "bench": 1, "browser": 2, "unit": 3}
 
 
@@ -19,7 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    waiting = [path for path in files if path.parent.name == "cluster"]
+    ranks = {f"test_{name}": rank for rank, name in enumerate(CLUSTER_LONGEST_FIRST)}
+    waiting = sorted(
+        (path for path in files if path.parent.name == "cluster"), key=lambda path: ranks.get(path.stem, 0)
+    )
     computing = sorted(
         (path for path in files if path not in waiting), key=lambda path: LONGEST_FIRST[path.parent.name]
     )

@@ -8,11 +8,11 @@ BENCH = Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "bench"
 
 SHORT_SAMPLING = {
     "target_precision": 0.2,
-    "min_seconds": 0.02,
-    "max_seconds": 0.1,
+    "min_seconds": 0.005,
+    "max_seconds": 0.02,
     "min_samples": 6,
     "max_samples": 500,
-    "max_warmup_seconds": 0.1,
+    "max_warmup_seconds": 0.02,
 }
 
 

@@ -1,4 +1,4 @@
-"""run_launch whose collectives go wrong: cell after cell with another fault of FAULTS. Started by torchrun like it."""
+"""run_launch whose collectives go wrong: cell after cell with another fault of FAULTS. Started like it."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,6 @@ import torch.distributed as dist
 import collective
 import peers
 import run_launch
-import sampling
 
 
 def stale_result() -> None:
@@ -66,7 +65,6 @@ FAULTS = (
 
 
 def main() -> None:
-    sampling.MAX_WINDOWS_NS = 10_000_000
     real = {(module, name): getattr(module, name) for module, name in PATCHED}
     build, faults = collective.build, iter(FAULTS)
 

@@ -1,6 +1,7 @@
 """What the tests of the rank's programs share. Those marked `torch` start ranks and need torch; the others need none."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -8,14 +9,41 @@ from pathlib import Path
 
 import pytest
 from bench_cells import BENCH, clean_environment
+from forked_programs import ForkServer
 
 # As `torchrun bench/x.py` does it: the folder of the program comes first.
 sys.path.insert(0, str(BENCH))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Other tests run beside these: threads of torch that wait for a core cost more than they bring."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory):
+    """Starts programs in forks of a process that has imported torch; one for all workers of a test run."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    (folder / "fork_server").mkdir(exist_ok=True)
+    server = ForkServer(folder / "fork_server")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def run_ranks(fork_server):
+    """A function that runs `num_ranks` ranks of a program and returns the completed process, output as text."""
+    return fork_server.run
+
+
+@pytest.fixture(scope="session")
 def torchrun():
-    """A function that starts `num_ranks` ranks of a program and returns the completed process, output as text."""
+    """The same with real processes below torchrun, which import torch three times: for tests of this way to start."""
     pytest.importorskip("torch")
 
     def run(num_ranks: int, *command: object, **environment: str) -> subprocess.CompletedProcess:

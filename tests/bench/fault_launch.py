@@ -1,6 +1,6 @@
 """run_launch with a benchmark that goes wrong as its parameters say, and with host names that a test can choose.
 
-Started by torchrun like run_launch.py itself; the shipped programs hold no code for tests.
+Started like run_launch.py itself; the shipped programs hold no code for tests.
 """
 
 import os

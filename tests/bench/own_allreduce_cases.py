@@ -1,12 +1,13 @@
 """All cases of the own all-reduce on one set of ranks: groups of 1, 2, ... ranks out of them, one after the other.
 
-Started by test_bench_own_allreduce.py with torchrun: DEVICE FOLDER. Each rank writes FOLDER/<rank>.json:
+Started by test_bench_own_allreduce.py as ranks: DEVICE FOLDER. Each rank writes FOLDER/<rank>.json:
 {"problems": [what went wrong, in words], "num_cases": {algorithm: cases that this rank took part in},
  "values": {case: the result, as numbers}, "messages": {case: [messages, bytes] that this rank sent},
  "extra_bytes": {case: bytes}}.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bench_cells import BENCH
 sys.path.insert(0, str(BENCH))
 
 import own_allreduce
+import peers
 
 
 def lengths(num_ranks: int, dtype: torch.dtype) -> list[int]:
@@ -147,7 +149,9 @@ def run_refused_case(found: dict, group: dist.ProcessGroup, device: str) -> None
 
 def begin(device: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    rank, num_ranks, _ = peers.position_from_environment(dict(os.environ))
+    store = peers.connect_store(rank, num_ranks, 60, "cases")
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=num_ranks)
     if device == "cuda":
         torch.cuda.set_device(dist.get_rank())
 

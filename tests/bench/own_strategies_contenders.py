@@ -22,6 +22,9 @@ CONTENDERS = {
 # Seen with torch 2.12: fully_shard refuses a mix of dtypes, and weights that are not contiguous (channels last); and where
 # ranks use different weights it mixes up their gradients. With many small weights it takes seconds: no shufflenet here.
 SHARDED = ("plain", "resnext", "lm_tiny", "transformer", "tied", "frozen")
+# The number of ranks matters for sums, for ranks that use different weights, and for buckets that ranks fill in another
+# order. How weights lie in memory, or which are frozen, is the same for any number.
+ANY_NUMBER_OF_RANKS = ("plain", "transformer", "unused", "branches", "mixed_dtypes")
 OWN = [name for name, (strategy, _) in CONTENDERS.items() if strategy in own_strategies.STRATEGIES]
 
 
@@ -53,6 +56,11 @@ class FullySharded:
 
     def close(self) -> None:
         pass
+
+
+def families(num_ranks: int, device_type: str) -> list[str]:
+    """Return the families that are trained: all of them on two ranks or on GPUs, elsewhere those of ANY_NUMBER_OF_RANKS."""
+    return list(FAMILIES if num_ranks == 2 or device_type == "cuda" else ANY_NUMBER_OF_RANKS)
 
 
 def contenders(family: str) -> list[str]:

@@ -59,20 +59,26 @@ def layers() -> nn.Sequential:
 
 
 def shufflenet() -> nn.Module:
-    """A classifier of torchvision with two branches per block and 170 weights, but few bytes.
+    """torchvision's ShuffleNet with fewer blocks: two branches in each, and many weights, but few bytes.
 
     In evaluation mode: batch norm then uses its stored statistics, and a joined batch gives the same gradients.
     """
     import torchvision
 
-    return torchvision.models.shufflenet_v2_x0_5(num_classes=10).double().eval()
+    return torchvision.models.ShuffleNetV2([2, 2, 2], [8, 16, 32, 64, 64], num_classes=10).double().eval()
 
 
 def resnext() -> nn.Module:
-    """torchvision's ResNet with one block in each stage, its middle convolutions in groups; in evaluation mode."""
+    """Two blocks of torchvision's ResNet, their middle convolutions in groups; in evaluation mode."""
     from torchvision.models import resnet
 
-    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], num_classes=10, groups=8, width_per_group=4).eval()
+    shortcut = nn.Sequential(resnet.conv1x1(16, 32, stride=2), nn.BatchNorm2d(32))
+    blocks = [
+        resnet.Bottleneck(16, 8, stride=2, downsample=shortcut, groups=4),
+        resnet.Bottleneck(32, 8, groups=4),
+    ]
+    stem, head = nn.Conv2d(3, 16, 3, stride=4), [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
+    return nn.Sequential(stem, *blocks, *head).eval()
 
 
 def tiny_language_model() -> nn.Module:
@@ -157,7 +163,7 @@ def channels_last() -> nn.Module:
 FAMILIES = {
     "plain": Family(layers, lambda *given: vectors(*given).float(), mean_square),
     "shufflenet": Family(shufflenet, images, mean_square),
-    "resnext": Family(resnext, lambda *given: images(*given).float(), mean_square, is_large=True),
+    "resnext": Family(resnext, lambda *given: images(*given).float(), mean_square),
     "lm_tiny": Family(tiny_language_model, tokens, next_token_loss, is_large=True),
     "transformer": Family(small_transformer, tokens, next_token_loss),
     "tied": Family(lambda: Tied().double(), tokens, next_token_loss),

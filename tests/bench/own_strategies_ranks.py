@@ -1,6 +1,6 @@
 """The ranks of test_bench_own_strategies: train each family with each way of synchronising, against one process.
 
-  torchrun --nproc-per-node=2 tests/bench/own_strategies_ranks.py DEVICE BACKEND FOLDER
+  start_ranks.py --nproc-per-node=2 tests/bench/own_strategies_ranks.py DEVICE BACKEND FOLDER
 
 Every rank writes FOLDER/RANK.json: for each case "ok", or what was wrong. All cases share one set of ranks.
 """
@@ -21,10 +21,11 @@ sys.path.insert(0, str(BENCH))
 
 import torch
 import torch.distributed as dist
-from own_strategies_contenders import OWN, contenders, make_sync
+from own_strategies_contenders import OWN, contenders, families, make_sync
 from own_strategies_models import FAMILIES, Family
 
 import own_strategies
+import peers
 
 # Each step: (micro-batches, zero_grad's set_to_none). The last lets autograd add into views of buckets.
 STEPS = ((1, True), (2, True), (2, False))
@@ -235,7 +236,8 @@ def check_subgroup(rank: int, world_size: int, device) -> None:
 
 def run_cases(rank: int, world_size: int, device) -> dict[str, str]:
     results = {}
-    for name, family in FAMILIES.items():
+    for name in families(world_size, device.type):
+        family = FAMILIES[name]
         expected = train_alone(family, world_size, device)
         for contender in contenders(name):
             check = functools.partial(check_training, family, contender, expected, rank, device)
@@ -263,7 +265,9 @@ def main(device_type: str, backend: str, folder: str) -> None:
     if device_type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timedelta(seconds=60))
+    store = peers.connect_store(rank, world_size, 60, "cases")
+    timeout = timedelta(seconds=60)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     results = run_cases(rank, world_size, device)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

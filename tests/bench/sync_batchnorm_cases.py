@@ -1,9 +1,10 @@
 """All cases of the joined batch norm on one set of ranks, each against one nn.BatchNorm1d in fp64 on the joined batch.
 
-Started by test_bench_sync_batchnorm.py with torchrun; rank 0 writes {case: {what: difference or count}} as JSON.
+Started by test_bench_sync_batchnorm.py as ranks; rank 0 writes {case: {what: difference or count}} as JSON.
 """
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import nn
 sys.path.insert(0, str(BENCH))
 
 import own_sync_batchnorm
+import peers
 
 COLLECTIVES = (
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
@@ -142,7 +144,10 @@ def worst_over_ranks(found: dict[str, float]) -> dict[str, float]:
 
 def main(device_type: str, path: str) -> None:
     device = torch.device(device_type)
-    dist.init_process_group("gloo")
+    rank, num_ranks, _ = peers.position_from_environment(dict(os.environ))
+    torch.set_num_threads(1)
+    store = peers.connect_store(rank, num_ranks, 60, "cases")
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
     counts = {"now": 0}
     count_collectives(counts)
     outcome = {name: worst_over_ranks(run(case, device, counts)) for name, case in CASES.items()}

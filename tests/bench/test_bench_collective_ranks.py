@@ -12,12 +12,11 @@ WITH_MESSAGE = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair", "send_recv_ring",
 )  # fmt: skip
 OWN_ALGORITHMS = ("ring", "butterfly", "halving_doubling")
-# The same launch with shorter windows, and with the free memory that a test says.
+# The same launch with the free memory that a test sets.
 LAUNCHER = """\
 import sys
 sys.path.insert(0, {bench!r})
-import free_memory, pathlib, sampling
-sampling.MAX_WINDOWS_NS = 10_000_000
+import free_memory, pathlib
 if pathlib.Path("{meminfo}").exists():
     free_memory.host_memory.MEMINFO = pathlib.Path("{meminfo}")
 import run_launch
@@ -32,13 +31,13 @@ def write_launcher(folder: Path) -> Path:
 
 
 @pytest.fixture
-def measure(torchrun, write_request, launch_lines, tmp_path):
+def measure(run_ranks, write_request, launch_lines, tmp_path):
     """A function that measures cells on ranks and returns their records in order."""
 
     def run(num_ranks: int, cells: list[dict]) -> list[dict]:
         program = write_launcher(tmp_path)
         changes = {"gpus_per_node": num_ranks, "device": cells[0]["spec"]["device"]}
-        done = torchrun(num_ranks, program, "--request", write_request(cells, **changes))
+        done = run_ranks(num_ranks, program, "--request", write_request(cells, **changes))
         assert done.returncode == 0, done.stderr
         return [line for line in launch_lines() if line["kind"] == "record"]
 
@@ -97,12 +96,12 @@ def test_our_own_algorithms_are_exact_and_tell_their_memory(measure, num_ranks):
         assert record["values"]["max_rel_error"] < num_ranks * 2**-7
 
 
-def test_a_wrong_result_fails_its_cell_and_no_other(torchrun, write_request, launch_lines):
+def test_a_wrong_result_fails_its_cell_and_no_other(run_ranks, write_request, launch_lines):
     from collective_faults import FAULTS
 
     program = Path(__file__).with_name("collective_faults.py")
     cells = [collective_cell(*cell) for _, cell in FAULTS]
-    done = torchrun(2, program, "--request", write_request(cells))
+    done = run_ranks(2, program, "--request", write_request(cells))
     assert done.returncode == 0, done.stderr
     records = [line for line in launch_lines() if line["kind"] == "record"]
     assert {(record["status"], record["phase"]) for record in records} == {("failed", "check")}
@@ -115,12 +114,12 @@ def test_a_wrong_result_fails_its_cell_and_no_other(torchrun, write_request, lau
     ]
 
 
-def test_a_message_that_does_not_fit_is_refused_on_all_ranks_before_it_is_allocated(torchrun, write_request, tmp_path):
+def test_a_message_that_does_not_fit_is_refused_on_all_ranks_before_it_is_allocated(run_ranks, write_request, tmp_path):
     (tmp_path / "meminfo").write_text(
         "MemTotal: 900 kB\nMemAvailable:   20971520 kB\n"
     )  # 20 GiB: 9 for each of two ranks
     request = write_request([collective_cell("all_gather", 1 << 42)])
-    done = torchrun(2, write_launcher(tmp_path), "--request", request)
+    done = run_ranks(2, write_launcher(tmp_path), "--request", request)
     assert done.returncode != 0
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "errors").glob("rank-*.json"))]
     assert [report["cause"] for report in reports] == [

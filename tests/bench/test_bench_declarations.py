@@ -23,8 +23,8 @@ CELLS = [
 ]
 
 
-def test_every_field_of_a_real_record_is_declared(torchrun, write_request, launch_lines):
-    done = torchrun(2, BENCH / "run_launch.py", "--request", write_request(CELLS))
+def test_every_field_of_a_real_record_is_declared(run_ranks, write_request, launch_lines):
+    done = run_ranks(2, BENCH / "run_launch.py", "--request", write_request(CELLS))
     assert done.returncode == 0, done.stderr
     records = [line for line in launch_lines() if line["kind"] == "record"]
     assert [record["status"] for record in records] == ["ok"] * len(CELLS)

@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from bench_cells import BENCH, all_reduce_cell, clean_environment, make_cell, train_step_cell, version_of
+from bench_cells import BENCH, all_reduce_cell, make_cell, train_step_cell, version_of
+from forked_programs import ForkedProgram
 
 pytestmark = pytest.mark.torch
 
@@ -49,10 +48,10 @@ def keys_in_contract(kind: str) -> set[str]:
 
 
 @pytest.fixture
-def whole_launch(torchrun, write_request, launch_lines):
+def whole_launch(run_ranks, write_request, launch_lines):
     """One launch of three cells, read back."""
     cells = [train_step_cell(), all_reduce_cell(4096), all_reduce_cell(1 << 20)]
-    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells))
+    done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells))
     assert done.returncode == 0, done.stderr
     return launch_lines()
 
@@ -115,30 +114,30 @@ def write_launcher(tmp_path: Path, change: str) -> Path:
     return path
 
 
-def test_training_without_synchronisation_is_found_out(torchrun, write_request, launch_lines, tmp_path):
+def test_training_without_synchronisation_is_found_out(run_ranks, write_request, launch_lines, tmp_path):
     program = write_launcher(
         tmp_path,
         "import strategies, train_step; train_step.apply_strategy = lambda model, *_: strategies.Strategy(model)",
     )
-    done = torchrun(2, program, "--request", write_request([train_step_cell()]))
+    done = run_ranks(2, program, "--request", write_request([train_step_cell()]))
     assert done.returncode == 0, done.stderr
     (record,) = records_of(launch_lines())
     assert record["checks"] == {"loss_is_finite": True, "weights_agree": False}
     assert (record["status"], record["phase"]) == ("failed", "check")
 
 
-def test_bf16_and_gradients_as_views_of_buckets_train_as_well(torchrun, write_request, launch_lines):
+def test_bf16_and_gradients_as_views_of_buckets_train_as_well(run_ranks, write_request, launch_lines):
     cell = train_step_cell()
     changes = {"dtype": "bf16", "gradient_as_bucket_view": True, "bucket_cap_mb": 1}
     cell["spec"]["parameters"] = cell["spec"]["parameters"] | changes
-    assert torchrun(2, BENCH / "run_launch.py", "--request", write_request([cell])).returncode == 0
+    assert run_ranks(2, BENCH / "run_launch.py", "--request", write_request([cell])).returncode == 0
     (record,) = records_of(launch_lines())
     assert record["status"] == "ok"
     assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}
     assert record["windows"]["steps_per_window"] >= 2
 
 
-def test_very_many_samples_are_kept_as_maxima_and_quantiles(torchrun, write_request, launch_lines, tmp_path):
+def test_very_many_samples_are_kept_as_maxima_and_quantiles(run_ranks, write_request, launch_lines, tmp_path):
     cell = all_reduce_cell(4)
     cell["spec"]["sampling"] = cell["spec"]["sampling"] | {
         "min_seconds": 0,
@@ -147,7 +146,7 @@ def test_very_many_samples_are_kept_as_maxima_and_quantiles(torchrun, write_requ
         "max_samples": 33,
     }
     program = write_launcher(tmp_path, "import measure; measure.MAX_SAMPLES_IN_RECORD = 65")
-    assert torchrun(2, program, "--request", write_request([cell])).returncode == 0
+    assert run_ranks(2, program, "--request", write_request([cell])).returncode == 0
     (record,) = records_of(launch_lines())
     assert record["samples_ns"] is None
     assert len(record["slowest_rank_samples_ns"]) == 33
@@ -168,10 +167,10 @@ def test_very_many_samples_are_kept_as_maxima_and_quantiles(torchrun, write_requ
     ],
 )
 def test_exception_ends_the_launch_with_an_error_file(
-    torchrun, write_request, launch_lines, tmp_path, fault, phase, status, cause
+    run_ranks, write_request, launch_lines, tmp_path, fault, phase, status, cause
 ):
     cells = [all_reduce_cell(), fault_cell(fault), all_reduce_cell(8192)]
-    done = torchrun(2, FAULT_LAUNCH, "--request", write_request(cells))
+    done = run_ranks(2, FAULT_LAUNCH, "--request", write_request(cells))
     assert done.returncode != 0
     assert kinds(launch_lines()) == ["launch", "start", "record", "start"]
     reports = [json.loads(path.read_text()) for path in (tmp_path / "errors").glob("rank-*.json")]
@@ -184,9 +183,9 @@ def test_exception_ends_the_launch_with_an_error_file(
 
 @pytest.mark.parametrize(("fault", "has_samples"), [("wrong result", True), ("wrong from the start", False)])
 def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
-    torchrun, write_request, launch_lines, fault, has_samples
+    run_ranks, write_request, launch_lines, fault, has_samples
 ):
-    done = torchrun(2, FAULT_LAUNCH, "--request", write_request([fault_cell(fault), all_reduce_cell()]))
+    done = run_ranks(2, FAULT_LAUNCH, "--request", write_request([fault_cell(fault), all_reduce_cell()]))
     assert done.returncode == 0, done.stderr
     lines = launch_lines()
     check_schema(lines)
@@ -197,10 +196,10 @@ def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
     assert after["status"] == "ok"
 
 
-def test_unknown_benchmark_and_other_version_are_records(torchrun, write_request, launch_lines):
+def test_unknown_benchmark_and_other_version_are_records(run_ranks, write_request, launch_lines):
     cells = [make_cell("sailing", {"boat": "optimist"}), all_reduce_cell(), all_reduce_cell(8192)]
     cells[1]["spec"]["version"] = 7
-    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells))
+    done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells))
     assert done.returncode == 0, done.stderr
     check_schema(launch_lines())
     unknown, other_version, good = records_of(launch_lines())
@@ -214,9 +213,9 @@ def test_unknown_benchmark_and_other_version_are_records(torchrun, write_request
     assert good["status"] == "ok"
 
 
-def test_wrong_placement_is_the_record_of_every_cell(torchrun, write_request, launch_lines, tmp_path):
+def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, launch_lines, tmp_path):
     cells = [all_reduce_cell(), train_step_cell()]
-    done = torchrun(2, RUN_LAUNCH, "--request", write_request(cells, nodes=2, gpus_per_node=1))
+    done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells, nodes=2, gpus_per_node=1))
     assert done.returncode == 0, done.stderr
     lines = launch_lines()
     check_schema(lines)
@@ -228,89 +227,75 @@ def test_wrong_placement_is_the_record_of_every_cell(torchrun, write_request, la
     assert not (tmp_path / "errors").exists()
 
 
-def test_fewer_ranks_than_asked_are_a_placement_record(torchrun, write_request, launch_lines):
-    assert torchrun(1, RUN_LAUNCH, "--request", write_request([all_reduce_cell()])).returncode == 0
+def test_fewer_ranks_than_asked_are_a_placement_record(run_ranks, write_request, launch_lines):
+    assert run_ranks(1, RUN_LAUNCH, "--request", write_request([all_reduce_cell()])).returncode == 0
     (record,) = records_of(launch_lines())
     assert record["cause"].startswith("world size 1 found, 2 expected (1 nodes x 2 ranks); 1 ranks found on host")
 
 
-def test_ranks_on_two_hosts_are_accepted(torchrun, write_request, launch_lines):
+def test_ranks_on_two_hosts_are_accepted(run_ranks, write_request, launch_lines):
     request = write_request([all_reduce_cell()], nodes=2, gpus_per_node=1)
-    done = torchrun(2, FAULT_LAUNCH, "--request", request, FAKE_HOSTS="n1,n2")
+    done = run_ranks(2, FAULT_LAUNCH, "--request", request, FAKE_HOSTS="n1,n2")
     assert done.returncode == 0, done.stderr
     lines = launch_lines()
     assert [host["host"] for host in lines[0]["environment"]["hosts"]] == ["n1", "n2"]
     assert records_of(lines)[0]["status"] == "ok"
 
 
-def test_number_of_threads_can_be_fixed(torchrun, write_request, launch_lines):
+def test_number_of_threads_can_be_fixed(run_ranks, write_request, launch_lines):
     request = write_request([all_reduce_cell()])
-    assert torchrun(2, RUN_LAUNCH, "--request", request, REGATTA_THREADS_PER_RANK="3").returncode == 0
+    assert run_ranks(2, RUN_LAUNCH, "--request", request, REGATTA_THREADS_PER_RANK="3").returncode == 0
     assert launch_lines()[0]["environment"]["threads_per_rank"] == 3
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_full_disk_ends_the_launch_with_one_line_and_code_74(torchrun, write_request):
-    done = torchrun(2, RUN_LAUNCH, "--request", write_request([all_reduce_cell()], store_file="/dev/full"))
-    assert done.returncode != 0
+def test_full_disk_ends_the_launch_with_one_line_and_code_74(run_ranks, write_request):
+    done = run_ranks(2, RUN_LAUNCH, "--request", write_request([all_reduce_cell()], store_file="/dev/full"))
+    assert done.returncode == 74
     said = [line for line in done.stderr.splitlines() if line.startswith("regatta:")]
     assert "regatta: cannot write the launch file /dev/full: [Errno 28] No space left on device." in said[0]
-    assert "exitcode  : 74" in done.stderr
 
 
-def start_as_srun_does(request: Path, port: int) -> list[subprocess.Popen]:
-    """Start two ranks as tasks of srun: rank 0 hosts the store."""
-    environment = clean_environment() | {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(FAULT_LAUNCH), "--request", str(request)],
-            env=environment | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
+@pytest.fixture
+def start_as_srun_does(fork_server, free_port):
+    """A function that starts two ranks as tasks of srun: rank 0 hosts the store. What is left of them is killed."""
+    started = []
+
+    def start(request: Path, ranks: tuple[str, ...] = ("0", "1")) -> list[ForkedProgram]:
+        variables = {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
+        for rank in ranks:
+            environment = variables | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+            started.append(fork_server.spawn(None, (FAULT_LAUNCH, "--request", request), environment))
+        return started
+
+    yield start
+    for rank in started:
+        rank.kill()
 
 
-def test_ranks_find_each_other_under_srun(write_request, launch_lines, free_port):
-    pytest.importorskip("torch")
-    ranks = start_as_srun_does(write_request([all_reduce_cell(), train_step_cell()]), free_port)
-    stderrs = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], stderrs
+def test_ranks_find_each_other_under_srun(write_request, launch_lines, start_as_srun_does):
+    ranks = start_as_srun_does(write_request([all_reduce_cell(), train_step_cell()]))
+    assert [rank.wait(120) for rank in ranks] == [0, 0], [rank.stderr() for rank in ranks]
     assert kinds(launch_lines()) == ["launch", *["start", "record"] * 2, "complete"]
 
 
-def test_hung_rank_shows_its_stacks_on_sigusr1(write_request, launch_lines, free_port, tmp_path):
-    pytest.importorskip("torch")
-    ranks = start_as_srun_does(write_request([fault_cell("hang")]), free_port)
-    os.set_blocking(ranks[1].stderr.fileno(), False)
-    said = ""
-    try:
-        deadline = time.monotonic() + 60
-        store = tmp_path / "launch.jsonl"
-        while time.monotonic() < deadline and not (store.exists() and '"start"' in store.read_text()):
-            time.sleep(0.1)
-        while time.monotonic() < deadline and "in iterate" not in said:
-            ranks[1].send_signal(signal.SIGUSR1)  # again and again: the start line comes before the first iteration
-            time.sleep(0.2)
-            said += ranks[1].stderr.read() or ""
-        assert ranks[1].poll() is None
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert "fault_launch.py" in said
-    assert "in iterate" in said
+def test_hung_rank_shows_its_stacks_on_sigusr1(write_request, start_as_srun_does, tmp_path):
+    ranks = start_as_srun_does(write_request([fault_cell("hang")]))
+    deadline = time.monotonic() + 120
+    store = tmp_path / "launch.jsonl"
+    while time.monotonic() < deadline and not (store.exists() and '"start"' in store.read_text()):
+        time.sleep(0.02)
+    while time.monotonic() < deadline and "in iterate" not in ranks[1].stderr():
+        ranks[1].send_signal(signal.SIGUSR1)  # again and again: the start line comes before the first iteration
+        time.sleep(0.05)
+    assert ranks[1].is_running()
+    assert "fault_launch.py" in ranks[1].stderr()
+    assert "in iterate" in ranks[1].stderr()
 
 
-def test_missing_rank_is_named(write_request, launch_lines, free_port):
-    pytest.importorskip("torch")
-    request = write_request([all_reduce_cell()], start_timeout_seconds=5)
-    first, second = start_as_srun_does(request, free_port)
-    second.kill()
-    first.communicate(timeout=60)
-    second.communicate(timeout=60)
-    assert first.returncode == 0
+def test_missing_rank_is_named(write_request, launch_lines, start_as_srun_does):
+    [first] = start_as_srun_does(write_request([all_reduce_cell()], start_timeout_seconds=2), ranks=("0",))
+    assert first.wait(120) == 0
     (record,) = records_of(launch_lines())
     assert record["status"] == "placement"
-    assert "1 of 2 ranks answered within 5 s; missing: rank 1" in record["cause"]
+    assert "1 of 2 ranks answered within 2 s; missing: rank 1" in record["cause"]

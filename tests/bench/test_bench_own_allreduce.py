@@ -1,8 +1,6 @@
 """The own all-reduce algorithms on real ranks. All cases share one start of 8 ranks: own_allreduce_cases.py."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ pytest.importorskip("torch")
 
 import torch
 import torch.distributed as dist
-from bench_cells import clean_environment
 
 import own_allreduce
 from own_allreduce import ALGORITHMS
@@ -22,18 +19,16 @@ PROGRAM = Path(__file__).with_name("own_allreduce_cases.py")
 NUM_RANKS = 8
 
 
-def find(num_ranks: int, device: str, folder: Path) -> list[dict]:
+def find(run_ranks, num_ranks: int, device: str, folder: Path) -> list[dict]:
     """Return what each rank found; see own_allreduce_cases.py."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    line = [*launcher, str(PROGRAM), device, str(folder)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=240, env=clean_environment(), check=False)
+    done = run_ranks(num_ranks, PROGRAM, device, folder)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> list[dict]:
-    return find(NUM_RANKS, "cpu", tmp_path_factory.mktemp("ranks"))
+def found(run_ranks, tmp_path_factory) -> list[dict]:
+    return find(run_ranks, NUM_RANKS, "cpu", tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -156,11 +151,11 @@ def test_an_addition_waits_for_its_own_message_only():
 
 
 @pytest.mark.gpu
-def test_sums_are_right_on_gpus(tmp_path):
+def test_sums_are_right_on_gpus(run_ranks, tmp_path):
     """Not yet run: no machine with two GPUs was at hand."""
     num_ranks = torch.cuda.device_count()
     if num_ranks < 2:
         pytest.skip("fewer than two GPUs")
-    for one in find(min(num_ranks, NUM_RANKS), "cuda", tmp_path):
+    for one in find(run_ranks, min(num_ranks, NUM_RANKS), "cuda", tmp_path):
         assert one["problems"] == []
         assert set(one["num_cases"]) == set(ALGORITHMS)

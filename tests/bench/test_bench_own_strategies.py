@@ -3,21 +3,16 @@
 import functools
 import json
 import math
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
-from bench_cells import clean_environment
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 import torch
 import torch.distributed as dist
-from own_strategies_contenders import OWN, contenders
-from own_strategies_models import FAMILIES
+from own_strategies_contenders import OWN, contenders, families
 
 import gradient_buckets
 import own_strategies
@@ -26,29 +21,29 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = Path(__file__).with_name("own_strategies_ranks.py")
 WORLD_SIZES = (1, 2, 4)
-CASES = [
-    *(f"{name}-{contender}" for name in FAMILIES for contender in contenders(name)),
-    *(f"behaviour-{contender}" for contender in OWN),
-    "broadcast",
-    "subgroup",
-]
 
 
-@functools.cache
-def outcomes(num_ranks: int, device: str, backend: str) -> list[dict[str, str]]:
-    """Run all cases in one set of ranks, and return for each rank what became of each case."""
-    with tempfile.TemporaryDirectory() as folder:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        done = subprocess.run(
-            [*launcher, str(PROGRAM), device, backend, folder],
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-            env=clean_environment(),
-        )
+def cases(num_ranks: int, device: str) -> list[str]:
+    return [
+        *(f"{name}-{contender}" for name in families(num_ranks, device) for contender in contenders(name)),
+        *(f"behaviour-{contender}" for contender in OWN),
+        "broadcast",
+        "subgroup",
+    ]
+
+
+@pytest.fixture(scope="module")
+def outcomes(run_ranks, tmp_path_factory):
+    """A function that runs all cases in one set of ranks, once, and returns for each rank what became of each case."""
+
+    @functools.cache
+    def run(num_ranks: int, device: str, backend: str) -> list[dict[str, str]]:
+        folder = tmp_path_factory.mktemp("outcomes")
+        done = run_ranks(num_ranks, PROGRAM, device, backend, folder)
         assert done.returncode == 0, done.stderr
-        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+        return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+    return run
 
 
 def require_ok(rows: list[dict[str, str]], case: str) -> None:
@@ -56,18 +51,20 @@ def require_ok(rows: list[dict[str, str]], case: str) -> None:
         assert row[case] == "ok", f"rank {rank}: {row[case]}"
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("num_ranks", WORLD_SIZES)
-def test_ranks_train_as_one_process_does_on_the_joined_batch(num_ranks, case):
+@pytest.mark.parametrize(
+    ("num_ranks", "case"), [(num_ranks, case) for num_ranks in WORLD_SIZES for case in cases(num_ranks, "cpu")]
+)
+def test_ranks_train_as_one_process_does_on_the_joined_batch(outcomes, num_ranks, case):
     require_ok(outcomes(num_ranks, "cpu", "gloo"), case)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_on_gpus_with_nccl():
+def test_the_same_on_gpus_with_nccl(outcomes):
     """On all GPUs but at most 4, and with one GPU too: averages and streams are then NCCL's. Not yet run on a GPU."""
-    rows = outcomes(min(torch.cuda.device_count(), 4), "cuda", "nccl")
-    for case in CASES:
+    num_ranks = min(torch.cuda.device_count(), 4)
+    rows = outcomes(num_ranks, "cuda", "nccl")
+    for case in cases(num_ranks, "cuda"):
         require_ok(rows, case)
 
 

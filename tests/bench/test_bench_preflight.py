@@ -52,8 +52,8 @@ def keys_in_contract() -> set[str]:
 
 
 @pytest.mark.torch
-def test_two_ranks_tell_where_they_are_and_what_they_have_loaded(torchrun, write_preflight, seen, tmp_path):
-    done = torchrun(2, PREFLIGHT, "--request", write_preflight())
+def test_two_ranks_tell_where_they_are_and_what_they_have_loaded(run_ranks, write_preflight, seen, tmp_path):
+    done = run_ranks(2, PREFLIGHT, "--request", write_preflight())
     assert done.returncode == 0, done.stderr
     found = seen()
     assert set(found) == keys_in_contract()
@@ -74,8 +74,8 @@ def test_two_ranks_tell_where_they_are_and_what_they_have_loaded(torchrun, write
 
 
 @pytest.mark.torch
-def test_fewer_ranks_than_asked_are_told_and_no_failure(torchrun, write_preflight, seen):
-    done = torchrun(1, PREFLIGHT, "--request", write_preflight(nodes=2))
+def test_fewer_ranks_than_asked_are_told_and_no_failure(run_ranks, write_preflight, seen):
+    done = run_ranks(1, PREFLIGHT, "--request", write_preflight(nodes=2))
     assert done.returncode == 0, done.stderr
     found = seen()
     assert found["placement_problems"][0] == "world size 1 found, 4 expected (2 nodes x 2 ranks)"
@@ -84,16 +84,16 @@ def test_fewer_ranks_than_asked_are_told_and_no_failure(torchrun, write_prefligh
 
 
 @pytest.mark.torch
-def test_ranks_that_see_no_gpu_say_so(torchrun, write_preflight, seen):
+def test_ranks_that_see_no_gpu_say_so(run_ranks, write_preflight, seen):
     request = write_preflight(device="cuda", backends=["nccl"])
-    assert torchrun(2, PREFLIGHT, "--request", request, CUDA_VISIBLE_DEVICES="").returncode == 0
+    assert run_ranks(2, PREFLIGHT, "--request", request, CUDA_VISIBLE_DEVICES="").returncode == 0
     assert "this rank sees no GPU" in seen()["placement_problems"][0]
     assert seen()["ranks"][1]["device"] is None
 
 
 @pytest.mark.torch
-def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(torchrun, write_preflight, seen, tmp_path):
-    done = torchrun(2, PREFLIGHT, "--request", write_preflight(backends=["gloo", "nccl"]))
+def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(run_ranks, write_preflight, seen, tmp_path):
+    done = run_ranks(2, PREFLIGHT, "--request", write_preflight(backends=["gloo", "nccl"]))
     assert done.returncode != 0
     gloo, nccl = seen()["backends"]
     assert gloo["ok"]
@@ -107,7 +107,7 @@ def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(torch
 
 
 @pytest.mark.torch
-def test_a_sum_that_is_wrong_on_one_rank_is_found(torchrun, write_preflight, seen, tmp_path):
+def test_a_sum_that_is_wrong_on_one_rank_is_found(run_ranks, write_preflight, seen, tmp_path):
     program = tmp_path / "broken.py"
     broken = """\
 import os, sys
@@ -122,44 +122,33 @@ import preflight
 preflight.main()
 """
     program.write_text(broken.format(bench=str(BENCH)))
-    assert torchrun(2, program, "--request", write_preflight()).returncode != 0
+    assert run_ranks(2, program, "--request", write_preflight()).returncode != 0
     (gloo,) = seen()["backends"]
     assert not gloo["ok"]
     assert gloo["cause"].startswith("rank 1 on host ")
     assert gloo["cause"].endswith("RuntimeError: all_reduce with gloo gave 1 wrong sums of 262144.")
 
 
-def start_as_srun_does(request: Path, port: int, **environment: str) -> list[subprocess.Popen]:
-    variables = clean_environment() | {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(PREFLIGHT), "--request", str(request)],
-            env=variables | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank} | environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
+def as_tasks_of_srun(port: int) -> list[dict[str, str]]:
+    """Return the environments of two ranks that srun has started."""
+    shared = {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [shared | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in ("0", "1")]
 
 
 @pytest.mark.torch
-def test_ranks_find_each_other_under_srun(write_preflight, free_port, seen):
-    pytest.importorskip("torch")
-    ranks = start_as_srun_does(write_preflight(), free_port)
-    stderrs = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], stderrs
+def test_ranks_find_each_other_under_srun(fork_server, write_preflight, free_port, seen):
+    command = (PREFLIGHT, "--request", write_preflight())
+    ranks = [fork_server.spawn(None, command, environment) for environment in as_tasks_of_srun(free_port)]
+    assert [rank.wait(120) for rank in ranks] == [0, 0], [rank.stderr() for rank in ranks]
     assert [rank["rank"] for rank in seen()["ranks"]] == [0, 1]
 
 
 @pytest.mark.torch
-def test_a_rank_that_never_comes_is_named(write_preflight, free_port, seen):
-    pytest.importorskip("torch")
-    first, second = start_as_srun_does(write_preflight(start_timeout_seconds=5), free_port)
-    second.kill()
-    for rank in (first, second):
-        rank.communicate(timeout=60)
-    assert first.returncode == 0
-    assert seen()["placement_problems"][0] == "1 of 2 ranks answered within 5 s; missing: rank 1"
+def test_a_rank_that_never_comes_is_named(fork_server, write_preflight, free_port, seen):
+    first, _ = as_tasks_of_srun(free_port)
+    done = fork_server.run(None, PREFLIGHT, "--request", write_preflight(start_timeout_seconds=2), **first)
+    assert done.returncode == 0, done.stderr
+    assert seen()["placement_problems"][0] == "1 of 2 ranks answered within 2 s; missing: rank 1"
 
 
 def test_a_torch_that_cannot_be_imported_is_reported(write_preflight, free_port, tmp_path):
@@ -167,10 +156,12 @@ def test_a_torch_that_cannot_be_imported_is_reported(write_preflight, free_port,
     (tmp_path / "no_torch" / "torch.py").write_text(
         "raise ImportError('libcudart.so.13: cannot open shared object file')"
     )
-    ranks = start_as_srun_does(write_preflight(), free_port, PYTHONPATH=str(tmp_path / "no_torch"))
-    for rank in ranks:
-        rank.communicate(timeout=60)
-    assert [rank.returncode for rank in ranks] == [1, 1]
+    command = [sys.executable, str(PREFLIGHT), "--request", str(write_preflight())]
+    ranks = [
+        subprocess.Popen(command, env=clean_environment() | environment | {"PYTHONPATH": str(tmp_path / "no_torch")})
+        for environment in as_tasks_of_srun(free_port)
+    ]
+    assert [rank.wait(timeout=120) for rank in ranks] == [1, 1]
     report = json.loads((tmp_path / "errors" / "rank-1.json").read_text())
     assert report["cause"] == "ImportError: libcudart.so.13: cannot open shared object file"
     assert not (tmp_path / "host-00.seen.json").exists()

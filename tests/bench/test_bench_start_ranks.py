@@ -6,10 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import pytest
 from bench_cells import BENCH, all_reduce_cell, clean_environment, train_step_cell
+
+import other_ranks
 
 START_RANKS = BENCH / "start_ranks.py"
 PRINT = "os.write(1, (words + chr(10)).encode())\n"  # at once: ranks share the pipe
@@ -39,7 +44,7 @@ def start(tmp_path):
 
 
 def wait_until_ready(folder, num_ranks: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all((folder / str(rank)).exists() for rank in range(num_ranks)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -49,7 +54,7 @@ def test_each_rank_is_told_its_place_and_the_same_meeting_point(start):
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
     text = f"import json, os, sys\nwords = json.dumps([*(os.environ[n] for n in {names}), *sys.argv[1:]])\n" + PRINT
     process = start(3, text, "--x", "a b")
-    lines = sorted(json.loads(line) for line in process.communicate(timeout=30)[0].splitlines())
+    lines = sorted(json.loads(line) for line in process.communicate(timeout=120)[0].splitlines())
     assert process.returncode == 0
     port = lines[0][5]
     assert lines == [[str(r), str(r), "3", "3", "127.0.0.1", port, "1", "--x", "a b"] for r in range(3)]
@@ -58,13 +63,13 @@ def test_each_rank_is_told_its_place_and_the_same_meeting_point(start):
 @pytest.mark.parametrize(("num_ranks", "given", "expected"), [(1, {}, "None"), (2, {"OMP_NUM_THREADS": "3"}, "3")])
 def test_threads_are_set_only_where_ranks_share_a_machine_and_nobody_has_set_them(start, num_ranks, given, expected):
     process = start(num_ranks, "import os\nwords = str(os.environ.get('OMP_NUM_THREADS'))\n" + PRINT, **given)
-    assert set(process.communicate(timeout=30)[0].split()) == {expected}
+    assert set(process.communicate(timeout=120)[0].split()) == {expected}
 
 
 def test_sockets_of_gloo_and_nccl_are_on_loopback_unless_an_interface_is_named(start):
     text = "import os; print(os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])"
-    assert start(1, text).communicate(timeout=30)[0].split() == ["lo", "lo"]
-    assert start(1, text, NCCL_SOCKET_IFNAME="ib0").communicate(timeout=30)[0].split() == ["lo", "ib0"]
+    assert start(1, text).communicate(timeout=120)[0].split() == ["lo", "lo"]
+    assert start(1, text, NCCL_SOCKET_IFNAME="ib0").communicate(timeout=120)[0].split() == ["lo", "ib0"]
 
 
 def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopback(start):
@@ -72,7 +77,7 @@ def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopbac
         "import os, socket\nfd = os.environ.get('STORE_LISTEN_FD')\n"
         "words = f\"{os.environ['RANK']} {fd and socket.socket(fileno=int(fd)).getsockname()[0]}\"\n" + PRINT
     )
-    assert sorted(start(2, text).communicate(timeout=30)[0].splitlines()) == ["0 127.0.0.1", "1 None"]
+    assert sorted(start(2, text).communicate(timeout=120)[0].splitlines()) == ["0 127.0.0.1", "1 None"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_rank_0_alone_inherits_the_socket_of_the_store_and_it_listens_on_loopbac
 def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_s(start, fault, code, printed):
     text = f"import os, sys, time\nif os.environ['RANK'] == '1': {fault}\ntime.sleep(600)"
     process = start(3, text)
-    errors = process.communicate(timeout=30)[1].splitlines()
+    errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == code
     assert errors[0] == f"start_ranks: rank 1 ended with exit code {printed}"
     assert sorted(errors[1:]) == [f"start_ranks: rank {rank} ended with exit code -15" for rank in (0, 2)]
@@ -90,7 +95,7 @@ def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_
 
 def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
     process = start(48, "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(3)\ntime.sleep(600)")
-    errors = process.communicate(timeout=60)[1].splitlines()
+    errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == 3
     assert errors[0] == "start_ranks: rank 0 ended with exit code 3"
     assert len(errors) == 48
@@ -98,7 +103,7 @@ def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
 
 def test_a_rank_that_ends_well_does_not_end_the_others(start):
     process = start(2, "import os, time\nif os.environ['RANK'] == '1':\n  time.sleep(0.5)\n  print('late')")
-    assert process.communicate(timeout=30)[0] == "late\n"
+    assert process.communicate(timeout=120)[0] == "late\n"
     assert process.returncode == 0
 
 
@@ -108,10 +113,10 @@ def test_a_signal_to_the_launcher_ends_all_ranks(start, tmp_path, number):
     wait_until_ready(tmp_path, 2)
     ranks = psutil.Process(process.pid).children()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in errors
-    assert not any(rank.is_running() for rank in ranks)
+    assert not any(map(is_alive, ranks))
 
 
 def test_ranks_that_ignore_the_signal_are_killed_after_a_while(start, tmp_path):
@@ -120,30 +125,41 @@ def test_ranks_that_ignore_the_signal_are_killed_after_a_while(start, tmp_path):
     )
     wait_until_ready(tmp_path, 2)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 137
 
 
 def test_each_rank_has_a_session_of_its_own(start):
     process = start(2, "import os\nwords = f'{os.getpid()} {os.getsid(0)}'\n" + PRINT)
-    pairs = [line.split() for line in process.communicate(timeout=30)[0].splitlines()]
+    pairs = [line.split() for line in process.communicate(timeout=120)[0].splitlines()]
     assert len(pairs) == 2
     assert all(pid == session for pid, session in pairs)
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Say whether a process has not ended. Not every init process of a container collects the exit codes of orphans."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_ranks_are_killed_with_their_launcher(start, tmp_path):
-    process = start(2, READY + "time.sleep(60)\n")
+    process = start(2, READY + "time.sleep(600)\n")
     wait_until_ready(tmp_path, 2)
     ranks = psutil.Process(process.pid).children()
     process.kill()
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    deadline = time.monotonic() + 60
+    while any(map(is_alive, ranks)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_the_signal_for_stacks_does_not_end_the_launcher(start, tmp_path):
     process = start(1, READY + "time.sleep(1)")
     wait_until_ready(tmp_path, 1)
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 
@@ -163,63 +179,93 @@ def test_a_program_that_is_not_there_and_no_ranks_are_told(start, tmp_path):
     assert "at least 1" in done.stderr
 
 
-def listening(process: subprocess.Popen) -> set[str]:
-    """Return the addresses on which a process and its descendants listened, or had a UDP socket, until it ended."""
-    found = set()
-    while process.poll() is None:
-        for member in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+@dataclass
+class Observed:
+    """addresses: on which processes listened, or had a UDP socket. launches: of which they were ranks, with their ids."""
+
+    addresses: set[str] = field(default_factory=set)
+    launches: dict[tuple, set[int]] = field(default_factory=dict)
+
+
+def observe(pid: int, is_running: Callable[[], bool]) -> Observed:
+    """Observe a process and its descendants until it ends."""
+    found = Observed()
+    while is_running():
+        try:
+            members = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            continue
+        for member in members:
             try:
                 sockets = member.net_connections("inet")
             except psutil.Error:
                 continue
-            found |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
-        time.sleep(0.02)
+            found.addresses |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
+            launch = other_ranks.launch_of(other_ranks.command_line(Path(f"/proc/{member.pid}")))
+            if launch is not None:
+                found.launches.setdefault(launch, set()).add(member.pid)
+        time.sleep(0.1)
     return found
 
 
 @pytest.mark.torch
-def test_ranks_that_measure_listen_on_loopback_alone(write_request, launch_lines):
-    pytest.importorskip("torch")
+def test_ranks_that_train_listen_on_loopback_alone(fork_server, write_request, launch_lines):
     request = write_request([all_reduce_cell(), train_step_cell("lm_tiny", "ddp")])
-    line = [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(BENCH / "run_launch.py"), "--request", request]
-    process = subprocess.Popen(line, env=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"})
-    assert listening(process) == {"127.0.0.1"}
-    assert process.returncode == 0
+    command = (BENCH / "run_launch.py", "--request", request)
+    launch = fork_server.spawn(2, command, {"GLOO_SOCKET_IFNAME": "lo"})
+    assert observe(launch.pid, launch.is_running).addresses == {"127.0.0.1"}
+    assert launch.wait(0) == 0
     assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok", "ok"]
 
 
 @pytest.mark.torch
-def test_two_launches_on_one_machine_know_of_each_other(write_request, tmp_path):
+def test_real_ranks_listen_on_loopback_alone_and_are_recognised_as_ranks(write_request, launch_lines):
+    """start_ranks.py itself is no rank, nor is a rank between its fork and its program."""
     pytest.importorskip("torch")
-    from bench_cells import SHORT_SAMPLING
+    request = write_request([all_reduce_cell()])
+    line = [sys.executable, str(START_RANKS), "--nproc-per-node=2", str(BENCH / "run_launch.py"), "--request", request]
+    process = subprocess.Popen(line, env=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"})
+    found = observe(process.pid, lambda: process.poll() is None)
+    assert found.addresses == {"127.0.0.1"}
+    [ranks] = found.launches.values()
+    assert len(ranks) == 2
+    assert process.returncode == 0
+    assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok"]
 
-    sampling = SHORT_SAMPLING | {"min_seconds": 4, "max_seconds": 5}
-    processes = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        cell = all_reduce_cell()
-        cell["spec"]["sampling"] = sampling
-        text = write_request([cell], store_file=str(tmp_path / name / "launch.jsonl")).read_text()
-        request = tmp_path / name / "request.json"
-        request.write_text(text)
-        line = [sys.executable, START_RANKS, "--nproc-per-node=2", BENCH / "run_launch.py", "--request", request]
-        processes.append(subprocess.Popen([*map(str, line)], env=clean_environment()))
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    for name in ("a", "b"):
-        lines = [json.loads(line) for line in (tmp_path / name / "launch.jsonl").read_text().splitlines()]
-        [record] = [line for line in lines if line["kind"] == "record"]
-        assert record["status"] == "ok"
-        assert record["other_ranks"] >= 2  # more where other tests measure beside this one
+
+@pytest.fixture
+def ranks_of_another_launch(tmp_path):
+    """Two processes that wait, with the command line of ranks."""
+    program = tmp_path / "bench" / "run_launch.py"
+    program.parent.mkdir()
+    program.write_text("print(flush=True)\nimport time\ntime.sleep(600)\n")
+    line = [sys.executable, program, "--request", "other"]
+    waiting = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(2)]
+    for process in waiting:
+        process.stdout.readline()
+    yield waiting
+    for process in waiting:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.torch
+def test_a_launch_counts_the_ranks_of_another_on_its_machine(
+    run_ranks, ranks_of_another_launch, write_request, launch_lines
+):
+    done = run_ranks(2, BENCH / "run_launch.py", "--request", write_request([all_reduce_cell()]))
+    assert done.returncode == 0, done.stderr
+    [record] = [line for line in launch_lines() if line["kind"] == "record"]
+    assert record["status"] == "ok"
+    assert record["other_ranks"] >= 2  # more where other tests measure beside this one
 
 
 def test_only_ranks_of_other_launches_are_counted():
-    from other_ranks import launch_of
-
     program = b"/x/bench/run_launch.py"
-    own = launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
+    own = other_ranks.launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
     assert own == (program, b"--request", b"a", b"")
-    assert launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
-    assert launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
+    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
+    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
     others = [
         [b"srun", b"--nodes=1", b"python3", program],
         [b"apptainer", b"run", b"/i.sif", b"python3", program],
@@ -228,12 +274,10 @@ def test_only_ranks_of_other_launches_are_counted():
         [b"vim", b"/y/run_launch.py"],
         [b""],
     ]
-    assert [launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
+    assert [other_ranks.launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
 
 
 def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
-    from other_ranks import count_other_ranks
-
     lines = {"self": "a", "10": "a", "11": "a", "12": "b", "13": "b", "14": "c"}
     for name, request in lines.items():
         (tmp_path / name).mkdir()
@@ -243,5 +287,5 @@ def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
     for local_world_size, expected in ((None, 3), ("2", 3), ("1", 4)):  # 4: the same line twice, by hand
         if local_world_size:
             monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
-        assert count_other_ranks(tmp_path) == expected
-    assert count_other_ranks(tmp_path / "none") is None
+        assert other_ranks.count_other_ranks(tmp_path) == expected
+    assert other_ranks.count_other_ranks(tmp_path / "none") is None

@@ -24,14 +24,14 @@ run_launch.main()
 
 
 @pytest.fixture
-def records(torchrun, write_request, launch_lines):
+def records(run_ranks, write_request, launch_lines):
     def measure(
         cells: list[dict], num_ranks: int = 2, program: Path = BENCH / "run_launch.py", **request: object
     ) -> dict[str, dict]:
         request |= {"gpus_per_node": num_ranks}
         for cell in cells:
             cell["spec"] |= {"gpus_per_node": num_ranks, "device": request.get("device", "cpu")}
-        done = torchrun(num_ranks, program, "--request", write_request(cells, **request))
+        done = run_ranks(num_ranks, program, "--request", write_request(cells, **request))
         assert done.returncode == 0, done.stderr
         return {line["cell"]: line for line in launch_lines() if line["kind"] == "record"}
 

@@ -1,8 +1,6 @@
 """Batch norm over all ranks: against one process in fp64, its collectives counted, and the benchmark around it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from bench_cells import BENCH, clean_environment
+from bench_cells import BENCH
 
 import own_sync_batchnorm
 import sync_batchnorm
@@ -24,20 +22,18 @@ OTHERS = ["uneven", "an empty rank", "image", "without affine", "momentum none"]
 NUM_RANKS = (1, 4)
 
 
-def measure_cases(num_ranks: int, device: str, folder: Path) -> dict:
+def measure_cases(run_ranks, num_ranks: int, device: str, folder: Path) -> dict:
     """Run all cases on `num_ranks` ranks, and return the largest differences over ranks by case and name."""
     path = folder / f"{num_ranks}-{device}.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    command = [*launcher, str(HERE / "sync_batchnorm_cases.py"), device, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=clean_environment())
+    done = run_ranks(num_ranks, HERE / "sync_batchnorm_cases.py", device, path)
     assert done.returncode == 0, done.stderr
     return json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory) -> dict[int, dict]:
+def outcomes(run_ranks, tmp_path_factory) -> dict[int, dict]:
     folder = tmp_path_factory.mktemp("cases")
-    return {num_ranks: measure_cases(num_ranks, "cpu", folder) for num_ranks in NUM_RANKS}
+    return {num_ranks: measure_cases(run_ranks, num_ranks, "cpu", folder) for num_ranks in NUM_RANKS}
 
 
 def differences(found: dict[str, float]) -> dict[str, float]:
@@ -78,8 +74,8 @@ def test_a_rank_alone_communicates_nothing(outcomes):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cases_hold_on_a_gpu(tmp_path):
-    found = measure_cases(2, "cuda", tmp_path)
+def test_cases_hold_on_a_gpu(run_ranks, tmp_path):
+    found = measure_cases(run_ranks, 2, "cuda", tmp_path)
     for case in (*SIZES, *OTHERS):
         assert max(differences(found[case]).values()) < 1e-4, case
         assert (found[case]["forward"], found[case]["backward"]) == (1, 1)
@@ -185,12 +181,12 @@ def test_durations_that_are_kept_are_bounded_and_the_latest(monkeypatch):
     assert passes.lists() == {"forward": [19, 20, 21, 22], "backward": [38, 40, 42, 44]}
 
 
-SHORT = ["--min-seconds", "0.02", "--max-seconds", "0.1", "--min-samples", "6", "--max-warmup-seconds", "0.1"]
+SHORT = ["--min-seconds", "0.005", "--max-seconds", "0.02", "--min-samples", "6", "--max-warmup-seconds", "0.02"]
 
 
-def test_benchmark_by_hand_writes_errors_and_bytes(torchrun, tmp_path):
+def test_benchmark_by_hand_writes_errors_and_bytes(run_ranks, tmp_path):
     path = tmp_path / "record.jsonl"
-    done = torchrun(2, BENCH / "sync_batchnorm.py", "--batch-size", "8", "--hidden", "16", *SHORT, "--json", path)
+    done = run_ranks(2, BENCH / "sync_batchnorm.py", "--batch-size", "8", "--hidden", "16", *SHORT, "--json", path)
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
     assert record["status"] == "ok"
@@ -207,7 +203,7 @@ def test_benchmark_by_hand_writes_errors_and_bytes(torchrun, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("implementation", sync_batchnorm.IMPLEMENTATIONS)
-def test_benchmark_runs_on_a_gpu(torchrun, implementation):
+def test_benchmark_runs_on_a_gpu(run_ranks, implementation):
     options = ["--device", "cuda", "--implementation", implementation, *SHORT]
-    done = torchrun(torch.cuda.device_count(), BENCH / "sync_batchnorm.py", *options)
+    done = run_ranks(torch.cuda.device_count(), BENCH / "sync_batchnorm.py", *options)
     assert done.returncode == 0, done.stderr

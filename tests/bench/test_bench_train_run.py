@@ -1,8 +1,7 @@
 """Whole trainings: what they learn, that they repeat, that strategies agree, and what a record says of them."""
 
 import json
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from bench_cells import BENCH, clean_environment
+from bench_cells import BENCH
 from train_run_cases import CELL
 
 import cifar
@@ -27,23 +26,12 @@ ALONE = CELL | {"strategy": "none", "norm": "batch"}
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory) -> dict:
+def outcome(run_ranks, tmp_path_factory) -> dict:
     """All trainings of train_run_cases.py, on two ranks."""
     path = tmp_path_factory.mktemp("trainings") / "outcome.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, str(Path(__file__).with_name("train_run_cases.py")), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=clean_environment())
+    done = run_ranks(2, Path(__file__).with_name("train_run_cases.py"), path)
     assert done.returncode == 0, done.stderr
     return json.loads(path.read_text())
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Other tests run beside this one: threads that wait for a core cost more than they bring."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_ranks(rank: int = 0, world_size: int = 1) -> Ranks:
@@ -196,23 +184,37 @@ def test_exactly_the_epochs_are_timed_and_each_in_two_parts(outcome):
     assert record["values"]["train_loss"] == outcome["own"]["train_loss"]
 
 
-def test_training_by_hand_writes_what_was_learnt(torchrun, tmp_path):
-    path = tmp_path / "record.jsonl"
-    options = ["--strategy", "own", "--norm", "own_sync", "--epochs", "1", "--batch-size", "500"]
-    done = torchrun(2, BENCH / "train_run.py", *options, "--json", path)
+# train_run.py with fewer images.
+SMALL_SET = """\
+import runpy, sys
+sys.path.insert(0, {bench!r})
+import cifar
+cifar.NUM_SYNTHETIC = {{"train": 100, "test": 100}}
+sys.argv[0] = {bench!r} + "/train_run.py"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_training_by_hand_writes_what_was_learnt(run_ranks, tmp_path):
+    program, path = tmp_path / "program.py", tmp_path / "record.jsonl"
+    program.write_text(SMALL_SET.format(bench=str(BENCH)))
+    options = ["--strategy", "own", "--norm", "own_sync", "--epochs", "1", "--batch-size", "25"]
+    done = run_ranks(2, program, *options, "--json", path)
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
     assert record["status"] == "ok"
-    changes = {"strategy": "own", "norm": "own_sync", "epochs": 1, "batch_size": 500}
+    changes = {"strategy": "own", "norm": "own_sync", "epochs": 1, "batch_size": 25}
     assert record["spec"]["parameters"] == ALONE | changes
-    assert record["command"].startswith("torchrun --standalone --nproc-per-node=2 ")
+    python, starter, *rest = shlex.split(record["command"])
+    assert (python, starter, rest[0]) == ("python", str(BENCH / "start_ranks.py"), "--nproc-per-node=2")
+    assert rest[1:] == [str(BENCH / "train_run.py"), *options, "--json", str(path)]
     assert len(record["values"]["accuracy"]) == 1
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("norm", cifar_cnn.NORMS)
-def test_training_runs_on_a_gpu(torchrun, norm):
+def test_training_runs_on_a_gpu(run_ranks, norm):
     options = ["--device", "cuda", "--strategy", "ddp", "--norm", norm, "--epochs", "2"]
-    done = torchrun(torch.cuda.device_count(), BENCH / "train_run.py", *options)
+    done = run_ranks(torch.cuda.device_count(), BENCH / "train_run.py", *options)
     assert done.returncode == 0, done.stderr

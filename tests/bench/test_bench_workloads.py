@@ -141,6 +141,15 @@ def test_training_steps_lower_the_loss():
     assert workload.ablations == {}
 
 
+@pytest.mark.parametrize(("model", "image_size"), [("inception_v3", 299), ("googlenet", 32)])
+def test_models_with_auxiliary_outputs_are_trained(monkeypatch, model, image_size):
+    pytest.importorskip("torchvision")
+    monkeypatch.setattr(torch.nn.init, "trunc_normal_", torch.nn.init.normal_)  # takes seconds, and changes no shape
+    workload = train_step.build(STEP | {"model": model, "image_size": image_size, "batch_size": 2}, make_ranks())
+    workload.iterate()
+    assert workload.check() == {"loss_is_finite": True}
+
+
 @pytest.mark.parametrize(
     ("changes", "needed_gib"),
     # lm_small: 128.6 million weights of 4 bytes, 0.479 GiB; with their gradients and the optimizer's state 3 or 4 times that.

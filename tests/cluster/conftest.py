@@ -3,9 +3,8 @@
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,19 +37,23 @@ def usable() -> None:
         skip(reason)
 
 
-def make_cache(with_image: bool = False) -> None:
+def make_cache(with_image: bool = False, with_accounting: bool = False) -> None:
     """Make the root file system that all clusters begin with, and the image, if they are not there yet: one test at a
     time, in the default state folder, whose cluster is left as it was."""
     from slurm import STATE, UNAVAILABLE, Cluster
 
-    wanted = ["root/.complete", *(["images/cpu.sif.complete"] if with_image else [])]
+    wanted = ["root/.complete"]
+    wanted += ["root/.accounting"] if with_accounting else []
+    wanted += ["images/cpu.sif.complete"] if with_image else []
     with STATE.with_name(f"{STATE.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if all((STATE / marker).exists() for marker in wanted):
             return
         shared = Cluster(STATE)
         was_up = shared.is_up()
-        brought_up = shared.up(check=False)
+        if was_up and with_accounting:
+            return  # the test's own cluster installs it
+        brought_up = shared.up(*(["--accounting"] if with_accounting else []), check=False)
         if brought_up.returncode == UNAVAILABLE:
             skip(brought_up.stderr.strip().splitlines()[-1])
         assert brought_up.returncode == 0, brought_up.stderr
@@ -60,18 +63,22 @@ def make_cache(with_image: bool = False) -> None:
             shared.control("down")
 
 
+@pytest.fixture(scope="session")
+def cache(usable) -> Callable[..., None]:
+    """Return make_cache, for tests that make a cluster themselves."""
+    return make_cache
+
+
 @pytest.fixture(scope="module")
-def cluster(usable, request) -> Iterator:
+def cluster(cache, request) -> Iterator:
     """Return a cluster for one file of tests: a login node, n1 and n2, or as many nodes as the file's NUM_NODES, without
     accounting. It is purged afterwards."""
     from slurm import STATE, Cluster
 
-    make_cache()
+    cache()
     cluster = Cluster(STATE.with_name(f"{STATE.name}-{request.path.stem.removeprefix('test_')}"))
     cluster.control("purge")
-    cluster.state.mkdir(parents=True)
-    # Not checked: where the default cluster is up, its logs and sockets come and go.
-    subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", cluster.state], capture_output=True)
+    cluster.copy_root()
     cluster.up("--nodes", getattr(request.module, "NUM_NODES", 2))
     yield cluster
     cluster.control("purge")
@@ -84,7 +91,11 @@ def cpu_image(cluster) -> str:
 
     make_cache(with_image=True)
     for part in ("cpu.sif", "cpu.sif.complete"):
-        shutil.copy2(STATE / "images" / part, cluster.state / "images" / part)
+        target = cluster.state / "images" / part
+        try:
+            os.link(STATE / "images" / part, target)  # nodes can only read it
+        except OSError:
+            shutil.copy2(STATE / "images" / part, target)
     return "/images/cpu.sif"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from slurm import CHECKOUT, Cluster
+from slurm import CHECKOUT, Cluster, wait_until
 
 SAMPLING = {"min_seconds": 0.02, "max_seconds": 0.1, "max_warmup_seconds": 0.05}
 SITE = {
@@ -21,9 +21,18 @@ SITE = {
     "max_walltime_minutes": 10,
 }
 FOLDERS = ("config", "containers", "profiles", "workflow", "tests/workflow", "tests/cluster")
-SLOW = {"FAKE_CELL_SECONDS": "1"}
 NUM_RECORDS = 8  # of fake_campaign: 4 cells x 2 launches
-QUICK = ["--slurm-init-seconds-before-status-checks", "9", "--latency-wait", "5"]
+NUM_HELD = 2  # records when a launch is held in its third cell
+# Of the drills' profile. The executor asks for the states of jobs after that many seconds, and then 10 s later each time that no job has ended.
+POLL_EVERY_SECOND = """\
+__definitions__:
+  - |
+    from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+    def sleep_a_second(_executor):
+        import asyncio
+        return asyncio.sleep(1)
+    RemoteExecutor.sleep = sleep_a_second
+"""
 
 
 @dataclass(frozen=True)
@@ -52,16 +61,21 @@ class Site:
     def own(self) -> None:
         subprocess.run(["chown", "-R", "--reference", str(self.cluster.shared), str(self.host_folder)], check=True)
 
-    def line(self, *words: str) -> list[str]:
-        head = [self.cluster.python, "-m", "snakemake", "--profile", "profiles/slurm", *QUICK]
+    def line(self, *words: str, is_quick: bool = True) -> list[str]:
+        profile, polling = ("drill", "1") if is_quick else ("slurm", "9")
+        head = [self.cluster.python, "-m", "snakemake", "--profile", f"profiles/{profile}", "--latency-wait", "5"]
+        head += ["--slurm-init-seconds-before-status-checks", polling]
         return [*head, *words, "--configfile", "campaign.yaml"]
 
-    def snakemake(self, *words: str, check: bool = True, timeout: float = 240) -> subprocess.CompletedProcess:
+    def snakemake(self, *words: str, check: bool = True, timeout: float = 400) -> subprocess.CompletedProcess:
         return self.cluster.run(self.line(*words), cwd=self.folder, check=check, timeout=timeout)
 
-    def popen(self, *words: str) -> subprocess.Popen:
+    def popen(self, *words: str, path: str | None = None, is_quick: bool = True) -> subprocess.Popen:
+        """Start Snakemake. A drill that interrupts it while a job is alive takes is_quick=False: the executor forgets its
+        jobs for the time of a status check, and an interrupt then cancels none."""
         output = (self.host_folder / "snakemake.out").open("a")
-        return self.cluster.popen(self.line(*words), cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
+        line = [*(["env", path] if path else []), *self.line(*words, is_quick=is_quick)]
+        return self.cluster.popen(line, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
 
     @property
     def results(self) -> Path:
@@ -106,12 +120,51 @@ class Site:
         found = [path for path in sorted(self.results.rglob("*.log")) if path.stem in failed]
         return "".join(f"\n== {path.name}\n{path.read_text(errors='replace')}" for path in found)
 
+    def pass_preflight(self) -> None:
+        """Freeze the campaign and run its preflight as its job does, without the three Snakemakes that this takes
+        otherwise. A run of Snakemake then begins with the batches."""
+        python = self.cluster.python
+        freeze = f"{python} workflow/scripts/freeze.py --campaign campaign.yaml"
+        preflight = f"{python} workflow/scripts/preflight.py --folder results/drill/preflight/preflight-*"
+        salloc = ["salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2"]
+        self.cluster.run([*salloc, "sh", "-c", f"{freeze} && exec {preflight}"], cwd=self.folder)
+        [result] = self.results.glob("preflight/*.json")
+        assert all(stack["verdict"]["ok"] for stack in json.loads(result.read_text())["stacks"])
+
+    def hold(self) -> dict[str, str]:
+        """Have each launch wait in its third cell until release(); returns the stack's variables for it."""
+        self.hold_file.touch()
+        return {"FAKE_HOLD_FILE": f"{self.folder}/{self.hold_file.name}"}
+
+    def release(self) -> None:
+        self.hold_file.unlink()
+
+    @property
+    def hold_file(self) -> Path:
+        return self.host_folder / "hold"
+
+    def wait_until_held(self) -> list[tuple[str, int]]:
+        """Wait until the batch's first launch is in its third cell; returns cell and repeat of the two before."""
+        wait_until(lambda: len(self.records()) == NUM_HELD, 240, "two records")
+        return self.slots()
+
+    def popen_behind_a_job(self) -> tuple[subprocess.Popen, str]:
+        """Start Snakemake while a job has both nodes; returns both once the first job that it submits waits."""
+        blocker = self.cluster.submit("--nodes=2")
+        wait_until(lambda: self.cluster.squeue().get(blocker) == "RUNNING", 60, "the nodes taken")
+        snakemake = self.popen("--retries", "0")
+        wait_until(lambda: "PENDING" in self.cluster.squeue().values(), 90, "a job that waits")
+        return snakemake, blocker
+
     def output(self) -> str:
         """Return what the Snakemakes that popen() started have printed."""
         return (self.host_folder / "snakemake.out").read_text()
 
     def report(self) -> str:
         return (self.results / "report.html").read_text()
+
+
+UNTIL_MEASURED = ("--until", "measure")  # no report: Snakemake's own exit status
 
 
 def submitted(output: str, rule: str = "measure") -> int:
@@ -131,13 +184,16 @@ def report_says(site: Site, name: str, words: str) -> None:
 
 def change_srun(site: Site, words: dict[str, str]) -> str:
     """Put an srun before the real one that changes words of its command line; returns the PATH that has it."""
+    cases = "".join(f"    {old}) word={new} ;;\n" for old, new in words.items())
+    text = f"words=()\nfor word; do\n  case $word in\n{cases}  esac\n"
+    return wrap_srun(site, text + '  words+=("$word")\ndone\nset -- "${words[@]}"\n')
+
+
+def wrap_srun(site: Site, text: str) -> str:
+    """Put an srun before the real one that runs some shell commands first; returns the PATH that has it."""
     tools = site.host_folder / "bin"
     tools.mkdir()
-    cases = "".join(f"    {old}) word={new} ;;\n" for old, new in words.items())
-    (tools / "srun").write_text(
-        f"#!/bin/bash\nwords=()\nfor word; do\n  case $word in\n{cases}  esac\n"
-        '  words+=("$word")\ndone\nexec /usr/bin/srun "${words[@]}"\n'
-    )
+    (tools / "srun").write_text(f'#!/bin/bash\n{text}exec /usr/bin/srun "$@"\n')
     (tools / "srun").chmod(0o755)
     return f"PATH={site.folder}/bin:/usr/bin:/bin"
 
@@ -149,6 +205,12 @@ def make_site(cluster: Cluster, name: str) -> Site:
     for folder in FOLDERS:
         shutil.copytree(CHECKOUT / folder, site.host_folder / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "Snakefile", site.host_folder)
+    profile = (CHECKOUT / "profiles/slurm/config.yaml").read_text()
+    assert profile.count("__definitions__:\n") == 1
+    (site.host_folder / "profiles/drill").mkdir()
+    (site.host_folder / "profiles/drill/config.yaml").write_text(
+        profile.replace("__definitions__:\n", POLL_EVERY_SECOND)
+    )
     fake = site.host_folder / "tests/cluster/fake_ranks.py"
     fake.write_text(fake.read_text().replace("/usr/bin/env python3", cluster.python, 1))  # the nodes have no other
     site.own()
@@ -159,6 +221,12 @@ def fake_campaign(site: Site, env: dict | None = None, **changes: object) -> dic
     """Return a campaign whose ranks are played by fake_ranks.py: 4 cells at 2 nodes x 2 ranks, two launches."""
     python = f"{site.folder}/tests/cluster/fake_ranks.py"
     return campaign({"fake": {"kind": "host", "python": python, "env": env or {}}}, **changes)
+
+
+def held_campaign(site: Site, **changes: object) -> dict:
+    """Return the same, held in the third cell of a launch until the site's release()."""
+    limits = {"cell_seconds": 400, "launch_start_seconds": 240}  # it is held longer than a cell may take
+    return fake_campaign(site, site.hold(), **({"limits": limits} | changes))
 
 
 def campaign(stacks: dict, **changes: object) -> dict:
@@ -172,7 +240,7 @@ def campaign(stacks: dict, **changes: object) -> dict:
         "shapes": [{"nodes": [2], "gpus_per_node": [2]}],
         "repeats": 2,
         "sampling": SAMPLING,
-        "limits": {"cell_seconds": 60, "launch_start_seconds": 60},
+        "limits": {"cell_seconds": 120, "launch_start_seconds": 240},  # torch takes long to start on a busy machine
         "benchmarks": [
             {
                 "benchmark": "collective",

@@ -4,7 +4,8 @@
 Rank 0 writes the launch file without torch, as tests/workflow/fake_launch.py does and with the same FAKE_ variables; the
 others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1 ends
 with status 0 while rank 0 waits for it; "die": rank 1 is killed. No rank comes up on the nodes that the file
-FAKE_BROKEN_NODES lists, as where a mount is missing.
+FAKE_BROKEN_NODES lists, as where a mount is missing. A launch does not go on from its third cell while the file
+FAKE_HOLD_FILE is there.
 """
 
 import json
@@ -42,6 +43,19 @@ def meet(request: dict) -> None:
         time.sleep(0.05)
 
 
+def hold_in_third_cell(file: str) -> None:
+    append, begun = fake_launch.append, []
+
+    def append_and_hold(request: dict, line: dict) -> None:
+        append(request, line)
+        if line["kind"] == "start":
+            begun.append(line["cell"])
+            while len(begun) == 3 and os.path.exists(file):
+                time.sleep(0.05)
+
+    fake_launch.append = append_and_hold
+
+
 def wait_for_rank_0(request: dict) -> None:
     faults = json.loads(os.environ.get("FAKE_RANK_FAULTS", "{}"))
     while True:
@@ -75,6 +89,8 @@ def main() -> None:
         os.environ["FAKE_FAULTS"] = json.dumps(
             json.loads(os.environ.get("FAKE_FAULTS", "{}")) | dict.fromkeys(rank_faults, "hang")
         )
+        if os.environ.get("FAKE_HOLD_FILE"):
+            hold_in_third_cell(os.environ["FAKE_HOLD_FILE"])
         fake_launch.main()
     else:
         wait_for_rank_0(request)

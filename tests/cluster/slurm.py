@@ -55,6 +55,21 @@ class Cluster:
     def is_up(self) -> bool:
         return self.control("status", check=False).returncode == 0
 
+    def copy_root(self) -> None:
+        """Begin with a copy of the default cluster's root file system. /usr, most of it, is hard links: nothing in it is
+        written in place."""
+        root = self.state / "root"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        source = STATE / "root"
+        rest = [entry for entry in source.iterdir() if entry.name not in ("usr", ".complete")]
+        copy = ["cp", "--archive", "--one-file-system"]
+        # Not checked: where the default cluster is up, its logs and sockets come and go.
+        subprocess.run([*copy, *rest, root], capture_output=True)
+        if subprocess.run([*copy, "--link", source / "usr", root], capture_output=True).returncode:
+            subprocess.run([*copy, source / "usr", root], check=True)
+        shutil.copy2(source / ".complete", root)
+
     def run(
         self,
         argv: Sequence[object],
@@ -164,7 +179,7 @@ def run(
 def send_signal(process: subprocess.Popen, number: int) -> None:
     """Send a signal to the command that Cluster.popen started, and not to what stands for it on the host."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: process.poll() is not None or children.read_text().strip(), 10)
+    wait_until(lambda: process.poll() is not None or children.read_text().strip(), 60)
     for pid in children.read_text().split():
         os.kill(int(pid), number)
 

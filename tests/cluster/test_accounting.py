@@ -1,25 +1,22 @@
 """With slurmdbd behind the cluster: what a campaign is charged for; on a cluster of its own beside the others."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-from drills import fake_campaign, make_site
+from drills import UNTIL_MEASURED, fake_campaign, make_site
 from slurm import STATE, Cluster, wait_until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def accounting(usable) -> Iterator[Cluster]:
-    """Return a cluster with slurmdbd and the account `proj`. Its root file system begins as a copy of the default
-    cluster's, if there is one, to save a minute; it is purged afterwards."""
+def accounting(cache) -> Iterator[Cluster]:
+    """Return a cluster with slurmdbd and the account `proj`; it is purged afterwards."""
     own = Cluster(STATE.with_name(STATE.name + "-accounting"))
+    cache(with_accounting=True)
     own.control("purge")
-    if (STATE / "root" / ".complete").exists():
-        own.state.mkdir(parents=True)
-        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], capture_output=True)
+    own.copy_root()
     own.up("--accounting")
     yield own
     own.control("purge")
@@ -39,9 +36,8 @@ def test_one_job_per_batch_and_one_step_per_launch_are_charged_to_the_account(ac
     site = make_site(accounting, f"charged {command}")
     before = jobs(accounting)
     site.write(fake_campaign(site), account="proj")
-    done = site.snakemake("--slurm-status-command", command)
+    done = site.snakemake("--slurm-status-command", command, *UNTIL_MEASURED)
     assert site.statuses() == {"ok": 8}
-    assert "<html" in site.report()
     preflight, batch = re.findall(r"has been submitted with SLURM jobid (\d+)", done.stderr)
     assert jobs(accounting) - before == {preflight, batch}
 
@@ -61,7 +57,7 @@ def test_an_account_that_is_not_there_ends_the_run_and_names_those_that_are(acco
     site = make_site(accounting, "wrong account")
     before = jobs(accounting)
     site.write(fake_campaign(site), account="nosuch")
-    done = site.snakemake(check=False, timeout=60)
+    done = site.snakemake(check=False)
     assert done.returncode == 4
     assert "The given account nosuch appears to be invalid. Available accounts:\nproj" in done.stderr
     assert "Traceback" not in done.stderr

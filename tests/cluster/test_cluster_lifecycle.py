@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-import shutil
+import re
 import signal
 import subprocess
 import time
@@ -35,13 +35,11 @@ def adopt_orphans(yes: bool) -> None:
 
 
 @pytest.fixture
-def made(own) -> Cluster:
-    """Return the same with a root file system: a copy of the shared cluster's, if there is one, to save a minute."""
-    marker = Path("root") / ".complete"
-    if (STATE / marker).exists() and not (own.state / marker).exists():
-        own.state.mkdir(exist_ok=True)
-        shutil.rmtree(own.state / "root", ignore_errors=True)
-        subprocess.run(["cp", "--archive", "--one-file-system", STATE / "root", own.state], capture_output=True)
+def made(own, cache) -> Cluster:
+    """Return the same with a root file system."""
+    if not (own.state / "root" / ".complete").exists():
+        cache()
+        own.copy_root()
     own.control("down")  # what a failed test left
     return own
 
@@ -79,11 +77,11 @@ def namespaces() -> set[str]:
 
 
 def mentions(text: str) -> list[str]:
-    """Return the command lines of processes that name it."""
+    """Return the command lines that contain a text, of the processes that this one started."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in descendants(os.getpid()):
         try:
-            command = file.read_text(errors="replace").replace("\0", " ")
+            command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
         except OSError:
             continue
         if text in command:
@@ -91,14 +89,14 @@ def mentions(text: str) -> list[str]:
     return found
 
 
-def host() -> dict[str, object]:
-    """Return what the cluster of these tests could leave behind on the host; those of other files come and go."""
-    mounts = Path("/proc/mounts").read_text().splitlines()
+def leftovers(own: Cluster) -> dict[str, object]:
+    """Return what this cluster has on the host. Mounts and namespaces of anything else may come and go meanwhile."""
+    mounts = [line.split()[:2] for line in Path("/proc/mounts").read_text().splitlines()]
     links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
+    names = [line.split()[1].rstrip(":").partition("@")[0] for line in links.splitlines()]
     return {
-        "links": sorted(line.split()[1] for line in links.splitlines()),
-        "networks": subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout,
-        "mounts": [line for line in mounts if not line.startswith("rgt-") or "-lifecycle/" in line],
+        "mounts": [(source, target) for source, target in mounts if Path(target).is_relative_to(own.state)],
+        "links": sorted(name for name in names if re.fullmatch(r"login|switch|n\d+", name)),
         "namespaces": namespaces(),
     }
 
@@ -112,43 +110,44 @@ def start_up(own: Cluster, *options: str) -> subprocess.Popen:
     )
 
 
-def assert_nothing_is_left(own: Cluster, before: dict[str, object]) -> None:
+def assert_nothing_is_left(own: Cluster, before: dict[str, object], timeout: float = 30) -> None:
     # The kernel takes a moment to end the last processes of a namespace, on a busy machine seconds.
-    wait_until(lambda: namespaces() <= before["namespaces"], 5, "its namespaces have ended")
-    after = host()
+    wait_until(lambda: namespaces() <= before["namespaces"], timeout, "its namespaces have ended")
+    after = leftovers(own)
     after.pop("namespaces")
     assert after == {key: before[key] for key in after}
+    assert after["mounts"] == []
     assert mentions(str(own.state)) == []
 
 
 def test_half_an_installation_ends_with_the_program_and_is_not_taken_for_a_whole_one(own):
-    before = host()
+    before = leftovers(own)
     process = start_up(own)
     log = own.state / "debootstrap.log"
     wait_until(lambda: log.exists() and log.stat().st_size, 60, "debootstrap runs")
     process.kill()
     process.wait()
-    wait_until(lambda: mentions(str(own.state)) == [], 10, "debootstrap has ended")
+    wait_until(lambda: mentions(str(own.state)) == [], 30, "debootstrap has ended")
     own.control("down")
     assert_nothing_is_left(own, before)
     assert not (own.state / "root" / ".complete").exists()
 
 
 def test_a_cluster_that_is_up_is_seen_by_what_looks_for_leftovers(made):
-    before = host()
+    before = leftovers(made)
     made.up()
     assert namespaces() > before["namespaces"]
     with pytest.raises(AssertionError):
-        assert_nothing_is_left(made, before)
+        assert_nothing_is_left(made, before, timeout=1)
     made.control("down")
     assert_nothing_is_left(made, before)
 
 
 def test_down_leaves_nothing_and_twice_is_no_error(made):
-    before = host()
+    before = leftovers(made)
     made.up("--nodes", 3)
     assert made.run(["srun", "--nodes=3", "hostname"]).stdout.count("n") == 3
-    assert "rgt-" in str(host()["mounts"])
+    assert [target for _, target in leftovers(made)["mounts"]] == [str(made.state / "small")]
     made.control("down")
     assert_nothing_is_left(made, before)
     made.control("down")
@@ -156,10 +155,10 @@ def test_down_leaves_nothing_and_twice_is_no_error(made):
 
 
 def test_down_while_jobs_run_ends_them(made):
-    before = host()
+    before = leftovers(made)
     made.up()
     with made.popen(["srun", "--nodes=2", "sleep", "4322"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        wait_until(lambda: "RUNNING" in made.squeue().values(), 20)
+        wait_until(lambda: "RUNNING" in made.squeue().values(), 60)
         made.control("down")
     assert mentions("sleep 4322") == []
     assert_nothing_is_left(made, before)
@@ -179,7 +178,7 @@ def test_up_again_is_quick_and_changes_nothing_and_brings_back_what_died(made):
 
 
 def test_down_and_up_work_after_a_crash_of_the_controller_and_of_a_node(made):
-    before = host()
+    before = leftovers(made)
     made.up()
     made.run(["pkill", "-KILL", "slurmctld"], as_root=True)
     made.kill_node("n1")
@@ -194,7 +193,7 @@ def test_down_and_up_work_after_a_crash_of_the_controller_and_of_a_node(made):
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.2, 0.3, 0.4, 0.6])
 def test_down_works_after_up_was_killed_at_any_point(made, delay_s):
-    before = host()
+    before = leftovers(made)
     process = start_up(made)
     time.sleep(delay_s)
     process.send_signal(signal.SIGKILL)
@@ -203,7 +202,9 @@ def test_down_works_after_up_was_killed_at_any_point(made, delay_s):
     assert_nothing_is_left(made, before)
 
 
-def test_accounting_knows_the_jobs_of_the_user(made):
+def test_accounting_knows_the_jobs_of_the_user(made, cache):
+    cache(with_accounting=True)
+    made.copy_root()
     made.up("--accounting")
     made.run(["sbatch", "--wait", "--output=/dev/null", "--wrap", "exit 3"], check=False)
     jobs = made.run(["sacct", "-X", "--noheader", "--parsable2", "--format=user,account,state,exitcode"]).stdout

@@ -1,8 +1,7 @@
 """Four nodes, of which one cannot start ranks: the batch goes on elsewhere, and only that node is avoided."""
 
 import pytest
-from drills import NUM_RECORDS, SLOW, fake_campaign, report_says, submitted
-from slurm import wait_until
+from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, report_says, submitted
 
 NUM_NODES = 4
 
@@ -17,7 +16,7 @@ def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_other
     broken = site.host_folder / "broken"
     env = {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}
     site.write(fake_campaign(site, env), num_nodes=NUM_NODES)
-    site.snakemake("--until", "preflight")
+    site.pass_preflight()
     broken.write_text("n2\n")
     done = site.snakemake()
     assert [(job["kind"], job["hosts"]) for job in site.jobs()] == [("no_start", ["n2"])]
@@ -32,10 +31,10 @@ def test_a_node_that_is_avoided_comes_on_top_of_those_that_the_cluster_file_excl
     broken = site.host_folder / "broken"
     env = {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}
     site.write(fake_campaign(site, env), num_nodes=NUM_NODES, sbatch=["-x n1"])
-    site.snakemake("--until", "preflight")
+    site.pass_preflight()
     before = measuring_jobs(site)
     broken.write_text("n2\n")
-    site.snakemake()
+    site.snakemake(*UNTIL_MEASURED)
     assert [(job["kind"], job["hosts"]) for job in site.jobs()] == [("no_start", ["n2"])]
     assert site.statuses() == {"ok": NUM_RECORDS}
     assert measuring_jobs(site)[len(before) :] == ["n[2-3] without n1", "n[3-4] without n[1-2]"]
@@ -50,14 +49,17 @@ def measuring_jobs(site) -> list[str]:
 
 def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_knows(site, first_nodes):
     """Nobody is left to note it: the next job of the batch does."""
-    site.write(fake_campaign(site, SLOW), num_nodes=NUM_NODES)
+    site.write(held_campaign(site), num_nodes=NUM_NODES)
+    site.pass_preflight()
     snakemake = site.popen()
-    wait_until(lambda: len(site.records()) >= 2, 120)
-    kept = site.slots()
+    kept = site.wait_until_held()
     site.cluster.kill_node("n1")
-    assert snakemake.wait(240) == 0
+    site.release()
+    assert snakemake.wait(300) == 0
     site.cluster.start_node("n1")
     assert set(kept) <= set(site.slots())
     assert len(site.slots()) == len(set(site.slots())) == NUM_RECORDS
     assert [job["kind"] for job in site.jobs()] == ["stopped"]
-    report_says(site, "drill", "no word of its end: Slurm says NODE_FAIL")
+    [job] = site.jobs()
+    assert "NODE_FAIL" in job["cause"]
+    report_says(site, "drill", job["cause"])

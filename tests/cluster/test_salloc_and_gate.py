@@ -29,6 +29,10 @@ def submitted(done: subprocess.CompletedProcess, what: str) -> int:
     return sum("has been submitted with SLURM jobid" in line and f"/rule_{what}/" in line for line in lines)
 
 
+def cells_judged(site: Site) -> int:
+    return len(list(ET.parse(site.results / "gate.junit.xml").getroot().iter("testcase")))
+
+
 def failures(site: Site) -> dict[str, str]:
     """Return the cells that fail the gate, by what gate.junit.xml says of them."""
     cases = ET.parse(site.results / "gate.junit.xml").getroot().iter("testcase")
@@ -51,8 +55,8 @@ def test_inside_an_allocation_all_is_measured_there_and_passes_the_gate(site):
     ]
     assert verdicts == [True]
     assert "<html" in site.report()
-    assert "gate: passed: 4 cells ok" in done.stdout
     assert done.stdout.endswith((site.results / "gate.txt").read_text())
+    assert cells_judged(site) == 4
     assert failures(site) == {}
 
 
@@ -98,7 +102,7 @@ def test_the_gate_fails_for_a_failed_cell_that_is_not_measured_again(site):
     assert (submitted(done, "preflight"), submitted(done, "measure")) == (1, 1)
     assert site.statuses() == {"ok": 4, "failed": 4}
     text = (site.results / "gate.txt").read_text()
-    assert text.startswith("gate: failed: 2 cells not ok")
+    assert cells_judged(site) == 4
     assert done.stdout.endswith(text)
     assert {name.split("-")[2]: message for name, message in failures(site).items()} == {
         "4096": "2 failed of 2: loss_is_finite is false",

@@ -11,9 +11,9 @@ import yaml
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, expand
 from regatta.campaign.stacks import complete_stack
-from regatta.campaign.validation import fill_defaults, load_schema
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
+from regatta.core.schemas import fill_defaults, load_schema
 from regatta.plan.plan import Plan, make_plan
 
 # Line numbers in the tests count from here: `schema` is line 1.

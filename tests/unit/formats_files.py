@@ -1,14 +1,22 @@
 """The golden files of other programs, and how they are read and imported in tests."""
 
+import contextlib
+import io
+import runpy
+import sys
 from pathlib import Path
+from subprocess import CompletedProcess
+from unittest import mock
 
+from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, Source
-from regatta.formats.importer import Outcome, import_files, read_text
+from regatta.formats.importer import Outcome, import_files
 from regatta.store.collect import collect, write_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.base import make_tables, write_tables
+from regatta.topics.catalog import make_tables, write_tables
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 TIME = "2026-11-21T03:04:05Z"
 
 # What the files do not say themselves. The rest needs nothing.
@@ -33,6 +41,13 @@ def text_of(name: str) -> str:
     return (FILES / name).read_text(encoding="utf-8")
 
 
+FORMAT = {kind.name: kind for kind in FORMATS}
+
+
+def read_text(text: str, name: str, options: Options) -> Source:
+    return importer.read_text(text, name, options)[1]
+
+
 def read(name: str, text: str | None = None) -> Source:
     return read_text(text_of(name) if text is None else text, name, NEEDS.get(name, Options()))
 
@@ -44,11 +59,16 @@ def run_import(folder: Path, *files: str | Path, stack: str | None = None, optio
     return import_files(paths, folder, stack, options, now=lambda: TIME)
 
 
+def collected(folder: Path) -> tuple[dict, dict, dict]:
+    """Return (frozen campaign, what was collected by name, problems) of a results folder."""
+    campaign = read_frozen(next(folder.glob("campaign.*.json")))
+    return campaign, *collect(campaign, folder / "launches")
+
+
 def analysed(folder: Path) -> tuple[dict, dict, dict]:
     """Return (frozen campaign, tables by name with measurements, problems) of a results folder."""
-    campaign = read_frozen(next(folder.glob("campaign.*.json")))
-    collected, problems = collect(campaign, folder / "launches")
-    return campaign, make_tables(campaign, collected) | collected, problems
+    campaign, tables, problems = collected(folder)
+    return campaign, make_tables(campaign, tables) | tables, problems
 
 
 def write_analysed(folder: Path) -> Path:
@@ -57,3 +77,15 @@ def write_analysed(folder: Path) -> Path:
     write_collected(tables, folder / "measurements.csv")
     write_tables(tables, folder / "tables")
     return folder
+
+
+def run_script(name: str, *arguments: object, cwd: Path) -> CompletedProcess:
+    """Run a script as its command line would, in this process: to start Python and pandas takes longer than the work."""
+    path, out, err, status = SCRIPTS / name, io.StringIO(), io.StringIO(), 0
+    argv = mock.patch.object(sys, "argv", [str(path), *map(str, arguments)])
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), argv:
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            status = end.code or 0
+    return CompletedProcess(sys.argv, status, out.getvalue(), err.getvalue())

@@ -392,10 +392,9 @@ def write_laptop(folder: Path) -> Path:
 
 def analyse(folder: Path):
     """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
-    from regatta.report.page import read_results
     from regatta.store.collect import collect, read_collected, write_collected
     from regatta.store.launch_files import read_frozen, write_json
-    from regatta.topics.base import make_tables, write_tables
+    from regatta.topics.catalog import make_tables, read_report_data, write_tables
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
@@ -406,15 +405,30 @@ def analyse(folder: Path):
     write_tables(make_tables(campaign, collected), folder / "tables")
     preflight = next(folder.glob("preflight/*.json"), None)
     tables, launches = folder / "tables", folder / "launches"
-    return read_results(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
+    return read_report_data(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
+
+
+def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
+    """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
+    from regatta.store.tables import COLLECTED, make_table
+    from regatta.topics.base import ReportData
+    from regatta.topics.catalog import TABLES
+
+    problems = tables.pop("problems", {"corrupt": [], "invalid": []})
+    preflight = tables.pop("preflight", None)
+    empty = {name: make_table([], spec.columns) for name, spec in TABLES.items()}
+    empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    tables = {**empty, **tables, "measurements": measurements}
+    return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight)
 
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
     from regatta.report.page import render
     from regatta.store.launch_files import write_text
+    from regatta.topics.catalog import TOPICS
 
-    write_text(folder / "report.html", render(analyse(folder), folder))
+    write_text(folder / "report.html", render(analyse(folder), TOPICS, folder))
     return folder / "report.html"
 
 

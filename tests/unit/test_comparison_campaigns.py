@@ -12,6 +12,7 @@ from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.text import comparison_text
 from regatta.core.errors import UserError
+from regatta.topics.comparison.words import direction, direction_text, judged_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -143,8 +144,11 @@ def test_the_text_tells_the_direction_where_all_cells_have_it(tmp_path):
     """Eight of eight: p = 2 / 2^8 = 0.0078."""
     cells = [cell_of("bound", 4096 * (i + 1)) for i in range(8)]
     found = compared(tmp_path, [(c, SIX) for c in cells], [(c, [1.01 * t for t in SIX]) for c in cells])
-    told = "takes longer in 8 of 8 comparisons, by 1.0 % in the median and 1.0 % at most (sign test, p = 0.00781)."
-    assert told in comparison_text(found)
+    shift = direction(judged_rows(found.comparisons))
+    assert (shift["is_slower"], shift["num"], shift["num_pairs"]) == (True, 8, 8)
+    assert (shift["median_ratio"], shift["most_ratio"]) == (pytest.approx(1.01), pytest.approx(1.01))
+    assert shift["p_value"] == pytest.approx(2 / 2**8)
+    assert direction_text(shift) in comparison_text(found)
 
 
 def test_long_lists_are_cut_and_counted(tmp_path):

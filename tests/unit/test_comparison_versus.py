@@ -130,7 +130,9 @@ def test_alike_stacks_are_held_against_the_reference_of_the_campaign_where_it_is
 
 
 def test_the_frozen_campaign_keeps_versus(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, tmp_path / "clusters"))
+    monkeypatch.setattr(
+        "regatta.plan.plan.load_campaign", lambda path, **options: load_campaign(path, tmp_path / "clusters", **options)
+    )
     load(tmp_path, small(versus="strategy"))
     frozen = freeze_campaign(make_plan(tmp_path / "campaign.yaml", tmp_path / "results"))
     assert frozen["versus"] == {"axis": "strategy", "reference": None, "margin": None}

@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from regatta.core.files import Taken, hold_number
-from regatta.run import exclusive
-from regatta.run.exclusive import exclusive_use
-from regatta.run.start import Launcher
+from regatta.launchers import LAUNCHERS, launch
+from regatta.launchers import slurm_queue as queue
+from regatta.launchers.launch import Allocation
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from regatta.run.exclusive import exclusive_use
-from regatta.run.start import Launcher
+from regatta.launchers import LAUNCHERS
+from regatta.launchers.launch import Allocation
 from regatta.launchers import slurm_queue as queue
 queue.running_steps = lambda job: []
-with exclusive_use(Launcher(sys.argv[1] or None), Path(sys.argv[2]), "batch-1"):
+allocation = Allocation(LAUNCHERS["slurm"], sys.argv[1]) if sys.argv[1] else Allocation()
+with allocation.exclusive_use(Path(sys.argv[2]), "batch-1"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -35,12 +36,16 @@ def give_up() -> None:
     raise GivenUp
 
 
+def allocation(job: str | None) -> Allocation:
+    return Allocation(LAUNCHERS["slurm"], job) if job else Allocation()
+
+
 @pytest.fixture(autouse=True)
 def outside_of_the_home_folder(tmp_path, monkeypatch):
     """Keep the lock of jobs in the test's folder, and let no Slurm of this machine answer."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
-    monkeypatch.setattr(exclusive.queue, "running_steps", lambda job: [])
+    monkeypatch.setattr(queue, "running_steps", lambda job: [])
 
 
 @pytest.fixture
@@ -64,19 +69,19 @@ def hold_elsewhere(tmp_path):
 @pytest.mark.parametrize("job", [None, "1001"])
 def test_a_second_batch_waits_and_says_so_until_the_first_is_gone(hold_elsewhere, tmp_path, capsys, job):
     holder = hold_elsewhere(job)
-    with pytest.raises(GivenUp), exclusive_use(Launcher(job), tmp_path, "batch-2", give_up):
+    with pytest.raises(GivenUp), allocation(job).exclusive_use(tmp_path, "batch-2", give_up):
         pytest.fail("two batches at a time")
     where = "in Slurm job 1001" if job else "on this machine"
     assert f"batch-2: waiting: another batch is being measured {where}" in capsys.readouterr().err
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with exclusive_use(Launcher(job), tmp_path, "batch-2", give_up):
+    with allocation(job).exclusive_use(tmp_path, "batch-2", give_up):
         assert capsys.readouterr().err == ""
 
 
 def test_batches_of_other_jobs_do_not_wait_for_each_other(hold_elsewhere, tmp_path):
     hold_elsewhere("1001")
-    with exclusive_use(Launcher("1002"), tmp_path, "batch-2", give_up):
+    with allocation("1002").exclusive_use(tmp_path, "batch-2", give_up):
         pass
 
 
@@ -93,14 +98,14 @@ def test_a_number_that_is_taken_is_told_with_the_given_words(hold_elsewhere, tmp
 
 def test_a_job_is_held_whatever_the_results_folder(hold_elsewhere, tmp_path):
     hold_elsewhere("1001")
-    with pytest.raises(GivenUp), exclusive_use(Launcher("1001"), tmp_path / "other", "batch-2", give_up):
+    with pytest.raises(GivenUp), allocation("1001").exclusive_use(tmp_path / "other", "batch-2", give_up):
         pytest.fail("two batches at a time")
 
 
 def test_a_job_is_held_beside_the_results_where_the_home_folder_takes_no_locks(hold_elsewhere, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("no folder")
     hold_elsewhere("1001")
-    with pytest.raises(GivenUp), exclusive_use(Launcher("1001"), tmp_path, "batch-2", give_up):
+    with pytest.raises(GivenUp), allocation("1001").exclusive_use(tmp_path, "batch-2", give_up):
         pytest.fail("two batches at a time")
     assert (tmp_path / f".jobs-{os.getuid()}.lock").exists()
 
@@ -111,16 +116,16 @@ def test_a_job_is_held_beside_the_results_where_there_is_no_home_folder(tmp_path
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", no_home)
-    with exclusive_use(Launcher("1001"), tmp_path, "batch-1"):
+    with allocation("1001").exclusive_use(tmp_path, "batch-1"):
         assert (tmp_path / f".jobs-{os.getuid()}.lock").exists()
 
 
 def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsys):
     """As of a Regatta in another folder, or of a supervisor that was killed."""
     answers = iter([None, ["1001.3", "1001.4"], ["1001.3"], None, []])
-    monkeypatch.setattr(exclusive.queue, "running_steps", lambda job: next(answers))
-    monkeypatch.setattr(exclusive, "STEP_POLL_SECONDS", 0)
-    with exclusive_use(Launcher("1001"), tmp_path, "batch-2"):
+    monkeypatch.setattr(queue, "running_steps", lambda job: next(answers))
+    monkeypatch.setattr(launch, "STEP_POLL_SECONDS", 0)
+    with allocation("1001").exclusive_use(tmp_path, "batch-2"):
         assert next(answers, "all asked") == "all asked"
     text = capsys.readouterr().err
     assert text.count("\n") == 1

@@ -18,7 +18,6 @@ from synthetic import (
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
-from regatta.report.page import content
 from regatta.report.panels import name_rows, panels
 from regatta.report.plotting import (
     COLOURS,
@@ -35,10 +34,13 @@ from regatta.report.plotting import (
     spread,
 )
 from regatta.store.collect import cell_row
-from regatta.store.tables import COLLECTIVES, MEASUREMENTS, SCALING, make_table, read_csv
-from regatta.topics.communication import collective_figures, collectives_table, message_size
+from regatta.store.tables import MEASUREMENTS, make_table, read_csv
+from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size
+from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import bucket_figures, scaling_figures
-from regatta.topics.scaling.tables import scaling_table, steps_by_cell
+from regatta.topics.scaling.tables import SCALING, scaling_table, steps_by_cell
+
+DRAWS = True  # conftest.py
 
 
 def series(num_points=3, label="ddp"):
@@ -488,18 +490,18 @@ def test_a_difference_beyond_the_told_one_without_a_spread_is_not_passed_over():
 
 
 def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their_number(tmp_path):
-    def told(num):
+    def found(num):
         batches = range(1, num + 1)
         cells = [train_cell("resnet50", 1, g, s, batch_size=b) for b in batches for g, s in ((1, "none"), (2, "ddp"))]
-        folder = write_results(tmp_path / str(num), make_campaign(cells, repeats=2), CLUSTER)
-        return content(analyse(folder), folder)["findings"]
+        data = analyse(write_results(tmp_path / str(num), make_campaign(cells, repeats=2), CLUSTER))
+        lowest = data.tables["scaling"].query("world_size == 2")["efficiency_ratio"].sort_values().tolist()
+        return scaling_section.findings(data), lowest
 
-    four, six = told(4), told(6)
-    assert [sum(f.anchor.startswith("efficiency") for f in found) for found in (four, six)] == [4, 4]
-    assert not any("lowest of" in finding.text for finding in four)
-    assert [f.text for f in six if f.anchor == "scaling"] == [
-        "The 4 lowest of 6 are told: efficiencies of the largest shape of each workload and stack."
-    ]
+    four, _ = found(4)
+    assert [finding.kind for finding in four] == ["efficiency"] * 4
+    (*shown, count), lowest = found(6)
+    assert [finding.values["efficiency"].estimate for finding in shown] == lowest[:4]
+    assert (count.kind, count.values) == ("lowest", {"num": 4, "num_groups": 6})
 
 
 def test_the_highest_bandwidth_says_whose_it_is_and_what_the_largest_shape_has():

@@ -3,13 +3,12 @@
 import dataclasses
 
 import pytest
-from formats_files import ALL, NEEDS, SEEN_WHOLE, read, text_of
+from formats_files import ALL, NEEDS, SEEN_WHOLE, read, read_text, text_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
-from regatta.formats.importer import read_text
 
 
 def result_of(name, text):
@@ -21,7 +20,7 @@ def result_of(name, text):
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_any_cut_gives_the_same_or_a_refusal_or_fewer_of_the_same_rows(name, data):
     text, whole = text_of(name), read(name).readings
@@ -49,7 +48,7 @@ def test_a_table_of_benchmark_py_that_is_cut_inside_a_row_is_never_read():
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused_and_nothing_else(name, data):
     text = text_of(name)

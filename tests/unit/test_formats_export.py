@@ -1,25 +1,20 @@
 """Results of Regatta in the form of other programs: what their tools read, and what comes back by import."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from formats_files import FILES, TIME, analysed, run_import, write_analysed
+from formats_files import FILES, FORMAT, TIME, analysed, run_import, run_script, write_analysed
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 from regatta.formats.exporter import read_results_folder
 from regatta.formats.importer import import_files
-from regatta.formats.pytorch_json import KEYS, pytorch_report
-from regatta.formats.suite_json import suite_reports
-from regatta.formats.tidy_csv import TIDY, tidy_csv
+from regatta.formats.tidy_csv import TIDY
 from regatta.store.tables import read_csv
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "device", "benchmark_results")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +36,7 @@ def written(folder, value, name="out.json"):
 
 
 def test_a_report_has_the_keys_and_the_order_that_diff_py_reads(laptop):
-    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    report = FORMAT["pytorch-json"].write(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
     assert tuple(report) == KEYS
     assert (report["pytorch_version"], report["distributed_backend"], report["bucket_size"]) == ("2.12.1", "gloo", 25)
     assert [(entry["model"], entry["batch_size"]) for entry in report["benchmark_results"]] == [
@@ -56,7 +51,7 @@ def test_a_report_has_the_keys_and_the_order_that_diff_py_reads(laptop):
 
 
 def test_the_first_result_is_the_one_without_ddp(laptop):
-    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    report = FORMAT["pytorch-json"].write(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
     _, tables, _ = analysed(laptop)
     rows = tables["measurements"]
     alone = rows[(rows["model"] == "resnet18") & (rows["strategy"] == "none") & (rows["status"] == "ok")]
@@ -64,7 +59,7 @@ def test_the_first_result_is_the_one_without_ddp(laptop):
 
 
 def test_what_is_written_and_imported_has_the_samples_of_every_rank(laptop, tmp_path):
-    report = pytorch_report(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
+    report = FORMAT["pytorch-json"].write(read_results_folder(laptop, {"bucket_cap_mb": "25"}))
     run_import(tmp_path / "back", written(tmp_path, report), options=Options(gpus_per_node=2))
     _, before, _ = analysed(laptop)
     _, after, _ = analysed(tmp_path / "back")
@@ -84,7 +79,7 @@ def test_an_imported_report_is_written_as_it_was(tmp_path):
     folder = tmp_path / "c"
     run_import(folder, "ddp-2x4.json")
     write_analysed(folder)
-    report = pytorch_report(read_results_folder(folder, {"stack": "imported"}))
+    report = FORMAT["pytorch-json"].write(read_results_folder(folder, {"stack": "imported"}))
     original = json.loads((FILES / "ddp-2x4.json").read_text())
     for entry in original["benchmark_results"]:
         del entry["result"][4]  # the second of two equal rows is of stack imported_again
@@ -102,7 +97,7 @@ def test_a_campaign_without_a_step_without_ddp_keeps_its_place_empty(laptop, tmp
     campaign["cells"] = [c for c in campaign["cells"] if c["spec"]["parameters"].get("strategy") != "none"]
     folder = write_results(tmp_path / "laptop", campaign, LAPTOP)
     write_analysed(folder)
-    report = pytorch_report(read_results_folder(folder, {"bucket_cap_mb": "25"}))
+    report = FORMAT["pytorch-json"].write(read_results_folder(folder, {"bucket_cap_mb": "25"}))
     assert report["benchmark_results"][0]["result"][0] == {"ranks": [0], "measurements": []}
     run_import(tmp_path / "back", written(tmp_path, report), options=Options(gpus_per_node=2))
     assert len(analysed(tmp_path / "back")[0]["cells"]) == 4
@@ -118,7 +113,7 @@ def test_a_campaign_without_a_step_without_ddp_keeps_its_place_empty(laptop, tmp
 )
 def test_what_a_report_has_no_place_for_is_refused(laptop, where, message):
     with pytest.raises(UserError, match=message):
-        pytorch_report(read_results_folder(laptop, where))
+        FORMAT["pytorch-json"].write(read_results_folder(laptop, where))
 
 
 def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
@@ -126,14 +121,14 @@ def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
     folder = write_results(tmp_path / "c", make_campaign(cells), LAPTOP)
     write_analysed(folder)
     with pytest.raises(UserError, match=r"1×4 and 2×2 have the same ranks in a report.* --where nodes=2"):
-        pytorch_report(read_results_folder(folder, {}))
+        FORMAT["pytorch-json"].write(read_results_folder(folder, {}))
 
 
 def test_a_table_without_samples_cannot_become_a_report(tmp_path):
     run_import(tmp_path / "c", "ddp-2x8-v100.txt")
     write_analysed(tmp_path / "c")
     with pytest.raises(UserError, match=r"has no samples by rank, .* Write --format csv"):
-        pytorch_report(read_results_folder(tmp_path / "c", {}))
+        FORMAT["pytorch-json"].write(read_results_folder(tmp_path / "c", {}))
 
 
 def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
@@ -148,7 +143,7 @@ def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
 
 
 def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent_and_its_word(laptop):
-    reports = suite_reports(read_results_folder(laptop, {}))
+    reports = FORMAT["suite-json"].write(read_results_folder(laptop, {}))
     assert [(r["name"], r["world_size"]) for r in reports] == [("laptop_1gpu", 1), ("laptop_2gpu", 2)]
     _, tables, _ = analysed(laptop)
     rows = tables["scaling"].set_index("cell")
@@ -166,7 +161,9 @@ def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent
 
 def test_a_suite_that_is_imported_again_has_the_same_efficiency_and_bandwidth(laptop, tmp_path):
     folder = read_results_folder(laptop, {})
-    import_files([written(tmp_path, suite_reports(folder))], tmp_path / "back", "host", Options(), now=lambda: TIME)
+    import_files(
+        [written(tmp_path, FORMAT["suite-json"].write(folder))], tmp_path / "back", "host", Options(), now=lambda: TIME
+    )
     _, before, _ = analysed(laptop)
     _, after, _ = analysed(tmp_path / "back")
     key = ["model", "strategy", "bucket_cap_mb", "world_size"]
@@ -183,7 +180,7 @@ def test_a_suite_that_is_imported_again_has_the_same_efficiency_and_bandwidth(la
 def test_nothing_unknown_is_written_as_a_number(tmp_path):
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     write_analysed(tmp_path / "c")
-    text = json.dumps(suite_reports(read_results_folder(tmp_path / "c", {})), allow_nan=False)
+    text = json.dumps(FORMAT["suite-json"].write(read_results_folder(tmp_path / "c", {})), allow_nan=False)
     assert '"warmup_iters": null, "benchmark_iters": null' in text
     assert "NaN" not in text
 
@@ -192,7 +189,7 @@ def test_nothing_unknown_is_written_as_a_number(tmp_path):
 
 
 def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path):
-    path = written(tmp_path, tidy_csv(read_results_folder(laptop, {})), "tidy.csv")
+    path = written(tmp_path, FORMAT["csv"].write(read_results_folder(laptop, {})), "tidy.csv")
     rows = read_csv(path, TIDY)
     _, tables, _ = analysed(laptop)
     scaling = tables["scaling"].set_index("cell")["efficiency_ratio"].dropna().astype(float)
@@ -218,25 +215,32 @@ def test_a_condition_leaves_the_cells_that_have_the_value_or_none(laptop):
 # --- As a user does it
 
 
-def run_script(*arguments, cwd):
-    command = [sys.executable, str(SCRIPTS / "export_results.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
-
-
 def test_each_form_by_command_line(laptop, tmp_path):
-    done = run_script(laptop, "--format", "suite-json", "--out", "s_{world_size}.json", cwd=tmp_path)
+    done = run_script(
+        "export_results.py", laptop, "--format", "suite-json", "--out", "s_{world_size}.json", cwd=tmp_path
+    )
     assert (done.returncode, done.stdout) == (0, "s_1.json\ns_2.json\n"), done.stderr
     assert json.loads((tmp_path / "s_2.json").read_text())["world_size"] == 2
-    done = run_script(laptop, "--format", "pytorch-json", "--out", "p.json", "--where", "bucket_cap_mb=1", cwd=tmp_path)
+    done = run_script(
+        "export_results.py",
+        laptop,
+        "--format",
+        "pytorch-json",
+        "--out",
+        "p.json",
+        "--where",
+        "bucket_cap_mb=1",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "p.json").read_text())["bucket_size"] == 1
-    done = run_script(laptop, "--format", "csv", "--out", "t.csv", cwd=tmp_path)
+    done = run_script("export_results.py", laptop, "--format", "csv", "--out", "t.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "t.csv").read_text().startswith("table,cell,benchmark,model")
 
 
 def test_a_mistake_on_the_command_line_is_one_message(laptop, tmp_path):
-    done = run_script(laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
+    done = run_script("export_results.py", laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "only suite-json is written by world size" in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,20 +2,15 @@
 
 import hashlib
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from formats_files import ALL, FILES, NEEDS, TIME, analysed, read, run_import, text_of
+from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.store.launch_files import read_store
 from regatta.store.records import violation
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
 def scaling_of(tables, model):
@@ -67,7 +62,7 @@ def test_the_repeated_row_is_an_a_a_pair_that_gives_the_noise(tmp_path):
 
 def test_percentiles_are_those_that_are_printed_and_nothing_else_is_known(tmp_path):
     run_import(tmp_path / "gh200", "ddp-2x4-gh200.txt")
-    _, tables, problems = analysed(tmp_path / "gh200")
+    _, tables, problems = collected(tmp_path / "gh200")
     rows = tables["measurements"]
     row = rows[(rows["world_size"] == 8) & (rows["model"] == "resnet50")].iloc[0]
     assert [row[f"p{p}_s"] for p in (50, 75, 90, 95)] == pytest.approx([32 / x for x in (1233, 1211, 1191, 1183)])
@@ -80,7 +75,7 @@ def test_percentiles_are_those_that_are_printed_and_nothing_else_is_known(tmp_pa
 
 def test_a_report_with_samples_has_the_slowest_rank_of_each_step(tmp_path):
     run_import(tmp_path / "json", "ddp-2x4.json")
-    _, tables, _ = analysed(tmp_path / "json")
+    _, tables, _ = collected(tmp_path / "json")
     report = json.loads(text_of("ddp-2x4.json"))
     seconds = report["benchmark_results"][0]["result"][5]["measurements"]
     slowest = [max(seconds[rank * 10 + step] for rank in range(8)) for step in range(10)]
@@ -113,7 +108,7 @@ def test_bandwidths_of_nccl_tests_come_out_as_they_were_printed(tmp_path):
 
 def test_single_calls_are_samples_and_the_mean_beside_them_is_kept(tmp_path):
     run_import(tmp_path / "nccl", "nccl-per-iteration.json")
-    _, tables, _ = analysed(tmp_path / "nccl")
+    _, tables, _ = collected(tmp_path / "nccl")
     results = json.loads(text_of("nccl-per-iteration.json"))["results"]
     rows = tables["measurements"].sort_values("message_bytes")
     for row, result in zip(rows.itertuples(), results, strict=True):
@@ -138,7 +133,7 @@ def test_wrong_results_are_failures_without_a_time(tmp_path):
     path = tmp_path / "wrong.txt"
     path.write_text(text_of("nccl-12-columns.txt").replace(": 0 OK", ": 3 FAILED"), encoding="utf-8")
     run_import(tmp_path / "wrong", path)
-    _, tables, _ = analysed(tmp_path / "wrong")
+    _, tables, _ = collected(tmp_path / "wrong")
     rows = tables["measurements"]
     assert set(rows["status"]) == {"failed"}
     assert set(rows["phase"]) == {"check"}
@@ -155,25 +150,11 @@ def test_every_format_makes_lines_that_keep_the_schema_and_cells_that_are_measur
         assert [violation(line) for _, line in launch.lines] == [None] * len(launch.lines)
         assert launch.header["imported"]["file"] == name
         assert launch.is_complete()
-    campaign, tables, problems = analysed(tmp_path / "c")
+    campaign, tables, problems = collected(tmp_path / "c")
     assert set(tables["measurements"]["status"]) == {"ok"}
     assert len(tables["measurements"]) == len(read(name).readings)
     assert problems["invalid"] == []
     assert campaign["description"].startswith("Imported, not measured by Regatta.")
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_same_file_again_changes_nothing(tmp_path, name):
-    run_import(tmp_path / "c", name)
-    before = content_of(tmp_path / "c")
-    copy = tmp_path / "other-name.log"
-    copy.write_bytes((FILES / name).read_bytes())
-    options = NEEDS.get(name, Options())
-    outcome = import_files(
-        [FILES / name, copy], tmp_path / "c", "imported", options, now=lambda: "2027-01-01T00:00:00Z"
-    )
-    assert (outcome.written, len(outcome.already_there)) == ([], 1)
-    assert content_of(tmp_path / "c") == before
 
 
 def as_windows_writes_it(content):
@@ -181,20 +162,20 @@ def as_windows_writes_it(content):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_copy_with_other_line_ends_is_the_same_file_and_says_the_same(tmp_path, name):
+def test_a_copy_of_any_name_and_with_other_line_ends_changes_nothing_and_says_the_same(tmp_path, name):
     run_import(tmp_path / "c", name)
-    before = content_of(tmp_path / "c")
-    options, content, copies = NEEDS.get(name, Options()), (FILES / name).read_bytes(), []
-    for index, other in enumerate((as_windows_writes_it(content), content.rstrip() + b"\n\n  \n", content + b"\r\n")):
-        copies.append(tmp_path / f"copy-{index}")
+    before, source = content_of(tmp_path / "c"), read(name)
+    options, content, copies = NEEDS.get(name, Options()), (FILES / name).read_bytes(), [FILES / name]
+    others = (content, as_windows_writes_it(content), content.rstrip() + b"\n\n  \n", content + b"\r\n")
+    for index, other in enumerate(others):
+        copies.append(tmp_path / f"copy-{index}.log")
         copies[-1].write_bytes(other)
-    outcome = import_files(copies, tmp_path / "c", "imported", options, now=lambda: TIME)
+        assert read(name, other.decode()) == source
+    outcome = import_files(copies, tmp_path / "c", "imported", options, now=lambda: "2027-01-01T00:00:00Z")
     assert (outcome.written, len(outcome.already_there)) == ([], 1)
     assert content_of(tmp_path / "c") == before
-    run_import(tmp_path / "windows" / "c", copies[0], options=options)
-    found = analysed(tmp_path / "windows" / "c")[1]
-    assert found.keys() == (expected := analysed(tmp_path / "c")[1]).keys()
-    assert all(found[name].equals(expected[name]) for name in found)
+    run_import(tmp_path / "again" / "c", name)
+    assert content_of(tmp_path / "again" / "c") == before
 
 
 @pytest.mark.parametrize(
@@ -228,13 +209,6 @@ def test_the_digest_of_a_file_as_its_program_wrote_it_is_that_of_sha256sum(tmp_p
     header = read_store(tmp_path / "c" / "launches")[0].header
     assert text_of("nccl-12-columns.txt").endswith("\n")
     assert header["imported"]["sha256"] == hashlib.sha256((FILES / "nccl-12-columns.txt").read_bytes()).hexdigest()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_same_files_give_the_same_bytes(tmp_path, name):
-    for folder in ("a", "b"):
-        run_import(tmp_path / folder / "c", name)
-    assert content_of(tmp_path / "a") == content_of(tmp_path / "b")
 
 
 def test_a_second_run_of_the_same_software_is_a_second_launch(tmp_path):
@@ -319,21 +293,26 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("times.csv", "0.0260", "1e-320", "huge:5: p50_s = 9.99989e-321; expected figures of a machine"),
-        ("times.csv", "2,4,nccl,cuda,0.0260", "99999999,4,nccl,cuda,0.0260", "huge:5: 99999999 x 4 ranks; expected"),
+        ("times.csv", "0.0260", "1e-320", "huge:5: times_s.p50_s = 1e-320 is out of range"),
+        (
+            "times.csv",
+            "2,4,nccl,cuda,0.0260",
+            "99999999,4,nccl,cuda,0.0260",
+            "huge:5: nodes = 99999999 is out of range",
+        ),
         ("times.csv", "2,4,nccl,cuda,0.0260", "1" + "0" * 400 + ",4,nccl,cuda,0.0260", "huge:5: nodes '10000"),
         ("times.csv", "2,4,nccl,cuda,0.0260", "1" * 5000 + ",4,nccl,cuda,0.0260", "huge:5: nodes '11111"),
         (
             "ddp-2x4.json",
             "[0.0",
             "[1e300, 0.0",
-            r"measurements has 11 values|measurements\[0\] = '1e\+300'; expected a time",
+            r"measurements\[0\] = '1e\+300'; expected a time",
         ),
         (
             "ddp-2x4.json",
             '"batch_size": 32',
             '"batch_size": 1' + "0" * 400,
-            "batch_size = '10000.*; expected a whole number",
+            "batch_size = 10000.* is out of range",
         ),
         ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is no number that can be held"),
         ("nccl-12-columns.txt", "iters: 20", "iters: " + "9" * 5000, "no line '# nThread"),
@@ -355,7 +334,7 @@ def test_the_same_row_twice_in_a_file_is_refused_where_it_means_nothing(tmp_path
     text[rows[1]] = text[rows[0]]
     path = tmp_path / "twice.txt"
     path.write_text("\n".join(text), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: all_gather on 1 x 8 stands here for the 2. time"):
+    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: all_gather on 1 x 8 appears for the 2. time"):
         run_import(tmp_path / "c", path)
     assert not (tmp_path / "c").exists()
 
@@ -385,11 +364,6 @@ def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, st
 # --- As a user does it
 
 
-def run_script(*arguments, cwd):
-    command = [sys.executable, str(SCRIPTS / arguments[0]), *map(str, arguments[1:])]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
-
-
 @pytest.mark.slow
 def test_import_and_report_by_command_line(tmp_path):
     done = run_script("import_results.py", FILES / "ddp-2x4-gh200.txt", "--campaign", "published", cwd=tmp_path)
@@ -406,10 +380,9 @@ def test_import_and_report_by_command_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_report_of_means_alone_can_be_built(tmp_path):
-    for name in ("nccl-13-columns.txt", "osu-allreduce.txt"):
-        run_import(tmp_path / name, name)
-        done = run_script("rebuild_report.py", tmp_path / name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+    run_import(tmp_path / "c", "osu-allreduce.txt")
+    done = run_script("rebuild_report.py", tmp_path / "c", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_mistake_on_the_command_line_is_one_message(tmp_path):

@@ -2,19 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from formats_files import FILES, analysed, run_import, text_of
+from formats_files import FILES, analysed, collected, run_import, run_script, text_of
 
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.formats import importer as store_import
 from regatta.formats.base import Options
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 TABLE = "ddp-2x8-v100.txt"
 
 
@@ -118,17 +114,12 @@ def test_the_lock_is_held_until_the_campaign_is_written(tmp_path, monkeypatch):
 # --- Names and files that are none
 
 
-def run_script(*arguments, cwd, timeout=120):
-    command = [sys.executable, str(SCRIPTS / "import_results.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
-
-
 def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
     for name in ("../esc", str(tmp_path / "esc"), ".", "", "a/b", "..", "a\n"):
         with pytest.raises(UserError, match=r"--campaign '.*': a name has letters"):
             store_import.campaign_folder(tmp_path / "results", name)
     assert store_import.campaign_folder(tmp_path, "v1.0-a_b") == tmp_path / "v1.0-a_b"
-    done = run_script(FILES / "times.csv", "--campaign", "../esc", cwd=tmp_path)
+    done = run_script("import_results.py", FILES / "times.csv", "--campaign", "../esc", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("--campaign '../esc': a name has letters")
     assert list(tmp_path.iterdir()) == []
@@ -136,7 +127,7 @@ def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    done = run_script("pipe", "--campaign", "c", cwd=tmp_path, timeout=60)
+    done = run_script("import_results.py", "pipe", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr == "pipe: is a pipe or device; expected a file. Write it to a file first. Nothing was imported.\n"
@@ -202,23 +193,23 @@ def suite(parameters=None, **entry):
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        (suite({"image_size": "<b>x"}), "image_size = '<b>x'; expected a whole number"),
-        (suite({"image_size": 224.5}), "image_size = '224.5'; expected a whole number"),
-        (suite({"image_size": True}), "image_size = 'True'; expected a whole number"),
-        (suite({"image_size": 2**63}), "image_size = '9223372036854775808'; expected a whole number"),
-        (suite({"image_size": -1}), "image_size = '-1'; expected a whole number"),
-        (suite({"bucket_cap_mb": "x"}), "bucket_cap_mb = 'x'; expected a number"),
-        (suite({"bucket_cap_mb": True}), "bucket_cap_mb = 'True'; expected a number"),
-        (suite({"compile": "yes"}), "compile = 'yes'; expected true or false"),
-        (suite({"optimizer": 7}), "optimizer = '7'; expected a text"),
-        (suite({"optimizer": ""}), "optimizer = ''; expected a text"),
-        (suite(model="a\0b"), "model = .*; expected a text of 1 to 200 printable"),
-        (suite(model="a\nb"), "model = .*; expected a text of 1 to 200 printable"),
-        (suite(model="\ud800"), "model = .*; expected a text of 1 to 200 printable"),
-        (suite(model="x" * 201), "model = .*; expected a text of 1 to 200 printable"),
-        (suite(strategy=" "), "strategy = ''; expected a text of 1 to 200 printable"),
-        (suite() | {"config": {"device": "cpu", "backend": "gl\x1boo"}}, "backend = .*; expected a text"),
-        (suite(samples_per_second=10**400), "samples_per_second = '1000.*; expected a number"),
+        (suite({"image_size": "<b>x"}), "image_size = '<b>x' is not a whole number"),
+        (suite({"image_size": 224.5}), "image_size = 224.5 is not a whole number"),
+        (suite({"image_size": True}), "image_size = true is not a whole number"),
+        (suite({"image_size": 2**63}), "image_size = 9223372036854775808 is out of range"),
+        (suite({"image_size": -1}), "image_size = -1 is out of range"),
+        (suite({"bucket_cap_mb": "x"}), "bucket_cap_mb = 'x' is not a number"),
+        (suite({"bucket_cap_mb": True}), "bucket_cap_mb = true is not a number"),
+        (suite({"compile": "yes"}), "compile = 'yes' is not true or false"),
+        (suite({"optimizer": 7}), "optimizer = 7 is not a text"),
+        (suite({"optimizer": ""}), "optimizer = '' does not have the right form"),
+        (suite(model="a\0b"), r"model = .* does not have the right form \(1 to 200 printable characters"),
+        (suite(model="a\nb"), r"model = .* does not have the right form \(1 to 200 printable characters"),
+        (suite(model="\ud800"), r"model = .* does not have the right form \(1 to 200 printable characters"),
+        (suite(model="x" * 201), r"model = .* does not have the right form \(1 to 200 printable characters"),
+        (suite(strategy=" "), "strategy = ' ' does not have the right form"),
+        (suite() | {"config": {"device": "cpu", "backend": "gl\x1boo"}}, "backend = .* does not have the right form"),
+        (suite(samples_per_second=10**400), "samples_per_second = 1000.* is out of range"),
     ],
 )
 def test_a_value_that_no_table_can_hold_is_refused(tmp_path, report, message):
@@ -235,7 +226,7 @@ def test_values_of_the_right_kind_are_taken_over(tmp_path):
     given = {"image_size": 64.0, "bucket_cap_mb": 2.5, "compile": True, "optimizer": "adamw"}
     path.write_text(json.dumps(suite(given, model="modèle-1")), encoding="utf-8")
     run_import(tmp_path / "c", path)
-    row = analysed(tmp_path / "c")[1]["measurements"].iloc[0]
+    row = collected(tmp_path / "c")[1]["measurements"].iloc[0]
     assert (row["image_size"], row["bucket_cap_mb"], row["compile"], row["optimizer"]) == (64, 2.5, True, "adamw")
     assert row["model"] == "modèle-1"
 

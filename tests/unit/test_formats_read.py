@@ -3,11 +3,14 @@
 import json
 
 import pytest
-from formats_files import ALL, FILES, read, text_of
+from formats_files import ALL, FILES, NEEDS, read, read_text, text_of
 
 from regatta.core.errors import UserError
+from regatta.core.schemas import load_schema
+from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
-from regatta.formats.importer import read_text
+from regatta.formats.tidy_csv import COLUMNS, OF_ROW
+from regatta.store.records import CENTRES
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,8 @@ from regatta.formats.importer import read_text
     ],
 )
 def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind, num):
-    source = read(name)
-    assert (source.format, len(source.readings)) == (kind, num)
+    found, source = importer.read_text(text_of(name), name, NEEDS.get(name, Options()))
+    assert (found.name, len(source.readings)) == (kind, num)
 
 
 def test_the_list_above_has_every_golden_file():
@@ -159,10 +162,10 @@ def test_measurements_of_a_report_are_samples_rank_by_rank():
             r"measurements\[3\] = '-1.0'",
         ),
         (lambda r: r["benchmark_results"][0]["result"][0]["ranks"].append(1), "expected one rank in the first result"),
-        (lambda r: r.pop("bucket_size"), "the file has no key 'bucket_size'"),
+        (lambda r: r.pop("bucket_size"), "the file lacks bucket_size"),
         (lambda r: r["benchmark_results"].clear(), "expected measurements of one model at least"),
-        (lambda r: r["benchmark_results"][1].update(batch_size=True), "batch_size = 'true'; expected a whole number"),
-        (lambda r: r["benchmark_results"][0].update(model=7), "model = '7'; expected a text"),
+        (lambda r: r["benchmark_results"][1].update(batch_size=True), "batch_size = true is not a whole number"),
+        (lambda r: r["benchmark_results"][0].update(model=7), "model = 7 is not a text"),
     ],
 )
 def test_a_report_that_breaks_its_form_is_refused_with_the_place(change, message):
@@ -289,11 +292,11 @@ def test_a_summary_in_json_has_words_for_booleans_and_for_what_is_no_number():
 def test_json_without_its_end_or_with_another_boolean_is_refused():
     run = json.loads(text_of("nccl-summary.json"))
     del run["out_of_bounds"]
-    with pytest.raises(UserError, match="the file has no key 'out_of_bounds'"):
+    with pytest.raises(UserError, match="the file lacks out_of_bounds"):
         read_text(json.dumps(run), "f", Options())
     run = json.loads(text_of("nccl-summary.json"))
     run["config"]["blocking_collectives"] = "yes"
-    with pytest.raises(UserError, match=r"config.blocking_collectives = '\"yes\"'; expected \"true\" or \"false\""):
+    with pytest.raises(UserError, match=r"config.blocking_collectives = 'yes' does not have the right form"):
         read_text(json.dumps(run), "f", Options())
 
 
@@ -365,7 +368,7 @@ def test_the_suite_gives_means_and_asks_for_the_gpus_of_a_node():
         ("train_step", 41.7 / 1e3),
     ]
     assert (source.measured_at, source.device) == ("2024-01-15T10:30:00", "cuda")
-    with pytest.raises(UserError, match=r"world_size is 4, .* Add --gpus-per-node"):
+    with pytest.raises(UserError, match=r"results\..* has 4 ranks, .* Add --gpus-per-node"):
         read_text(text_of("suite-4gpu.json"), "f", Options())
 
 
@@ -400,7 +403,7 @@ def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "f:1: the file is empty; expected a table"),
+        ("", "f:1: the file is empty; expected CSV"),
         ("\n\nhello\nworld\n", "f:3: found 'hello', and no known format in the file; expected"),
         ('{"a": 1}', "f:1: found JSON of 'a'; expected"),
         ("[1, 2]", "f:1: found JSON of 'list'; expected"),
@@ -416,24 +419,29 @@ def test_a_foreign_file_is_refused_with_line_and_what_was_expected(text, message
 
 
 def test_a_file_that_is_not_there_is_a_message(tmp_path):
-    from regatta.formats.importer import read_source
-
     with pytest.raises(UserError, match=r"none\.txt: cannot be read"):
-        read_source(tmp_path / "none.txt", Options())
+        importer.read_import(tmp_path / "none.txt", Options())
     with pytest.raises(UserError, match="cannot be read"):
-        read_source(FILES, Options())
+        importer.read_import(FILES, Options())
 
 
-def test_every_format_column_and_option_is_in_the_documentation():
-    from regatta.formats.nccl_rows import PROGRAMS
-    from regatta.formats.tidy_csv import NAMES, OF_ROW
-    from regatta.store.records import CENTRES
-
+def test_the_documentation_has_a_row_for_each_format_and_names_each_column_and_option():
     text = (FILES.parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
-    words = [*NAMES, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
+    imports, exports = text.split("\n## Export\n")
+    missing = [kind.name for kind in FORMATS if f"\n| `{kind.name}` |" not in imports]
+    assert not missing, f"docs/formats.md, Import: no row for {missing}"
+    missing = [kind.name for kind in FORMATS if kind.write and f"\n| `{kind.name}` |" not in exports]
+    assert not missing, f"docs/formats.md, Export: no row for {missing}"
+    words = [*COLUMNS, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
     words += [f"imported: {word}" for word in CENTRES.values()]
-    words += ["pytorch-json", "suite-json", "csv", "osu_latency", "osu_bw", "osu_bibw"]
+    words += ["osu_latency", "osu_bw", "osu_bibw"]
     assert [word for word in words if f"`{word}`" not in text] == []
-    assert "all_reduce" in PROGRAMS
     for option in ("--campaign", "--stack", "--gpus-per-node", "--nodes", "--results", "--where", "--out"):
         assert option in text
+
+
+def test_every_format_has_a_golden_file_and_every_json_format_a_schema():
+    read_from = {importer.read_text(text_of(name), name, NEEDS.get(name, Options()))[0].name for name in ALL}
+    assert not (missing := {kind.name for kind in FORMATS} - read_from), f"tests/golden/formats: no file of {missing}"
+    missing = {kind.name for kind in FORMATS if kind.is_json} - load_schema("foreign")["$defs"].keys()
+    assert not missing, f"workflow/schemas/foreign.yaml: no schema of {missing}"

@@ -5,7 +5,6 @@ import json
 
 import jsonschema
 import pytest
-import yaml
 from campaign_files import collectives, load
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +12,14 @@ from synthetic import LAPTOP, laptop_campaign, write_results
 
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
+from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
-from regatta.run.policy import hosts_to_avoid, jobs_of_batch, open_job
 from regatta.store.history import read_history
-from regatta.store.launch_files import read_frozen
-from regatta.store.schemas import SCHEMA_FILE, mismatch, schemas_by_kind
+from regatta.store.launch_files import hosts_to_avoid, jobs_of_batch, mismatch, open_job, read_frozen
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
-KINDS = tuple(schemas_by_kind(SCHEMA_FILE))
+SCHEMA = load_schema("frozen")
+KINDS = SCHEMA["x-kinds"]
 DEEP = "[" * 100_000
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -52,18 +51,18 @@ RECORD = {"cell": "a", "repeat": 0, "launch": "b", "line": 3}
         (manifest(), "manifest", None),
         (manifest(more=1), "manifest", None),
         (manifest(held={"host": "it broke"}), "manifest", None),
-        (manifest(held={"host": 7}), "manifest", "held.host is 7, not a text"),
-        (manifest(held={"host": None}), "manifest", "held.host is null, not a text"),
-        (manifest(held=[]), "manifest", "held is a list, not an object"),
-        (manifest(schema=True), "manifest", "schema is true, not 1"),
-        ({}, "manifest", "it lacks held"),
-        ([], "manifest", "it is a list, not an object"),
+        (manifest(held={"host": 7}), "manifest", "held.host = 7 is not a text"),
+        (manifest(held={"host": None}), "manifest", "held.host = null is not a text"),
+        (manifest(held=[]), "manifest", "held = [] is not keys and values (Of each stack that was not started, the cause)"),
+        (manifest(schema=True), "manifest", "schema = true is not a whole number (Version of this format)"),
+        ({}, "manifest", "the file lacks held"),
+        ([], "manifest", "the file = [] is not keys and values"),
         (problems(interrupted=[]), "problems", None),
-        (problems(corrupt={}), "problems", "corrupt is an object, not a list"),
-        (problems(corrupt=["a", {}]), "problems", "corrupt[1] is an object, not a text"),
-        (problems(superseded=[RECORD]), "problems", "superseded[0] lacks status"),
-        (problems(superseded=[RECORD | {"line": 3.0, "status": "ok", "by": "c"}]), "problems", "superseded[0].line is 3.0, not a whole number"),
-        (problems(beyond_repeats=[RECORD | {"line": True}]), "problems", "beyond_repeats[0].line is true, not a whole number"),
+        (problems(corrupt={}), "problems", "corrupt = {} is not a list, as in [a, b]"),
+        (problems(corrupt=["a", {}]), "problems", "corrupt[1] = {} is not a text"),
+        (problems(superseded=[RECORD]), "problems", "superseded[0] lacks status, by"),
+        (problems(superseded=[RECORD | {"line": 3.0, "status": "ok", "by": "c"}]), "problems", "superseded[0].line = 3.0 is not a whole number"),
+        (problems(beyond_repeats=[RECORD | {"line": True}]), "problems", "beyond_repeats[0].line = true is not a whole number"),
     ],
 )  # fmt: skip
 def test_a_mismatch_is_told_with_its_place_and_value(value, kind, expected):
@@ -73,18 +72,18 @@ def test_a_mismatch_is_told_with_its_place_and_value(value, kind, expected):
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("repeats", 0, "repeats is 0, not a whole number from 1 to 10000000"),
-        ("repeats", 10**7 + 1, "repeats is 10000001, not a whole number from 1 to 10000000"),
-        ("repeats", None, "repeats is null, not a whole number from 1 to 10000000"),
-        ("repeats", 1.0, "repeats is 1.0, not a whole number from 1 to 10000000"),
+        ("repeats", 0, "repeats = 0 is out of range: it must be at least 1 (Launches of each cell)"),
+        ("repeats", 10**7 + 1, "repeats = 10000001 is out of range: it must be at most 10000000 (Launches of each cell)"),
+        ("repeats", None, "repeats = null is not a whole number (Launches of each cell)"),
+        ("repeats", 1.0, "repeats = 1.0 is not a whole number (Launches of each cell)"),
         ("description", None, None),
-        ("description", 5, "description is 5, not a text or null"),
-        ("device", ["x"], "device is a list, not a text"),
-        ("baseline", {"nodes": []}, "baseline.nodes is a list, not a text or number"),
-        ("repeats", "x" * 99, f'repeats is "{"x" * 56}..., not a whole number from 1 to 10000000'),
-        ("versus", {"axis": "stack", "margin": float("nan")}, "versus.margin is NaN, not a number of 0 or more"),
-        ("versus", {"axis": "stack", "margin": float("inf")}, "versus.margin is Infinity, not a number of 0 or more"),
-        ("versus", {"axis": "stack", "margin": -0.1}, "versus.margin is -0.1, not a number of 0 or more"),
+        ("description", 5, "description = 5 is not a text or null"),
+        ("device", ["x"], "device = ['x'] is not a text"),
+        ("baseline", {"nodes": []}, "baseline.nodes = [] is not a text or a number or true or false or null"),
+        ("repeats", "x" * 99, f"repeats = '{'x' * 76}... is not a whole number (Launches of each cell)"),
+        ("versus", {"axis": "stack", "margin": float("nan")}, "versus.margin = nan is not a number or null"),
+        ("versus", {"axis": "stack", "margin": float("inf")}, "versus.margin = inf is out of range: it must be at most 1e+300"),
+        ("versus", {"axis": "stack", "margin": -0.1}, "versus.margin = -0.1 is out of range: it must be at least 0"),
     ],
 )  # fmt: skip
 def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected):
@@ -93,15 +92,15 @@ def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected)
 
 def test_of_several_mistakes_the_first_by_place_is_told_whatever_the_order_of_names():
     held = {f"s{n}": n for n in range(9)}
-    assert mismatch(manifest(held=held), "manifest") == "held.s0 is 0, not a text"
-    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 is 0, not a text"
+    assert mismatch(manifest(held=held), "manifest") == "held.s0 = 0 is not a text"
+    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 = 0 is not a text"
 
 
 def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
     batch = {"launches": [{"repeat": 0, "stack": "host", "cells": ["a", 5]}]}
-    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] is 5, not a text"
+    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] = 5 is not a text"
     assert mismatch({"launches": []}, "batch", "launches") is None
-    assert mismatch({}, "batch", "launches") == "it lacks launches"
+    assert mismatch({}, "batch", "launches") == "the file lacks launches"
 
 
 @given(JSON)
@@ -111,13 +110,12 @@ def test_no_value_whatever_makes_the_check_itself_fail(value):
 
 
 def test_the_schemas_are_schemas():
-    jsonschema.Draft202012Validator.check_schema(yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8")))
-    for schema in schemas_by_kind(SCHEMA_FILE).values():
-        jsonschema.Draft202012Validator.check_schema(schema)
+    for path in SCHEMAS.rglob("*.yaml"):
+        jsonschema.Draft202012Validator.check_schema(load_schema(str(path.relative_to(SCHEMAS).with_suffix(""))))
 
 
 def test_the_page_of_contracts_names_each_file_that_has_a_schema():
-    page = (SCHEMA_FILE.parents[2] / "docs" / "contracts.md").read_text(encoding="utf-8")
+    page = (SCHEMAS.parents[1] / "docs" / "contracts.md").read_text(encoding="utf-8")
     sentence = page.partition("`workflow/schemas/frozen.yaml`")[2].partition("\n\n")[0]
     assert [kind for kind in KINDS if kind not in sentence] == []
 
@@ -125,7 +123,7 @@ def test_the_page_of_contracts_names_each_file_that_has_a_schema():
 @pytest.mark.parametrize("levels", [100, 400, 700, 900, 960, 980, 990])
 def test_a_value_of_any_depth_is_told(tmp_path, levels):
     text = json.dumps(laptop_campaign())[:-1] + ', "repeats": ' + "[" * levels + "]" * levels + "}"
-    with pytest.raises(UserError, match=r"is damaged \((repeats is a list|it is nested too deeply|it is no JSON)"):
+    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|it is no JSON)"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 
@@ -166,12 +164,12 @@ def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path):
 
 
 def test_each_parameter_has_the_type_of_its_column():
-    parts = yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))["$defs"]
+    parts = SCHEMA["$defs"]
     found = parts["spec"]["properties"]["parameters"]["properties"]
     kinds = {WHOLE: "size_or_unknown", FLAG: "flag_or_unknown", REAL: "number_or_unknown"}
     of_the_shape = ("nodes", "gpus_per_node", "world_size")
     expected = {name: kinds[kind] for name, kind in CELL.items() if kind != TEXT and name not in of_the_shape}
-    assert {name: schema["$ref"].removeprefix("#/$defs/") for name, schema in found.items()} == expected
+    assert found == {name: parts[part] for name, part in expected.items()}
 
 
 @pytest.mark.parametrize("versus", [5, "stack", [], {}, {"axis": []}, {"axis": "stack", "margin": "x"}])
@@ -186,7 +184,7 @@ def test_a_cell_without_the_name_of_its_model_is_told(tmp_path, kind, value, sho
     campaign = laptop_campaign()
     parameters = campaign[kind][0]["spec"]["parameters"]
     parameters["model"] = value
-    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model is {shown}, not a text\)"):
+    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model = {shown} is not a text\)"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
     del parameters["model"]
     with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters lacks model\)"):

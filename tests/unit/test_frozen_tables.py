@@ -119,4 +119,7 @@ def test_the_tables_are_byte_for_byte_what_they_were(name, tmp_path, capsys):
             (golden / file).write_text(text, encoding="utf-8")
     assert set(texts) == {path.name for path in golden.iterdir()}
     for file, text in texts.items():
-        assert text == (golden / file).read_text(encoding="utf-8"), file
+        expected = (golden / file).read_text(encoding="utf-8")
+        if file == "exported.csv":  # one row for each number: their order is that of the topics
+            text, expected = (sorted(rows.splitlines()) for rows in (text, expected))
+        assert text == expected, file

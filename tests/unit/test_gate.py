@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
+import warm_start
 from regatta.compare.gate import chance_alone, compare_all, gate_text, headline, judge, junit
 from regatta.core.verdicts import compare_launches, judge_all
 
@@ -65,8 +64,7 @@ def test_an_imported_cell_is_planned_in_as_many_repeats_as_it_has():
 )
 @pytest.mark.parametrize("margin", ["nan", "-0.5", "-1", "inf", "much"])
 def test_a_margin_that_is_no_ratio_is_refused_before_anything_is_read(script, margin):
-    words = [sys.executable, *f"{SCRIPTS / script}".split(), f"--margin={margin}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = warm_start.script(*script.split(), f"--margin={margin}", timeout=60)
     assert done.returncode == 2
     assert f"{margin} is no ratio from 0 to 100; give one such as 0.05" in done.stderr
 

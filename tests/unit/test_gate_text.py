@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, make_report, train_cell, write_results
 
+import warm_start
 from regatta.compare.baseline import read_baseline_campaign
 from regatta.compare.gate import judge, junit
 from regatta.core.errors import UserError
@@ -124,10 +123,10 @@ def folders(tmp_path):
 
 
 def run_gate(results, *arguments):
-    command = [sys.executable, SCRIPTS / "gate.py", "--campaign", next(results.glob("campaign.*.json"))]
-    command += ["--measurements", results / "measurements.csv", *arguments]
-    command += ["--out-text", results / "gate.txt", "--out-junit", results / "gate.junit.xml"]
-    return subprocess.run(command, capture_output=True, text=True)
+    words = ["--campaign", next(results.glob("campaign.*.json"))]
+    words += ["--measurements", results / "measurements.csv", *arguments]
+    words += ["--out-text", results / "gate.txt", "--out-junit", results / "gate.junit.xml"]
+    return warm_start.script("gate.py", *words)
 
 
 def test_the_command_line_writes_both_files_before_it_exits(folders):

@@ -5,7 +5,7 @@ import pytest
 from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, make_report, write_results
 
 from regatta.store.tables import MEASUREMENTS, read_csv
-from regatta.topics.base import read_tables
+from regatta.topics.catalog import read_tables
 from regatta.topics.scaling.heatmap import colour_of, heatmap_figures
 
 

@@ -1,6 +1,7 @@
 """Two worlds, one contract: bench/ and regatta/ never import each other, and the driver starts without heavy libraries."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,15 +65,9 @@ def test_planning_and_supervising_load_no_heavy_library(module):
     assert loaded & HEAVY == set()
 
 
-ORDER = ["core", "store", "launchers", "campaign", "run", "report", "plan", "topics", "formats", "compare"]
-# Until a topic brings its own methods, findings and warnings, the page collects them from the topics.
+ORDER = ["core", "store", "runtimes", "launchers", "campaign", "run", "report", "plan", "topics", "formats", "compare"]
+# To become empty.
 UPWARD = {
-    ("launchers/launch_lines.py", "campaign"),
-    ("report/methods.py", "topics"),
-    ("report/page.py", "topics"),
-    ("report/provenance.py", "topics"),
-    ("report/warnings.py", "topics"),
-    ("store/collect.py", "run"),
     ("store/collect.py", "topics"),
 }
 
@@ -88,3 +83,63 @@ def test_the_packages_of_the_driver_import_each_other_in_one_direction():
                 if ORDER.index(other) > ORDER.index(package):
                     upward.add(("/".join([package, *rest]), other))
     assert upward == UPWARD
+
+
+# What only the packages launchers/ and runtimes/ may say in code. Messages may name a key of a file, such as srun.
+TOOL_WORDS = {"slurm", "apptainer", "singularity", "contained", "bind-mounted"}
+TOOL_COMMAND = re.compile(
+    r"\b(slurm\w*|sbatch|squeue|scontrol|sinfo|scancel|sacct|SLURM_\w*|SBATCH_\w*|--nv|--bind)\b|srun: ", re.I
+)
+
+
+def tool_knowledge(tree: ast.Module) -> list[str]:
+    """Return code that depends on which scheduler or container runtime it is: comparisons, imports and texts."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and isinstance(node.body[0], ast.Expr)
+    }  # fmt: skip
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+            constants = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            asks_kind = "kind" in constants and constants & {"host", *TOOL_WORDS}
+            if constants & (TOOL_WORDS | {"scheduler"}) or asks_kind:
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom) and re.match(r"regatta\.(launchers|runtimes)", node.module or ""):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [name for name in names if re.search(r"slurm|apptainer|\.host\b", name)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            found += [node.value] if TOOL_COMMAND.search(node.value) else []
+    return found
+
+
+@pytest.mark.parametrize("path", REGATTA, ids=lambda path: str(path.relative_to(SCRIPTS)))
+def test_only_launchers_and_runtimes_know_a_scheduler_or_a_container_runtime(path):
+    if path.relative_to(SCRIPTS / "regatta").parts[0] in ("launchers", "runtimes"):
+        return
+    assert tool_knowledge(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("path", sorted((SCRIPTS.parent / "rules").glob("*.smk")), ids=lambda path: path.name)
+def test_no_rule_knows_a_scheduler(path):
+    assert not TOOL_COMMAND.search(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if cluster["scheduler"] == "none": pass',
+        'x = stack["kind"] != "host"',
+        'x = stack["kind"] in ("host", "contained")',
+        'if runtime == "apptainer": pass',
+        "from regatta.launchers import slurm_queue as queue",
+        "def f():\n    from regatta.launchers.slurm import argv",
+        'line = ["sbatch", "--wrap"]',
+    ],
+)
+def test_knowledge_of_a_scheduler_or_runtime_is_found(code):
+    assert tool_knowledge(ast.parse(code))
+    assert not tool_knowledge(ast.parse('"""Slurm."""\nif line["kind"] == "record": pass\nx = "host"'))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign.load import fill_defaults
-from regatta.campaign.validation import load_schema
+from regatta.core.schemas import load_schema
 from regatta.launchers.slurm_resources import (
     longest_planned_minutes,
     sbatch_options,

@@ -11,17 +11,18 @@ from synthetic import (
     laptop_campaign,
     make_campaign,
     make_report,
+    report_data,
     train_cell,
     write_results,
 )
 from synthetic_failures import write_failing
 
-from regatta.report.page import content
 from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.base import read_tables
 from regatta.topics.buckets import agreement, best_bucket_table
+from regatta.topics.catalog import read_tables
+from regatta.topics.fits import section as fits
 from regatta.topics.fits.figures import (
     Fitted,
     Words,
@@ -42,9 +43,15 @@ def cluster(tmp_path_factory):
 
 
 def amdahl_figures(lacking=(), repeats=3):
-    """lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    _, measurements, scaling, models = amdahl_tables(lacking, repeats)
+    return scaling_model_figures(models, scaling, steps_by_cell(measurements), "cuda")
 
-    Return the figures of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs."""
+
+def amdahl_tables(lacking=(), repeats=3):
+    """Return campaign and tables of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs.
+
+    lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    """
     shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
     cells, rows = [], []
     for model, bucket, one in (
@@ -61,9 +68,20 @@ def amdahl_figures(lacking=(), repeats=3):
                 step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)
-    scaling = scaling_table(make_campaign(cells), measurements)
-    models = scaling_models_table(scaling, measurements)
-    return scaling_model_figures(models, scaling, steps_by_cell(measurements), "cuda")
+    campaign = make_campaign(cells, device="cuda")
+    scaling = scaling_table(campaign, measurements)
+    return campaign, measurements, scaling, scaling_models_table(scaling, measurements)
+
+
+def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
+    """X(n) = 80 n / (1 + 0.02 (n - 1)): 8 samples a step of 0.1 s on one GPU; 1,580 samples/s on 32."""
+    campaign, measurements, scaling, models = amdahl_tables()
+    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
+    values = finding.values
+    assert (values["name"], values["law"], values["num_ranks"]) == ("resnet18 · bucket 25 MiB", "amdahl", 32)
+    assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
+    assert values["samples_per_s"] == pytest.approx(80 * 32 / 1.62, rel=0.01)
+    assert (values["num_fitted"], values["num_curves"]) == (4, 4)
 
 
 def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
@@ -81,9 +99,8 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
     assert "32," in figures[0].csv
 
 
-def test_a_scaling_model_is_a_finding_only_with_all_shapes_and_two_launches_of_each():
+def test_a_scaling_model_names_shapes_without_a_value_and_its_launches():
     whole, lacking, single = (amdahl_figures(*of)[0] for of in ((), ([(1, 4)],), ((), 1)))
-    assert [figure.weight for figure in (whole, lacking, single)] == [1.0, 0.0, 0.0]
     assert "Amdahl, fitted to 5 sizes from 1 to 16 GPUs with residuals" in whole.alt
     assert (
         "Amdahl, fitted to 4 sizes from 1 to 16 GPUs (without 1×4, which gave no value) with residuals" in lacking.alt
@@ -175,10 +192,10 @@ def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
 
 def test_a_curve_that_lacks_launches_is_drawn_and_is_no_finding(tmp_path):
     folder = write_failing(tmp_path / "r")
-    shown = content(analyse(folder), folder)
-    section = next(section for section in shown["sections"] if section.id == "models")
+    data = analyse(folder)
+    section = fits.section(data)
     figure = next(figure for figure in section.figures if figure.id == "scaling-model-1")
     assert "the only one of 12 curves that could be fitted: Amdahl, fitted to 4 sizes from 1 to 32 GPUs (without 1×4, 2×4," in figure.alt  # fmt: skip
     assert figure.alt.endswith("] of residuals (n = 1).")
-    assert not any(finding.anchor.startswith("scaling-model") for finding in shown["findings"])
-    assert "8 of 8 communication curves and 1 of 12 scaling curves could be fitted" in section.lead
+    assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
+    assert fits.findings(data) == []  # of a single launch

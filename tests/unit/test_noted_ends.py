@@ -5,16 +5,17 @@ from types import SimpleNamespace
 import pytest
 
 from regatta.core.errors import UserError
+from regatta.launchers import LAUNCHERS
 from regatta.launchers import slurm_queue as queue
+from regatta.launchers.launch import Allocation
 from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
-from regatta.run.policy import jobs_of_batch, note_job, open_job
-from regatta.run.start import Launcher
 from regatta.run.supervise import hosts_to_blame
+from regatta.store.launch_files import jobs_of_batch, note_job, open_job
 
 
 def a_run(folder, job="17"):
-    return SimpleNamespace(folder=folder, launcher=Launcher(job))
+    return SimpleNamespace(folder=folder, allocation=Allocation(LAUNCHERS["slurm" if job else "none"], job))
 
 
 def ends(folder):

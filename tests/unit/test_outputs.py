@@ -1,5 +1,6 @@
 """Where a script writes: through links, into pipes and devices that must stay what they are, and to readers that leave."""
 
+import functools
 import json
 import os
 import resource
@@ -14,6 +15,7 @@ from comparison_results import cell_of, write_folder
 from formats_files import FILES, write_analysed
 from synthetic import LAPTOP, laptop_campaign, write_results
 
+import warm_start
 from regatta.store.launch_files import write_json, write_text
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -21,8 +23,7 @@ NULL = os.makedev(1, 3)
 
 
 def start(script, *arguments, **more):
-    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=False, **more)
+    return warm_start.script(script, *arguments, **more)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_a_folder_in_place_of_the_file_is_named_and_left_alone(tmp_path):
 def test_an_export_to_standard_output_is_nothing_but_the_export(laptop, tmp_path, kind):
     words = (laptop, "--format", "suite-json", "--out", "/dev/stdout")
     if kind == "pipe":
-        text = start("export_results.py", *words, stdout=subprocess.PIPE).stdout
+        text = start("export_results.py", *words).stdout
     else:
         with (tmp_path / "out.json").open("w") as out:
             start("export_results.py", *words, stdout=out)
@@ -168,25 +169,25 @@ def test_a_full_disk_behind_standard_output_is_one_message(pair):
 
 
 def of_at_most(num_bytes):
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+    return functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
 
 
 @pytest.mark.parametrize("num_bytes", [0, 100, 3000])
 def test_an_import_that_the_disk_cannot_hold_is_one_message_and_leaves_nothing(tmp_path, num_bytes):
     words = (FILES / "ddp-2x4-gh200.txt", "--campaign", "c", "--results", tmp_path)
-    done = start("import_results.py", *words, stdout=subprocess.PIPE, preexec_fn=of_at_most(num_bytes))
+    done = start("import_results.py", *words, prepare=of_at_most(num_bytes))
     assert (done.returncode, done.stdout) == (2, "")
     assert "no space left on the disk. Free some and run the same line again.\n" in done.stderr
     assert done.stderr.startswith(str(tmp_path))
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
-    assert start("import_results.py", *words, stdout=subprocess.PIPE).returncode == 0
+    assert start("import_results.py", *words).returncode == 0
 
 
 @pytest.mark.parametrize("option", ["--html", "--csv"])
 def test_a_comparison_that_the_disk_cannot_hold_is_one_message_and_no_regression(pair, tmp_path, option):
     words = (*pair, option, tmp_path / "out")
-    done = start("compare.py", *words, stdout=subprocess.PIPE, preexec_fn=of_at_most(100))
+    done = start("compare.py", *words, prepare=of_at_most(100))
     message = f"{tmp_path}/out: no space left on the disk. Free some and run the same line again.\n"
     assert (done.returncode, done.stderr) == (2, message)
     assert list(tmp_path.iterdir()) == []

@@ -75,7 +75,7 @@ def published():
 
 def test_the_report_has_the_published_table_with_its_rows_in_its_order():
     (table,) = percentile_tables(published(), "cuda")
-    assert table.caption == "Percentiles of the step of resnet50, samples/s of one GPU"
+    assert table.caption == "Step-time percentiles of resnet50, samples/s of one GPU"
     assert table.columns[:5] == ("cell", "n", "steps", "p50 (ms)", "samples/s")
     assert [head for head in table.columns if head != "samples/s"][3:] == [
         "p50 (ms)",

@@ -9,7 +9,7 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import START_RANKS
+from regatta.launchers.local import START_RANKS
 from regatta.plan.plan import make_plan, plan_json, totals, write_frozen, write_plan
 from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text, table
 
@@ -342,7 +342,9 @@ def test_a_plan_writes_nothing_and_says_how_launches_start(tmp_path):
 @pytest.fixture
 def on_slurm(folder, monkeypatch):
     """Make plans look for clusters beside the campaign, where `tiny` is one with Slurm."""
-    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    monkeypatch.setattr(
+        "regatta.plan.plan.load_campaign", lambda path, **options: load_campaign(path, folder / "clusters", **options)
+    )
     return lambda data: make_plan(write(folder, data, SLURM), folder / "results")
 
 

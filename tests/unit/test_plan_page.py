@@ -254,7 +254,9 @@ def test_a_plan_with_nothing_left_says_so(tmp_path):
 
 
 def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_first(folder, monkeypatch):
-    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path: load_campaign(path, folder / "clusters"))
+    monkeypatch.setattr(
+        "regatta.plan.plan.load_campaign", lambda path, **options: load_campaign(path, folder / "clusters", **options)
+    )
     data = collectives(4, stacks={"image": {"kind": "contained", "image": "a.sif"}})
     data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
     page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))

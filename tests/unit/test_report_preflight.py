@@ -1,15 +1,14 @@
 import json
 import re
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
-from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, train_cell, write_results
+from synthetic import CLUSTER, cluster_campaign, make_campaign, make_report, report_data, train_cell, write_results
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, three_stacks, write_preflight
 from test_report import SCRIPTS, Page, visible
 
-from regatta.topics.preflight import preflight_advice, preflight_findings, preflight_section
+import warm_start
+from regatta.topics.preflight import findings, preflight_section, warnings
 
 
 def report_with(tmp_path, preflight):
@@ -42,9 +41,8 @@ def test_a_report_without_a_preflight_has_no_section(tmp_path):
 def test_the_section_stands_before_the_warnings_and_is_linked(page):
     Page(page)
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
-    assert titles.index("Preflight") == titles.index("Warnings") - 1
+    assert titles.index("Preflight") == titles.index("Failures") + 1
     assert page.count('<a href="#preflight">Preflight</a>') == 2  # from the sections and from the findings
-    assert "2 of 3 stacks failed the preflight: contained, host." in page
 
 
 def test_problems_come_first_with_what_to_do_and_the_log(page):
@@ -96,14 +94,17 @@ def test_notes_are_told_and_fail_nothing(tmp_path):
 
 
 def test_numbers_of_stacks_that_failed_or_were_not_looked_at_are_warned_of():
-    section = preflight_section(make_preflight())
     rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
     measurements = pd.DataFrame(rows, columns=["stack", "status"])
-    failed, unseen = preflight_advice(section, measurements)
-    assert failed.found == ("There are numbers of 1 stack that failed the preflight: contained (2 ok measurements).")
+    preflight = make_preflight()
+    failed, unchecked = warnings(report_data({}, measurements, preflight=preflight))
+    assert failed.values == {"stacks": {"contained": 2}}
     assert "--forcerun measure" in failed.advice
-    assert unseen.found == "The preflight did not look at 1 stack with numbers here: other (1 ok measurement)."
-    assert preflight_advice(section, measurements[:1]) == preflight_advice(None, measurements) == []
+    assert unchecked.values == {"stacks": {"other": 1}}
+    assert warnings(report_data({}, measurements[:1], preflight=preflight)) == []
+    assert warnings(report_data({}, measurements)) == []
+    (finding,) = findings(report_data({}, measurements, preflight=preflight))
+    assert finding.values == {"stacks": ("contained", "host"), "num_stacks": 3}
 
 
 def test_a_preflight_on_cpus_has_no_gpus():
@@ -114,7 +115,6 @@ def test_a_preflight_on_cpus_has_no_gpus():
     rows = {row.name: row.cells for row in section.rows}
     assert rows["GPUs"] == [["none"]]
     assert "driver" not in rows
-    assert preflight_findings(section) == preflight_findings(None) == []
 
 
 def test_hostile_words_stay_words(tmp_path):
@@ -137,12 +137,12 @@ def test_the_command_line_takes_a_preflight_or_none(tmp_path):
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
     make_report(folder)
     path = write_preflight(folder, make_preflight(*three_stacks()))
-    command = [sys.executable, SCRIPTS / "report.py", "--campaign", next(folder.glob("campaign.*.json"))]
+    command = ["report.py", "--campaign", next(folder.glob("campaign.*.json"))]
     command += ["--measurements", folder / "measurements.csv", "--tables", folder / "tables"]
     command += ["--launches", folder / "launches", "--out", folder / "out.html", "--preflight"]
-    subprocess.run(command, check=True)
+    warm_start.script(*command, check=True)
     assert "reflight" not in (folder / "out.html").read_text(encoding="utf-8")
-    subprocess.run([*command, path], check=True)
+    warm_start.script(*command, path, check=True)
     assert '<section id="preflight"' in (folder / "out.html").read_text(encoding="utf-8")
 
 

@@ -3,14 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import collective_cell, make_campaign
+from synthetic import collective_cell, make_campaign, report_data
 
-from regatta.report.warnings import drifting, few_independent, outlying, warnings
 from regatta.store.collect import cell_row
 from regatta.store.records import measured
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.launch_ranges import launch_ranges_table
-from regatta.topics.training_runs.tables import TRAINING_RUNS
+from regatta.topics.precision import autocorrelated, drifting, launch_ranges_table, outlying, warnings
 
 
 def columns_of(slowest_ns):
@@ -60,47 +58,45 @@ UNKNOWN = ("b", 1, 9, None, None, None, None)
 
 
 def test_good_and_unknown_launches_are_warned_of_by_nobody():
-    for advice in (drifting, few_independent, outlying):
+    for advice in (drifting, autocorrelated, outlying):
         assert advice(table_of(GOOD, UNKNOWN), {}) is None
         assert advice(table_of(), {}) is None
 
 
+NAMES = {name: f"cell {name}" for name in "abcd"}
+
+
 def test_warnings_name_the_worst_and_how_many():
     ok = table_of(GOOD, UNKNOWN, ("c", 2, 100, 0.05, True, 9.0, 6), ("d", 3, 200, -0.125, True, 8.0, 40))
-    found = drifting(ok, {}).found
-    assert found.startswith(
-        "Times rose or fell within the launch in 2 measurements of 3 (about 0.03 expected by chance; 1 rose,"
-        " 1 fell); most, by -12.5 %"
-    )
-    assert found.endswith("in d, repeat 3.")
-    assert few_independent(ok, {}).found.endswith("least in d, repeat 3: 8.00 of 200.")
-    assert "in 2 measurements of 3" in few_independent(ok, {}).found
-    found = outlying(ok, {}).found
-    assert "more than 5 % of the samples in 2 measurements of 3; most in d, repeat 3: 40 of 200." in found
-    assert found.endswith("In all measurements 47 of 400 samples, 11.8 %.")
+    drift = drifting(ok, NAMES)
+    assert drift.values == {"num": 2, "num_tested": 3, "num_rising": 1, "largest": -0.125}
+    assert drift.sources[0].rows[0] == "d, repeat 3"
+    assert "cell d, repeat 3" in drift.found
+    alike = autocorrelated(ok, NAMES)
+    assert alike.values == {"num": 2, "num_known": 3, "least_effective_samples": 8.0}
+    assert alike.sources[0].rows[0] == "d, repeat 3"
+    outliers = outlying(ok, NAMES)
+    assert outliers.values == {"num": 2, "num_known": 3, "num_outliers": 47, "num_samples": 400}
+    assert outliers.sources[0].rows == ("d, repeat 3", "c, repeat 2")
 
 
 def test_as_many_drifts_as_chance_explains_are_no_warning():
     """Of 900, 9 are expected. 16 or more have a chance of 2 %, 17 or more of 1.2 %, 18 or more of 0.6 %."""
-    for num, is_told in ((9, False), (17, False), (18, True)):
+    for num, is_found in ((9, False), (17, False), (18, True)):
         ok = table_of(*[("a", i, 100, 0.05, i < num, 80.0, 0) for i in range(900)])
-        assert (drifting(ok, {}) is not None) == is_told
-    assert "(about 9 expected by chance;" in drifting(ok, {}).found
+        assert (drifting(ok, NAMES) is not None) == is_found
 
 
 def test_one_or_two_outliers_of_few_samples_are_no_warning():
-    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 2)), {}) is None
-    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 3)), {}) is not None
+    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 2)), NAMES) is None
+    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 3)), NAMES) is not None
 
 
 @pytest.mark.parametrize(
-    ("last_s", "apart", "advice"),
-    [
-        (1.1e-3, "10.0", "Launches lie further apart than an interval is wide: more launches (repeats) help"),
-        (1.02e-3, "2.0", "Raise max_seconds under sampling, or accept the precision."),
-    ],
+    ("last_s", "between", "advice"),
+    [(1.1e-3, 0.1, "increase repeats"), (1.02e-3, 0.02, "Raise max_seconds under sampling")],
 )
-def test_what_to_do_about_a_missed_precision_depends_on_how_far_launches_lie_apart(last_s, apart, advice):
+def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_launches(last_s, between, advice):
     """Half widths of 1.5, 2 and 3 %: an interval is 4 % wide in the median. Launches: (1.1 - 1.0) / 1.0 ms, (1.02 - 1.0) / 1.0 ms."""
     cell = collective_cell(4096, 1, 2)
     rows = [
@@ -108,12 +104,15 @@ def test_what_to_do_about_a_missed_precision_depends_on_how_far_launches_lie_apa
         for i, (time, width) in enumerate([(1e-3, 0.02), (1e-3, 0.015), (last_s, 0.03)])
     ]
     measurements = make_table(rows, MEASUREMENTS)
-    tables = {"training_runs": make_table([], TRAINING_RUNS), "launch_ranges": launch_ranges_table(measurements)}
-    problems = {"corrupt": [], "invalid": []}
-    told = warnings(make_campaign([cell], repeats=6), measurements, [], problems, tables)
-    [found] = [warning for warning in told if "precision" in warning.found]
-    assert found.found == (
-        "3 measurements of 3 in 1 cell ended before the precision that was asked for, ±1.0 % (by max_seconds in 3); reached were"
-        f" ±2.0 % in the median and ±3.0 % at worst, and launches of these cells lie {apart} % apart in the median."
-    )
-    assert found.advice.startswith(advice)
+    ranges = launch_ranges_table(measurements)
+    found = warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
+    [missed] = [warning for warning in found if "half_width_ratio" in warning.values]
+    assert missed.values == {
+        "num": 3,
+        "num_ok": 3,
+        "num_cells": 1,
+        "half_width_ratio": 0.02,
+        "worst_ratio": 0.03,
+        "between_ratio": pytest.approx(between),
+    }
+    assert advice in missed.advice

@@ -13,7 +13,9 @@ from campaign_files import fake_sif
 
 from regatta.campaign.load import CLUSTERS, Campaign, load_campaign
 from regatta.campaign.matrix import expand
-from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
+from regatta.core.files import ROOT
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import RUN_LAUNCH, launch_argv
 
 CAMPAIGN = CLUSTERS.parent / "campaigns" / "gh200-slingshot-ddp.yaml"
 JOB = {"TMPDIR": "/tmp/job7", "HOME": "/home/me"}

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from regatta.core.errors import UserError
+from regatta.launchers import LAUNCHERS
 from regatta.launchers import slurm_queue as queue
-from regatta.run.start import Launcher, find_launcher
+from regatta.launchers.launch import Allocation, find_allocation
 
 FOLDER = Path("/home/me/regatta")
 
@@ -114,8 +115,8 @@ def test_a_step_is_pinned_to_the_first_nodes_of_a_larger_job_and_leaves_bad_ones
 ):
     command("squeue", "n[7-8,10]")
     command("scontrol", "n7\nn8\nn10\n")
-    assert Launcher("7").step_hosts(num_nodes, avoid) == expected
-    assert Launcher().step_hosts(num_nodes, avoid) == []
+    assert Allocation(LAUNCHERS["slurm"], "7").step_hosts(num_nodes, avoid) == expected
+    assert Allocation().step_hosts(num_nodes, avoid) == []
 
 
 def test_a_command_that_fails_or_is_not_there_says_nothing(command):
@@ -142,11 +143,11 @@ def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeyp
 
 def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert find_launcher({"name": "c", "scheduler": "none"}).job is None
+    assert find_allocation({"name": "c", "scheduler": "none"}).job is None
     with pytest.raises(UserError, match=r"this is no Slurm job\. Use --profile profiles/slurm"):
-        find_launcher({"name": "c", "scheduler": "slurm"})
+        find_allocation({"name": "c", "scheduler": "slurm"})
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert find_launcher({"name": "c", "scheduler": "slurm"}).job == "7"
+    assert find_allocation({"name": "c", "scheduler": "slurm"}).job == "7"
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,21 @@
 """Spikes: iterations far out are classed as of all ranks, one host or one rank, and as unknown where times cannot tell."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_report
+from synthetic import make_report, report_data
 from synthetic_waits import write_waits
 
 from regatta.core.statistics import outer_fences, outliers
 from regatta.store.collect import collect
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import WAITS, make_table
-from regatta.topics.stragglers.spike_words import (
-    spike_advice,
-    spike_finding,
-    spike_groups,
-    spike_sentence,
-    spike_table,
-    told_spikes,
-)
+from regatta.topics.stragglers.figures import outliers_text
+from regatta.topics.stragglers.section import costliest, outlier_groups, outlier_tables, outlier_texts, warnings
 from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
 from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
 from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, OF_LAUNCH, Waits, spikes_of, wait_rows
@@ -239,8 +234,7 @@ def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
     assert stragglers["num_spikes"].isna().all()
     assert stragglers["has_most_spikes"].isna().all()
     assert hosts["num_spikes_of_host"].isna().all()
-    assert spike_sentence(spike_groups(stragglers)) == ""
-    assert spike_table(spike_groups(stragglers)) is None
+    assert outlier_texts(outlier_groups(stragglers)) == outlier_tables(outlier_groups(stragglers)) == []
 
 
 def test_a_host_has_its_own_spikes_and_those_of_its_ranks():
@@ -263,68 +257,67 @@ def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_m
     assert not tables_of(launch_of(0, half))[0]["has_most_spikes"].any()
 
 
-def test_the_report_tells_the_counts_and_the_rank_with_most():
-    groups = spike_groups(tables_of(launch_of(0, spikes(*MIXED)))[0])
-    table = spike_table(groups)
-    assert table.columns[-5:] == ("all ranks", "one host", "one rank", "unknown", "most of one rank")
+def test_the_report_shows_the_counts_and_the_rank_with_most():
+    groups = outlier_groups(tables_of(launch_of(0, spikes(*MIXED)))[0])
+    (table,) = outlier_tables(groups)
+    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unknown")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
-    assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on host b has 2 of 3")
-    assert spike_sentence(groups).endswith(
-        "(11.0 %): 6 of all ranks, 1 of one host, 3 of one rank, 1 that cannot be attributed; together they make all of it 5.50 % longer."
-    )
+    assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on b has 2 of 3")
+    assert len(outlier_texts(groups)) == 1  # no rank has enough to be named
 
 
-def test_few_spikes_are_told_in_a_sentence_that_names_a_rank_which_has_all_of_them():
+def test_few_outliers_have_no_table_and_a_rank_that_has_all_of_them_is_named():
     mine = [who for who in MIXED if who != (ONE_RANK, 0)]
-    groups = spike_groups(tables_of(launch_of(0, spikes(*mine), num_iterations=3000))[0])
-    assert spike_sentence(groups) == (
-        "10 spikes in 3,000 iterations (0.3 %): 6 of all ranks, 1 of one host, 2 of one rank, 1 that cannot be attributed;"
-        " together they make all of it 0.167 % longer. Of one rank:"
-        " rank 3 on host b has 2 of 2 in calls of 2\N{MULTIPLICATION SIGN}2, host."
-    )
-    assert spike_table(groups) is None
-    assert spike_finding(groups) is None
-    always = spike_groups(tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
-    assert spike_table(always).rows[0][-1] == "rank 3 on host b has 5 of 5"  # as few, but no chance
+    groups = outlier_groups(tables_of(launch_of(0, spikes(*mine), num_iterations=3000))[0])
+    assert "rank 3 on b has 2 of 2" in outlier_texts(groups)[1]
+    assert outlier_tables(groups) == []
+    assert costliest(groups).empty
+    always = outlier_groups(tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
+    assert outlier_tables(always)[0].rows[0][-1] == "rank 3 on b has 5 of 5"  # as few, but no chance
 
 
-def test_spikes_are_a_finding_only_where_they_are_many_and_cost_time():
-    def finding(num, excess, num_iterations=100):
+def test_outliers_are_a_finding_only_where_they_are_many_and_cost_time():
+    def costs(num, excess, num_iterations=100):
         many = tuple(Spike(7, excess, ALL_RANKS) for _ in range(num))
-        return spike_finding(spike_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))
+        return costliest(outlier_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))[
+            "cost"
+        ].tolist()
 
-    assert finding(2, 1.5) == (
-        "Spikes make calls of 2\N{MULTIPLICATION SIGN}2, stack host, 3.0 % longer: 2 in 100 iterations (2 of all ranks)."
-    )
-    assert finding(2, 0.4) is None  # 0.8 % of the time
-    assert finding(1, 9.0) is None  # 1 % of iterations, which may be chance
+    assert costs(2, 1.5) == [pytest.approx(0.03)]
+    assert costs(2, 0.4) == []  # 0.8 % of the time
+    assert costs(1, 9.0) == []  # 1 % of iterations, which may be chance
 
 
-def test_where_no_spike_was_seen_the_report_says_so_and_has_no_table():
-    groups = spike_groups(tables_of(launch_of(0, ()))[0])
-    assert spike_sentence(groups) == "No spikes in 100 iterations."
-    assert spike_table(groups) is None
+def test_where_no_outlier_was_seen_there_is_no_table():
+    groups = outlier_groups(tables_of(launch_of(0, ()))[0])
+    assert "100 iterations" in outlier_texts(groups)[0]
+    assert outlier_tables(groups) == []
+
+
+def warnings_of(*launches):
+    stragglers, hosts = tables_of(*launches)
+    return warnings(report_data({}, None, stragglers=stragglers, straggler_hosts=hosts))
 
 
 def test_the_warning_names_the_host_before_the_rank():
-    both = tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 8)))
-    (advice,) = spike_advice(*both)
-    assert advice.found.startswith("Host b by itself, or a rank on it, held up the others in 8 of the 8 spikes")
-    rank_alone = tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5)))
-    (advice,) = spike_advice(*rank_alone)
-    assert advice.found.startswith("One rank held up the others in 5 spikes: rank 3 on host b has 5 of 5")
-    assert spike_advice(*tables_of(launch_of(0, spikes((ONE_RANK, 3))))) == []
-    assert spike_advice(*tables_of(launch_of(0, None))) == []
+    (both,) = warnings_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 8)))
+    assert both.values == {"num": 8, "num_of_one": 8}
+    assert both.sources[0].file == "tables/straggler_hosts.csv"
+    (rank_alone,) = warnings_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5)))
+    assert rank_alone.values == {"num": 5, "num_of_one": 5}
+    assert rank_alone.sources[0].file == "tables/stragglers.csv"
+    assert warnings_of(launch_of(0, spikes((ONE_RANK, 3)))) == []
+    assert warnings_of(launch_of(0, None)) == []
 
 
-def test_spikes_of_a_record_are_told_in_words():
+def test_outliers_of_a_record_are_listed_by_class():
     found = spikes((ALL_RANKS, None), (ONE_RANK, 1), (ONE_RANK, 1), (ONE_HOST, "b"), (None, None))
-    assert (
-        told_spikes(found, 60, FOUR)
-        == "5 spikes in 60 iterations: 1 of all ranks, 1 of host b, 2 of rank 1 on host a, 1 that cannot be attributed"
-    )
-    assert told_spikes(spikes((ONE_RANK, 1)), 60, (None,) * 4) == "1 spike in 60 iterations: 1 of rank 1"
-    assert told_spikes((), 60, FOUR) == "no spikes in 60 iterations"
+    text = outliers_text(found, 60, FOUR)
+    assert [
+        int(number) for number in re.findall(r"\d+ of (?:all|host|rank)|^\d+", text) for number in number.split()[:1]
+    ] == [5, 1, 1, 2]
+    assert "rank 1 on host a" in text
+    assert "host" not in outliers_text(spikes((ONE_RANK, 1)), 60, (None,) * 4)
 
 
 def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
@@ -339,7 +332,7 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     collected, _ = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
     stragglers = stragglers_table(collected["waits"])
-    groups = spike_groups(stragglers)
+    groups = outlier_groups(stragglers)
     calls = groups[groups["quantity"] == IN_COLLECTIVE].iloc[0]
     assert calls["num_fenced"] == 6 * 2 * 60
     assert calls["num_spikes_all_ranks"] >= 12
@@ -347,6 +340,6 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     assert calls["num_spikes_one_rank"] == 8  # two are of the exponential scatter
     assert calls["spike_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
     text = make_report(folder).read_text(encoding="utf-8")
-    assert "rank 5 on host node001 has 6 of 8" in text
-    assert "Spikes make calls of 2\N{MULTIPLICATION SIGN}4, stack contained," in text.partition('id="findings"')[2].partition("</section>")[0]  # fmt: skip
-    assert "One rank held up the others in 8 spikes: rank 5 on host node001 has 6 of 8" in text
+    assert "rank 5 on node001 has 6 of 8" in text
+    assert "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="findings"')[2].partition("</section>")[0]
+    assert "held up the others in 6 of 8 outliers" in text

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regatta.launchers.slurm_log import TaskEnd, blamed_hosts, exit_codes, first_task_end, node_problem, tasks_that_left
+from regatta.launchers.base import TaskEnd
+from regatta.launchers.slurm import blamed_hosts, first_task_end, node_problem, read_log, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 
@@ -140,9 +141,9 @@ def test_the_first_of_several_tasks_speaks_for_them(tasks, rank):
 
 
 def test_exit_codes_are_those_of_all_tasks():
-    assert exit_codes(golden("store_unwritable")) == {74}
-    assert exit_codes(golden("illegal_instruction")) == {-4, -15}
-    assert exit_codes(golden("no_mpi")) == exit_codes("") == set()
+    assert read_log(golden("store_unwritable")).exit_codes == {74}
+    assert read_log(golden("illegal_instruction")).exit_codes == {-4, -15}
+    assert read_log(golden("no_mpi")).exit_codes == read_log("").exit_codes == set()
 
 
 def test_tasks_that_left_well_before_the_others_are_known_only_where_srun_ended_those_for_it():

@@ -10,12 +10,17 @@ from campaign_files import SLURM, TEXT, collectives, fake_sif, load, matrix, pin
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
-from regatta.campaign.stacks import changed_since_planned, image_id
-from regatta.campaign.stacks import expand as expand_bind
+from regatta.campaign.stacks import changed_since_planned as changed_for
 from regatta.core.errors import UserError
 from regatta.run.preflight import plan_preflight
+from regatta.runtimes.apptainer import image_id
+from regatta.runtimes.base import expand as expand_bind
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+def changed_since_planned(name: str, made: dict) -> str | None:
+    return changed_for(name, made, SLURM)
 
 
 def test_the_identity_of_an_image_is_the_uuid_in_its_header(tmp_path):

@@ -6,18 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_campaign, make_header
+from synthetic import make_campaign, make_header, report_data
 from synthetic_training import norm_cell, run_cell, run_record
 
-from regatta.report.methods import methods
-from regatta.report.warnings import warnings
-from regatta.store.collect import collect, read_collected, write_collected
+from regatta.store.collect import cell_row, collect, read_collected, write_collected
 from regatta.store.records import number, problem_of, training_of
 from regatta.store.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
-from regatta.topics.base import make_tables
-from regatta.topics.launch_ranges import launch_ranges_table
+from regatta.topics.catalog import TOPICS, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs.figures import training_run_figures
+from regatta.topics.training_runs.section import warnings
 from regatta.topics.training_runs.tables import TRAINING_RANKS, TRAINING_RUNS
 
 T = "2026-11-21T03:00:00Z"
@@ -124,20 +122,13 @@ def test_losses_are_compared_to_the_last_digit_and_so_written(tmp_path):
 
 @pytest.mark.parametrize(("device", "num"), [("cpu", 1), ("cuda", 0)])
 def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, num):
-    row = {"cell": "train_run-a", "device": device, "has_same_losses": False}
+    row = {"cell": OWN["id"], "device": device, "has_same_losses": False}
     runs = make_table(
-        [row, row | {"cell": "b", "has_same_losses": True}, row | {"has_same_losses": None}], TRAINING_RUNS
+        [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}], TRAINING_RUNS
     )
-    nothing = make_campaign([], repeats=6)
-    empty = {"corrupt": [], "invalid": []}
-    measurements = make_table([], MEASUREMENTS)
-    tables = {"training_runs": runs, "launch_ranges": launch_ranges_table(measurements)}
-    found = [w.found for w in warnings(nothing, measurements, [], empty, tables)]
-    assert len(found) == num
-    if num:
-        assert found[0] == (
-            "Launches of the same training on CPUs ended with different losses: 1 cell of 2, such as train_run-a."
-        )
+    campaign, rows = make_campaign([OWN, DDP], repeats=6), [cell_row(cell) for cell in (OWN, DDP)]
+    found = warnings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
+    assert [warning.values for warning in found] == [{"num": 1, "num_known": 2}] * num
 
 
 BROKEN = [
@@ -233,7 +224,8 @@ def test_every_number_is_defined_in_the_documentation():
 
 def test_methods_speak_of_trainings_and_batch_norms_only_where_a_campaign_has_them():
     of_runs, of_norms = (
-        {term for term, _ in methods(make_campaign([cell]))} for cell in (OWN, norm_cell("own", 32, 128))
+        {term for topic in TOPICS for term, _ in topic.methods(make_campaign([cell]))}
+        for cell in (OWN, norm_cell("own", 32, 128))
     )
     assert of_runs - of_norms == {"Training runs"}
     assert of_norms - of_runs == {"Batch norm"}

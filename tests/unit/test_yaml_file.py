@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.yaml_file import place, read_yaml
+from regatta.campaign.yaml_file import read_yaml
 from regatta.core.errors import UserError
+from regatta.core.schemas import place
 
 
 def refusal(folder, content: str | bytes) -> str:

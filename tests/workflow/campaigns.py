@@ -8,9 +8,15 @@ from pathlib import Path
 
 import yaml
 
+import warm_start
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
 FAKE = Path(__file__).resolve().parent / "fake_launch.py"
+
+# The tables and the report take seconds; most tests look only at when they are made, and from what.
+QUICK_REPORT = {"PYTHONPATH": str(Path(__file__).resolve().parent / "quick_report")}
+REAL_REPORT: dict[str, str] = {}
 
 SAMPLING = {"min_seconds": 0.02, "max_seconds": 0.05, "max_warmup_seconds": 0.05}
 
@@ -61,13 +67,21 @@ def frozen_batches(folder: Path, campaign: dict, *flags: str) -> list[Path]:
 
 
 def script(folder: Path, name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
-    line = [sys.executable, str(SCRIPTS / name), *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=check)
+    return warm_start.script(name, *arguments, cwd=folder, check=check)
 
 
-def snakemake(folder: Path, campaign: Path, *arguments: str, **options) -> subprocess.CompletedProcess:
-    """Run the workflow in `folder` with profiles/local."""
-    return subprocess.run(snakemake_line(campaign, *arguments), cwd=folder, capture_output=True, text=True, **options)
+def snakemake(
+    folder: Path, campaign: Path, *arguments: str, env: dict | None = None, **options
+) -> subprocess.CompletedProcess:
+    """Run the workflow in `folder` with profiles/local. env: variables that are added; default: QUICK_REPORT."""
+    environment = os.environ | (QUICK_REPORT if env is None else env)
+    return warm_start.run(snakemake_line(campaign, *arguments), cwd=folder, env=environment, **options)
+
+
+def start_snakemake(folder: Path, campaign: Path, *arguments: str, **options) -> warm_start.Running:
+    """Start the same, with its output in the file `output`."""
+    line = snakemake_line(campaign, *arguments)
+    return warm_start.start(line, folder / "output", cwd=folder, env=os.environ | QUICK_REPORT, **options)
 
 
 def snakemake_line(campaign: Path, *arguments: str) -> list[str]:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 NUM_RECORDS = 14
 STOP_SECONDS = 10  # as promised; the report is built after that
-END_SECONDS = 60
+END_SECONDS = 200  # the steps that follow on a stop take 3 s of an idle machine
 
 
 @pytest.fixture
@@ -30,8 +30,20 @@ def campaign(tmp_path):
 
 def start(folder, line, **options):
     """Start a run, and return it as soon as it hangs in a cell."""
-    output = (folder / "output").open("wb")
-    process = subprocess.Popen(line, cwd=folder, stdout=output, stderr=subprocess.STDOUT, **options)
+    environment = os.environ | campaigns.QUICK_REPORT
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            line, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, **options
+        )
+    return wait_for_hang(process, folder)
+
+
+def start_in_fork(folder, campaign):
+    """Start Snakemake in a fork of a process that has imported it, and return it as soon as it hangs in a cell."""
+    return wait_for_hang(campaigns.start_snakemake(folder, campaign), folder)
+
+
+def wait_for_hang(process, folder):
     results = folder / "results" / "small"
     wait_until(lambda: len(record_lines(results)) >= 2, "two records")
     (folder / "hang").touch()
@@ -76,23 +88,24 @@ def naming_both(name, folder):
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_snakemake_alone_stops_the_batch(campaign, tmp_path, number):
-    process = start(tmp_path, snakemake_line(campaign))
+    process = start_in_fork(tmp_path, campaign)
     process.send_signal(number)
     assert_it_stops(process, tmp_path)
 
 
-def test_what_was_stopped_resumes(campaign, tmp_path):
+def test_sigterm_to_snakemake_alone_stops_the_batch_and_it_resumes(campaign, tmp_path):
     results = tmp_path / "results" / "small"
-    process = start(tmp_path, snakemake_line(campaign))
+    process = start_in_fork(tmp_path, campaign)
     process.terminate()
     kept = assert_it_stops(process, tmp_path)
-    done = snakemake(tmp_path, campaign, timeout=120)
+    done = snakemake(tmp_path, campaign, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "waiting: another batch" not in done.stderr
     assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
     assert set(kept) <= set(slots(results))
+    assert "not_measured" not in (results / "measurements.csv").read_text()
 
 
 def test_ranks_that_ignore_sigterm_are_killed_in_time(campaign, tmp_path):
@@ -100,7 +113,7 @@ def test_ranks_that_ignore_sigterm_are_killed_in_time(campaign, tmp_path):
     stubborn.write_text(f'#!/bin/sh\ntrap "" TERM\nexec {sys.executable} {campaigns.FAKE} "$@"\n')
     stubborn.chmod(0o755)
     campaign.write_text(campaign.read_text().replace(str(campaigns.FAKE), str(stubborn)))
-    process = start(tmp_path, snakemake_line(campaign))
+    process = start_in_fork(tmp_path, campaign)
     process.terminate()
     assert_it_stops(process, tmp_path)
 
@@ -165,7 +178,7 @@ def test_a_run_under_nohup_goes_on_when_its_terminal_closes(campaign, tmp_path):
     assert len(slots(tmp_path / "results" / "small")) == NUM_RECORDS
 
 
-def wait_until(condition, what, seconds=60.0):
+def wait_until(condition, what, seconds=200.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"

@@ -12,12 +12,30 @@ import time
 
 import campaigns
 import pytest
-from campaigns import fake_campaign, record_lines, script, slots, snakemake, snakemake_line, write_campaign
+from campaigns import (
+    REAL_REPORT,
+    fake_campaign,
+    record_lines,
+    script,
+    slots,
+    snakemake,
+    snakemake_line,
+    start_snakemake,
+    write_campaign,
+)
 
+import warm_start
 from regatta.core.files import hold
 
 NUM_RECORDS = 14
 SLOW = {"FAKE_CELL_SECONDS": "0.3"}
+
+
+def collectives_alone(faults: dict, **changes) -> dict:
+    """Return a campaign of one batch: two cells."""
+    collectives = fake_campaign()["benchmarks"][1:]
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    return fake_campaign(faults, benchmarks=collectives, shapes=shapes, **changes)
 
 
 def planned_batches(output: str) -> int:
@@ -32,18 +50,10 @@ def dry_run(folder, campaign, *arguments):
     return planned_batches(done.stdout + done.stderr)
 
 
-def run(folder, campaign, *arguments):
-    done = snakemake(folder, campaign, *arguments)
+def run(folder, campaign, *arguments, **options):
+    done = snakemake(folder, campaign, *arguments, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
-
-
-@pytest.fixture
-def finished(tmp_path):
-    """A campaign that has run to its end: (campaign file, results folder)."""
-    path = write_campaign(tmp_path, fake_campaign())
-    run(tmp_path, path)
-    return path, tmp_path / "results" / "small"
 
 
 def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp_path):
@@ -65,12 +75,12 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     assert stamps == {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_a_dry_run_lists_exactly_the_batches_with_something_left_and_writes_nothing(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign())
-    assert dry_run(tmp_path, path) == 2
-    assert not (tmp_path / "results").exists()
-    run(tmp_path, path)
+def test_a_dry_run_lists_exactly_the_batches_with_something_left_and_writes_nothing(finished, tmp_path):
+    path, results = finished
     assert dry_run(tmp_path, path) == 0
+    shutil.rmtree(results.parent)
+    assert dry_run(tmp_path, path) == 2
+    assert not results.parent.exists()
 
 
 def test_editing_one_value_measures_only_the_new_cells_and_reverting_measures_none(finished, tmp_path):
@@ -110,7 +120,7 @@ def test_what_is_deleted_of_the_results_is_made_again_from_the_store(finished, t
     report = (results / "report.html").read_bytes()
     for name in ("measurements.csv", "problems.json", "tables/scaling.csv", "report.html"):
         (results / name).unlink()
-    run(tmp_path, path)
+    run(tmp_path, path, env=REAL_REPORT)
     assert (results / "report.html").read_bytes() == report
     assert len(slots(results)) == NUM_RECORDS
 
@@ -133,7 +143,7 @@ def test_what_is_measured_does_not_depend_on_snakemakes_metadata(finished, tmp_p
 
 
 def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, env={}))
+    path = write_campaign(tmp_path, collectives_alone({"65536": "raise"}))
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
     before = slots(results)
@@ -145,12 +155,12 @@ def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
     assert {slot for slot in after if after.count(slot) == 2} == {slot for slot in before if "65536" in slot[0]}
     assert "Nothing to be done" in run(tmp_path, path).stderr
     run(tmp_path, path, "--forcerun", "measure")
-    assert len(slots(results)) == NUM_RECORDS + 4
+    assert len(slots(results)) == len(before) + 4
 
 
 def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
     """Also where the files themselves are newer than all that follows."""
-    path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}, env={}, repeats=1))
+    path = write_campaign(tmp_path, collectives_alone({"65536": "raise"}, repeats=1))
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
     for file in [*results.glob("launches/*.jsonl"), *results.glob("batches/*/manifest.json")]:
@@ -165,7 +175,6 @@ def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
     for (cell, old), new in superseded.items():
         assert (rows[cell], rows[cell] != old) == (new, True)
     assert {place["launch"] for place in problems["after_now"]} >= {launch for _, launch in superseded}
-    assert "a clock was ahead" in (results / "report.html").read_text()
     assert dry_run(tmp_path, path) == 0
 
 
@@ -191,7 +200,7 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     assert done.returncode == 2
     assert "--config (repeats) is not used" in done.stdout + done.stderr
     other = write_campaign(tmp_path, fake_campaign(), "other.yaml")
-    done = subprocess.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path, capture_output=True, text=True)
+    done = warm_start.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path)
     assert done.returncode == 2
     assert "a campaign is one file" in done.stdout + done.stderr
 
@@ -246,7 +255,7 @@ def test_plain_snakemake_answers_a_bad_configfile_with_file_and_line(tmp_path, t
     if text is not None:
         path.write_text(text)
     line = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", "--configfile", str(path)]
-    done = subprocess.run(line, cwd=campaigns.ROOT, capture_output=True, text=True)
+    done = warm_start.run(line, cwd=campaigns.ROOT)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -265,7 +274,7 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
 def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(env=SLOW))
     results = tmp_path / "results" / "small"
-    process = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_snakemake(tmp_path, path)
     wait_until(lambda: len(record_lines(results)) >= 4)
     process.kill()
     process.wait()
@@ -277,17 +286,13 @@ def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tm
     assert set(kept) <= set(slots(results))
 
 
-@pytest.mark.parametrize(("number", "whole_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
-def test_stopping_snakemake_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_path, number, whole_group):
+def test_ctrl_c_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(env=SLOW))
     results = tmp_path / "results" / "small"
-    process = subprocess.Popen(
-        snakemake_line(path), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    process = start_snakemake(tmp_path, path, prepare=os.setsid)
     wait_until(lambda: len(record_lines(results)) >= 4)
-    (os.killpg if whole_group else os.kill)(process.pid, number)
-    process.communicate(timeout=60)
-    assert process.returncode == 3
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=200) == 3
     assert campaigns.processes_naming(str(results)) == []
     kept = slots(results)
     assert (results / "report.html").exists()
@@ -324,24 +329,24 @@ def test_a_record_that_cannot_be_analysed_is_measured_again(finished, tmp_path):
 
 
 def test_kill_9_during_a_retry_loses_nothing_and_the_next_run_reports_it(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign({"all_reduce": "raise"}, env=SLOW))
+    path = write_campaign(tmp_path, collectives_alone({"65536": "raise"}, env=SLOW))
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
-    line = snakemake_line(path, "--forcerun", "measure")
-    process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: len(record_lines(results)) > NUM_RECORDS)
+    process = start_snakemake(tmp_path, path, "--forcerun", "measure")
+    num_before = len(record_lines(results))
+    wait_until(lambda: len(record_lines(results)) > num_before)
     process.kill()
     process.wait()
     wait_until(lambda: campaigns.processes_naming(str(results)) == [])
     run(tmp_path, path)
     superseded = json.loads((results / "problems.json").read_text())["superseded"]
-    assert len(superseded) == len(record_lines(results)) - NUM_RECORDS
+    assert len(superseded) == len(record_lines(results)) - num_before
     assert "Nothing to be done" in run(tmp_path, path).stderr
 
 
 def test_editing_the_campaign_while_it_runs_changes_nothing_for_what_is_frozen(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(env=SLOW))
-    process = subprocess.Popen(snakemake_line(path), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_snakemake(tmp_path, path)
     results = tmp_path / "results" / "small"
     wait_until(lambda: record_lines(results))
     path.write_text(path.read_text().replace("- 65536", "- 131072"))
@@ -373,7 +378,8 @@ def test_a_checkout_and_a_campaign_in_a_path_with_spaces_and_quotes_work(tmp_pat
     path = write_campaign(folder, fake_campaign(repeats=1), "my campaign.yaml")
     python, *words = snakemake_line(path)  # the interpreter may lie in the real checkout
     line = [python, *(word.replace(str(campaigns.ROOT), str(checkout)) for word in words)]
-    done = subprocess.run(line, cwd=checkout, capture_output=True, text=True)
+    environment = os.environ | campaigns.QUICK_REPORT
+    done = subprocess.run(line, cwd=checkout, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout / "results" / "small" / "report.html").exists()
     assert len(slots(checkout / "results" / "small")) == NUM_RECORDS // 2
@@ -389,14 +395,12 @@ def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(
     if mounted.returncode:
         pytest.skip("this machine lets nobody mount a file system")
     try:
-        process = subprocess.Popen(
-            snakemake_line(path), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        process = start_snakemake(tmp_path, path)
         wait_until(lambda: len(record_lines(results / "small")) >= 2)
         ballast = results / "ballast"
         subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], capture_output=True)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 3
+        assert process.wait(timeout=200) == 3
+        output = (tmp_path / "output").read_text()
         assert "no space left on the disk" in output.lower() or "No space left on device" in output
         assert "Traceback (most recent call last):\n  File" not in output
         kept = slots(results / "small")
@@ -409,7 +413,7 @@ def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(
         subprocess.run(["umount", "-l", str(results)], check=True)
 
 
-def wait_until(condition, seconds: float = 60.0):
+def wait_until(condition, seconds: float = 200.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -1,12 +1,23 @@
-"""The exit status of Snakemake and run_campaign.py, and what the terminal says of it (README, Exit status)."""
+"""The exit status of Snakemake and run_campaign.py, and what the terminal says of it (docs/troubleshooting.md, Exit status)."""
 
 import json
 import os
-import subprocess
+import re
 import sys
 
 import pytest
-from campaigns import SCRIPTS, fake_campaign, record_lines, slots, snakemake, snakemake_line, write_campaign
+from campaigns import (
+    QUICK_REPORT,
+    SCRIPTS,
+    fake_campaign,
+    record_lines,
+    slots,
+    snakemake,
+    snakemake_line,
+    write_campaign,
+)
+
+import warm_start
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +30,7 @@ def test_recorded_failures_of_cells_are_0_and_so_is_a_run_with_nothing_to_do(tmp
     for _ in range(2):
         done = snakemake(tmp_path, path)
         assert done.returncode == 0, done.stderr
-        assert "small: 7 measurements planned: 1 failed, 6 ok" in done.stderr
+        assert re.search(r"\b7\b.*: 1 failed, 6 ok", done.stderr)
         assert "exit status" not in done.stderr
 
 
@@ -29,7 +40,7 @@ def test_nothing_ok_is_4_each_time_and_the_terminal_says_so(tmp_path):
     assert (first.returncode, again.returncode) == (4, 4)
     assert "Nothing to be done" in again.stderr
     for done in (first, again):
-        assert "small: 7 measurements planned: " in done.stderr
+        assert re.search(r"\b7\b.*: [1-7] failed", done.stderr)
         ended = "nothing was measured: all of 7 measurements have a record, and none is ok"
         assert f"exit status 4: {ended}. {REPORT}" in done.stderr
         assert "Traceback" not in done.stderr
@@ -49,7 +60,7 @@ def test_a_campaign_of_skipped_cells_alone_is_4_and_fails_the_gate(tmp_path):
 def test_a_batch_that_cannot_finish_is_3_with_the_report_and_run_campaign_passes_it_on(tmp_path):
     path = write_campaign(tmp_path, fake_campaign({"65536": "no_space"}, repeats=1))
     line = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path), *snakemake_line(path)[3:-2]]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    done = warm_start.run(line, cwd=tmp_path, env=os.environ | QUICK_REPORT)
     assert done.returncode == 3
     num_left = 7 - len(record_lines(tmp_path / "results" / "small"))
     assert 0 < num_left < 7
@@ -72,7 +83,7 @@ def test_a_stack_that_is_held_during_the_run_is_3(tmp_path):
     batch.write_text(json.dumps(frozen))
     done = snakemake(tmp_path, path)
     assert done.returncode == 3
-    assert "small: 6 measurements planned: 3 not_measured, 3 ok" in done.stderr
+    assert re.search(r"\b6\b.*: 3 not_measured, 3 ok", done.stderr)
     assert f"exit status 3: 3 of 6 measurements have no record. {REPORT}" in done.stderr
 
 
@@ -84,7 +95,7 @@ def test_where_the_preflight_holds_every_stack_it_is_4_each_time(tmp_path):
     runtime.write_text("#!/bin/sh\necho this image does not work >&2\nexit 3\n")
     runtime.chmod(0o755)
     path = write_campaign(tmp_path, fake_campaign(stacks={"image": {"kind": "contained", "image": str(image)}}))
-    environment = os.environ | {"PATH": f"{runtime.parent}:{os.environ['PATH']}"}
+    environment = QUICK_REPORT | {"PATH": f"{runtime.parent}:{os.environ['PATH']}"}
     for _ in range(2):
         done = snakemake(tmp_path, path, env=environment)
         assert done.returncode == 4
@@ -104,7 +115,7 @@ def test_a_step_that_breaks_is_1(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(repeats=1))
     breaks = "import os, sys\nif any(word.endswith('analyse.py') for word in sys.orig_argv):\n    os._exit(1)\n"
     (tmp_path / "sitecustomize.py").write_text(breaks)
-    done = snakemake(tmp_path, path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    done = snakemake(tmp_path, path, env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1, done.stderr
     ended = "rule analyse failed; all of 7 measurements have a record"
     assert f"exit status 1: {ended}" in done.stderr.splitlines()
@@ -123,7 +134,7 @@ def test_what_cannot_be_written_is_2(tmp_path):
 
 def test_help_is_0_and_no_campaign_is_2(tmp_path):
     line = [sys.executable, str(SCRIPTS / "run_campaign.py")]
-    helped = subprocess.run([*line, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    helped = warm_start.run([*line, "--help"], cwd=tmp_path)
     assert helped.returncode == 0
     assert "  3  some planned measurements have no record" in helped.stdout
-    assert subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).returncode == 2
+    assert warm_start.run(line, cwd=tmp_path).returncode == 2

@@ -6,6 +6,9 @@ localrules:
     analyse,
 
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
+
 rule collect:
     """One row for each planned cell and repeat, whatever became of it; of trainings for each epoch and rank too."""
     input:
@@ -17,12 +20,15 @@ rule collect:
         measurements=f"{RESULTS}/measurements.csv",
         of_trainings=OF_TRAININGS,
         problems=f"{RESULTS}/problems.json",
+    log:
+        f"{RESULTS}/logs/collect.log",
     params:
-        launches=f"{RESULTS}/launches",
+        program=program("collect.py"),
+        launches=untracked(f"{RESULTS}/launches"),
     message:
         "Collect {output.measurements}"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/collect.py --campaign {input.campaign:q} --launches {params.launches:q}"
+        "{params.program:q} --log {log:q} --campaign {input.campaign:q} --launches {params.launches:q}"
         " --out {output.measurements:q} --problems {output.problems:q}"
 
 
@@ -35,10 +41,13 @@ rule analyse:
         code=sources("analyse.py"),
     output:
         [f"{RESULTS}/tables/{name}.csv" for name in TABLES],
+    log:
+        f"{RESULTS}/logs/analyse.log",
     params:
-        tables=f"{RESULTS}/tables",
+        program=program("analyse.py"),
+        tables=untracked(f"{RESULTS}/tables"),
     message:
         "Analyse {input.measurements}"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/analyse.py --campaign {input.campaign:q}"
+        "{params.program:q} --log {log:q} --campaign {input.campaign:q}"
         " --measurements {input.measurements:q} --out-dir {params.tables:q}"

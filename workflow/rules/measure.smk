@@ -1,5 +1,7 @@
 """Look at the stacks, then measure. GPU hours are spent here and nowhere else."""
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
 
 rule preflight:
     """One short launch per stack, that shows what it really runs on. A stack that fails is held back from the batches."""
@@ -7,27 +9,21 @@ rule preflight:
         request="results/{campaign}/preflight/{preflight}/request.json",
     output:
         result="results/{campaign}/preflight/{preflight}.json",
+    log:
+        "results/{campaign}/logs/{preflight}.log",
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         preflight="preflight-[0-9a-f]{12}",
     threads: THREADS
     resources:
-        **SITE,
-        mpi="srun",
-        nodes=of_preflight("nodes"),
-        tasks=of_preflight("tasks"),
-        tasks_per_node=of_preflight("tasks_per_node"),
-        cpus_per_task=of_preflight("cpus_per_task"),
-        gres=of_preflight("gres"),
-        tasks_per_gpu=of_preflight("tasks_per_gpu"),
-        runtime=of_preflight("runtime"),
-        slurm_extra=of_preflight("slurm_extra"),
+        **PREFLIGHT_RESOURCES,
     params:
-        folder="results/{campaign}/preflight/{preflight}",
+        program=program("preflight.py"),
+        folder=subpath(input.request, parent=True),
     message:
         "Look at the stacks ({wildcards.preflight})"
     shell:
-        "exec {PYTHON:q} {SCRIPTS:q}/preflight.py --folder {params.folder:q}"
+        "exec {params.program:q} --log {log:q} --folder {params.folder:q}"
 
 
 rule measure:
@@ -37,25 +33,19 @@ rule measure:
         batch="results/{campaign}/batches/{batch}/batch.json",
     output:
         manifest="results/{campaign}/batches/{batch}/manifest.json",
+    log:
+        "results/{campaign}/logs/measure/{batch}.log",
     wildcard_constraints:
         campaign=CAMPAIGN_PATTERN,
         batch=BATCH_PATTERN,
     threads: THREADS
     resources:
-        **SITE,
-        mpi="srun",
-        nodes=of_batch("nodes"),
-        tasks=of_batch("tasks"),
-        tasks_per_node=of_batch("tasks_per_node"),
-        cpus_per_task=of_batch("cpus_per_task"),
-        gres=of_batch("gres"),
-        tasks_per_gpu=of_batch("tasks_per_gpu"),
-        runtime=of_batch("runtime"),
-        slurm_extra=of_batch("slurm_extra"),
+        **BATCH_RESOURCES,
     params:
-        folder="results/{campaign}/batches/{batch}",
+        program=program("measure.py"),
+        folder=subpath(input.batch, parent=True),
     message:
         "Measure {wildcards.batch}"
     shell:
         # exec: the supervisor stops when the process that started it dies, and that must be Snakemake, not a shell.
-        "exec {PYTHON:q} {SCRIPTS:q}/measure.py --batch {params.folder:q}"
+        "exec {params.program:q} --log {log:q} --batch {params.folder:q}"

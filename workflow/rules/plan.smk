@@ -6,12 +6,21 @@ localrules:
     freeze,
 
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
+
 rule plan:
     """Show the plan and write plan.json, .txt and .html. It has no output that Snakemake knows, so that it always runs."""
+    log:
+        f"{RESULTS}/logs/plan.log",
+    params:
+        program=program("plan.py"),
+        campaign=untracked(CAMPAIGN),
+        retry=untracked(RETRY_FLAG),
     message:
         "Plan {CAMPAIGN}"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/plan.py --campaign {CAMPAIGN:q} --results results {RETRY_FLAG}"
+        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --results results {params.retry}"
 
 
 rule freeze:
@@ -20,7 +29,14 @@ rule freeze:
         campaign=FROZEN,
         batches=[f"{RESULTS}/batches/{batch}/batch.json" for batch in BATCHES],
         preflight=PREFLIGHT_REQUEST,
+        plan=report(f"{RESULTS}/plan.html", caption="../report/plan.rst", category="Plan"),
+    log:
+        f"{RESULTS}/logs/freeze.log",
+    params:
+        program=program("freeze.py"),
+        campaign=untracked(CAMPAIGN),
+        retry=untracked(RETRY_FLAG),
     message:
         "Freeze {CAMPAIGN} and its batches"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/freeze.py --campaign {CAMPAIGN:q} --results results {RETRY_FLAG}"
+        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --results results {params.retry}"

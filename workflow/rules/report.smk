@@ -5,6 +5,9 @@ localrules:
     report,
 
 
+# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+
+
 rule report:
     """Build the report from the tables, and from the store for provenance."""
     input:
@@ -15,14 +18,20 @@ rule report:
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,
         code=sources("report.py"),
-        page=[str(SCRIPTS.parent / "report" / name) for name in ("report.html.j2", "style.css")],
+        page=[
+            str(SCRIPTS.parent / "report" / name)
+            for name in ("report.html.j2", "cell_name.html.j2", "failures.html.j2", "preflight.html.j2", "style.css")
+        ],
     output:
-        report=f"{RESULTS}/report.html",
+        report=report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report"),
+    log:
+        f"{RESULTS}/logs/report.log",
     params:
-        tables=f"{RESULTS}/tables",
-        launches=f"{RESULTS}/launches",
+        program=program("report.py"),
+        tables=untracked(f"{RESULTS}/tables"),
+        launches=untracked(f"{RESULTS}/launches"),
     message:
         "Write {output.report}"
     shell:
-        "{PYTHON:q} {SCRIPTS:q}/report.py --campaign {input.campaign:q} --measurements {input.measurements:q}"
+        "{params.program:q} --log {log:q} --campaign {input.campaign:q} --measurements {input.measurements:q}"
         " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q} --preflight {input.preflight:q}"

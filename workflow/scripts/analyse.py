@@ -4,13 +4,15 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.base import make_tables, write_tables
+from regatta.topics.catalog import make_tables, write_tables
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument(
         "--measurements", type=Path, required=True, help="measurements.csv; the other files of collect.py lie beside it"

@@ -7,12 +7,14 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.store.collect import collect, write_collected
 from regatta.store.launch_files import read_frozen, write_json
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
     parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the others beside it")

@@ -11,28 +11,25 @@ import sys
 from pathlib import Path
 
 from regatta.core.errors import UserError, run_script
+from regatta.formats import FORMATS
+from regatta.formats.base import Format
 from regatta.formats.exporter import ResultsFolder, export_notes, read_results_folder
-from regatta.formats.pytorch_json import pytorch_report
-from regatta.formats.suite_json import suite_reports
-from regatta.formats.tidy_csv import tidy_csv
 from regatta.store.launch_files import is_stdout, write_text
 
-FORMATS = ("pytorch-json", "suite-json", "csv")
+WRITTEN = {kind.name: kind for kind in FORMATS if kind.write}
 WORLD_SIZE = "{world_size}"
 
 
-def texts(folder: ResultsFolder, kind: str, out: str) -> dict[str, str]:
-    """Return path -> content. suite-json: one file for each world size where the path says so, else one with a list."""
-    if WORLD_SIZE in out and kind != "suite-json":
+def texts(folder: ResultsFolder, kind: Format, out: str) -> dict[str, str]:
+    """Return path -> content. A list has one file for each world size where the path says so."""
+    made = kind.write(folder)
+    if WORLD_SIZE in out and not isinstance(made, list):
         raise UserError(f"--out {out}: only suite-json is written by world size. Take {WORLD_SIZE} out.")
-    if kind == "csv":
-        return {out: tidy_csv(folder)}
-    if kind == "pytorch-json":
-        return {out: as_json(pytorch_report(folder))}
-    reports = suite_reports(folder)
+    if isinstance(made, str):
+        return {out: made}
     if WORLD_SIZE in out:
-        return {out.replace(WORLD_SIZE, str(report["world_size"])): as_json(report) for report in reports}
-    return {out: as_json(reports[0] if len(reports) == 1 else reports)}
+        return {out.replace(WORLD_SIZE, str(report["world_size"])): as_json(report) for report in made}
+    return {out: as_json(made[0] if isinstance(made, list) and len(made) == 1 else made)}
 
 
 def as_json(value: object) -> str:
@@ -49,7 +46,7 @@ def condition(text: str) -> tuple[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results folder of one campaign, with its tables")
-    parser.add_argument("--format", required=True, choices=FORMATS, help="form of the file")
+    parser.add_argument("--format", required=True, choices=tuple(WRITTEN), help="form of the file")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument(
         "--where",
@@ -60,12 +57,13 @@ def main() -> None:
         help="only cells with this value of a field",
     )
     args = parser.parse_args()
+    kind = WRITTEN[args.format]
     folder = read_results_folder(args.results, dict(args.where))
-    for path, text in texts(folder, args.format, args.out).items():
+    for path, text in texts(folder, kind, args.out).items():
         write_text(Path(path), text)
         if not is_stdout(Path(path)):
             print(path)
-    for note in export_notes(folder, args.format):
+    for note in export_notes(folder, kind):
         print(f"note: {note}", file=sys.stderr)
 
 

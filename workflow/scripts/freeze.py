@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.plan.page import write_page
 from regatta.plan.plan import make_plan, write_frozen, write_plan
 from regatta.plan.text import plan_text
@@ -14,6 +15,7 @@ from regatta.plan.text import plan_text
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="measure again what is not ok")

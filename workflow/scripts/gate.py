@@ -15,6 +15,7 @@ from pathlib import Path
 from regatta.compare.baseline import read_baseline_campaign
 from regatta.compare.gate import gate_text, judge, junit
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.core.verdicts import margin_option
 from regatta.store.launch_files import read_frozen, write_text
 from regatta.store.tables import MEASUREMENTS, read_csv
@@ -22,6 +23,7 @@ from regatta.store.tables import MEASUREMENTS, read_csv
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from regatta.core.errors import run_script
 from regatta.core.files import git_state
+from regatta.core.log import add_log_option
 from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
 from regatta.store.launch_files import read_frozen
@@ -23,6 +24,7 @@ def held_stacks(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_log_option(parser)
     parser.add_argument("--batch", type=Path, required=True, help="folder of a frozen batch")
     folder = parser.parse_args().batch
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, run_script
 from regatta.core.files import hold
+from regatta.core.log import add_log_option
 from regatta.plan.page import write_page
 from regatta.plan.plan import make_plan, write_plan
 from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text
@@ -15,11 +16,12 @@ from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
     arguments = parser.parse_args()
-    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
+    plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
     write_plan(plan, plan_text(plan))
     write_page(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")

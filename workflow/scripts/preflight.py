@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from regatta.core.errors import run_script
+from regatta.core.log import add_log_option
 from regatta.run.preflight import run_preflight
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,6 +27,7 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
             signal.signal(number, stop_once)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_log_option(parser)
     parser.add_argument("--folder", type=Path, required=True, help="folder of a frozen preflight")
     for stack in run_preflight(parser.parse_args().folder)["stacks"]:
         if stack["verdict"]["ok"]:

@@ -4,12 +4,15 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import run_script
-from regatta.report.page import read_results, render
+from regatta.core.log import add_log_option
+from regatta.report.page import render
 from regatta.store.launch_files import write_text
+from regatta.topics.catalog import TOPICS, read_report_data
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--problems", type=Path, help="default: problems.json beside --measurements")
@@ -21,8 +24,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="report.html")
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
-    results = read_results(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
-    write_text(args.out, render(results, args.out.parent))
+    data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
+    write_text(args.out, render(data, TOPICS, args.out.parent))
 
 
 if __name__ == "__main__":

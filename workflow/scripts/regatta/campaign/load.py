@@ -1,60 +1,77 @@
-"""Load a campaign file and the cluster file that it names, and refuse both with a clear message before anything runs."""
+"""Load a campaign file and the cluster file that it names, and refuse both with a clear message."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from regatta.campaign.benchmarks import parse_bytes
-from regatta.campaign.stacks import (
-    SBATCH_BY_REGATTA,
-    SRUN_BY_REGATTA,
-    complete_stack,
-    option_mistakes,
-    script_mistakes,
-    stack_mistakes,
-)
-from regatta.campaign.validation import Mistake, fill_defaults, load_schema, raise_mistakes, schema_mistakes, show
+from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.versus import complete_versus, versus_mistakes
-from regatta.campaign.yaml_file import YamlFile, place, read_yaml
+from regatta.campaign.yaml_file import Mistake, YamlFile, raise_mistakes, read_yaml, schema_mistakes
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark
-from regatta.core.errors import UserError, nearest
+from regatta.core.errors import Problem, UserError, nearest
+from regatta.core.schemas import fill_defaults, load_schema, place, show
+from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.runtimes import RUNTIMES
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
-# Keys of a cluster file that mean something to Slurm alone.
-OF_SLURM = (
-    "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint", "reservation",
-    "exclusive", "sbatch", "srun", "max_walltime_minutes",
-)  # fmt: skip
-# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch_lines.stack_variables).
+# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch.stack_variables).
 OF_THREADS = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 
 
+class Missing(NamedTuple):
+    """Why a correct campaign cannot run here: a stack (None: each of them) names a file that this machine lacks.
+
+    is_in_id: ids of the stack's cells depend on it.
+    """
+
+    stack: str | None
+    text: str
+    is_in_id: bool
+
+
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise."""
+    """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise.
+
+    missing: empty, unless the campaign was loaded only to be shown.
+    """
 
     file: YamlFile
     data: dict
     cluster: dict
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def provisional_stacks(self) -> list[str]:
+        """Return the stacks whose cells may have other ids where the missing files are."""
+        found = {missing.stack for missing in self.missing if missing.is_in_id}
+        return [name for name in self.data["stacks"] if found & {name, None}]
 
     @property
     def name(self) -> str:
         return self.data["name"]
 
 
-def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
-    """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do."""
+def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
+    """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do.
+
+    may_lack_files: images, binds, wrappers and programs that are not here do not raise; the campaign lists them.
+    """
     file = read_yaml(path)
-    schema = load_schema("campaign")
+    schema = _schema("campaign")
     mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
     # What the schema refuses is left out of the checks that follow, so that all mistakes are said together.
     broken = {mistake.where[0] for mistake in mistakes if mistake.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
+    missing: list[Missing] | None = [] if may_lack_files else None
     try:
-        cluster = load_cluster(file, sound["cluster"], clusters) if "cluster" in sound else None
+        cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
     except UserError as error:
         mistakes.append(Mistake(("cluster",), str(error)))
     stacks = _filled_stacks(file, sound, schema)
@@ -62,11 +79,25 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS) -> Campaign:
         mistakes += _thread_mistakes(file, ("stacks", name, "env"), stack["env"])
     if cluster:
         mistakes += _shape_mistakes(file, sound, cluster, clusters)
-        mistakes += stack_mistakes(file, stacks, cluster)
+        for name, stack in stacks.items():
+            where = ("stacks", name)
+            given = [key for key in stack if (*where, key) in file.lines]
+            mistakes += _mistakes(file, where, stack, stack_problems(stack, given, cluster), missing)
     mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
     mistakes += versus_mistakes(file, sound)
     raise_mistakes(file, mistakes)
-    return Campaign(file, _complete(file, sound, schema, cluster), cluster)
+    return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
+
+
+def _schema(name: str) -> dict:
+    """Return a schema with the launchers and runtimes that there are: a new one takes no edit of the schema."""
+    schema = load_schema(name)
+    if name == "cluster":
+        schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
+    else:
+        stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
+        stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
+    return schema
 
 
 def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
@@ -78,9 +109,10 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     return stacks
 
 
-def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
+def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
     """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
-    stacks = {name: complete_stack(stack, cluster) for name, stack in _filled_stacks(file, data, schema).items()}
+    filled = _filled_stacks(file, data, schema)
+    stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
@@ -90,7 +122,7 @@ def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict) -> dict:
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
-def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
+def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
     """Return the cluster file that the campaign names, with `gpus_per_node` counted where it says detect."""
     path = clusters / f"{name}.yaml"
     if not path.exists():
@@ -100,39 +132,56 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path) -> dict:
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    schema = load_schema("cluster")
+    schema = _schema("cluster")
     raise_mistakes(file, schema_mistakes(file, file.data, schema))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
-    raise_mistakes(file, _cluster_mistakes(file, cluster))
+    raise_mistakes(file, _cluster_mistakes(file, cluster, missing))
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
 
 
-def _cluster_mistakes(file: YamlFile, cluster: dict) -> list[Mistake]:
-    found = option_mistakes(file, ("sbatch",), cluster["sbatch"], SBATCH_BY_REGATTA)
-    found += option_mistakes(file, ("srun",), cluster["srun"], SRUN_BY_REGATTA)
-    found += script_mistakes(file, ("srun",), cluster["srun"], cluster["node_folders"])
+def _cluster_mistakes(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[Mistake]:
+    launcher = launcher_of(cluster)
+    found = _mistakes(file, (), cluster, launcher.cluster_problems(cluster), missing)
     found += _thread_mistakes(file, ("env",), cluster["env"])
-    if cluster["scheduler"] == "none":
-        found += [
-            Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: none. Take it out.")
-            for key in OF_SLURM
-            if (key,) in file.lines
-        ]
+    others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
+    found += [
+        Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: {launcher.name}. Take it out.")
+        for key in cluster
+        if key in others and (key,) in file.lines
+    ]
     pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
     for index, (device, dtype) in enumerate(pairs):
         if (device, dtype) in pairs[:index]:
             where = ("peaks", index)
             text = f"{file.at(where)}: peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
             found.append(Mistake(where, text))
-    if cluster["scheduler"] == "slurm" and cluster["gpus_per_node"] == "detect":
+    if launcher.submits and cluster["gpus_per_node"] == "detect":
         where = ("gpus_per_node",)
         text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."
         found.append(Mistake(where, text))
+    return found
+
+
+def _mistakes(
+    file: YamlFile, base: tuple, owner: dict, problems: Iterable[Problem], missing: list[Missing] | None
+) -> list[Mistake]:
+    """Return the problems of a stack or cluster, `owner`, with file, line and value, unless they go into `missing`."""
+    found = []
+    for problem in problems:
+        where, value = (*base, *problem.key), owner
+        for step in problem.key:
+            value = value[step]
+        shown = f"= {show(value)} " if problem.has_value else ""
+        text = f"{file.at(where)}: {place(where)} {shown}{problem.text}"
+        if problem.is_missing and missing is not None:
+            missing.append(Missing(base[1] if base else None, text, problem.is_in_id))
+        else:
+            found.append(Mistake(where, text))
     return found
 
 
@@ -242,8 +291,8 @@ def _sampling_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
             where = ("sampling", low if ("sampling", low) in file.lines else high)
             line = file.lines.get(("sampling", high))
             text = (
-                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} = {sampling[high]:g}"
-                f" ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
+                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} ="
+                f" {sampling[high]:g} ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
             )
             mistakes.append(Mistake(where, text))
     return mistakes

@@ -1,4 +1,4 @@
-"""Expand a campaign into its cells, and give each a content-hash id. Cells that cannot run are skipped with the reason."""
+"""Expand a campaign into its cells, each with a content-hash id. Cells that cannot run are skipped with a reason."""
 
 import hashlib
 import itertools
@@ -12,7 +12,7 @@ from regatta.campaign.load import Campaign
 from regatta.campaign.stacks import identity
 from regatta.campaign.versus import versus_notes
 from regatta.core.benchmarks import load_benchmark
-from regatta.launchers.launch_lines import command_by_hand
+from regatta.launchers.launch import command_by_hand
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,7 @@ class Cell:
     spec: dict
     limit_seconds: float
     stack: dict  # as launches need it, with the paths that are not in `spec`
+    cluster: dict
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -35,7 +36,7 @@ class Cell:
     @cached_property
     def command(self) -> str:
         """The line that repeats this cell by hand."""
-        return command_by_hand(self.spec, self.stack)
+        return command_by_hand(self.spec, self.stack, self.cluster)
 
     @cached_property
     def twin_key(self) -> str:
@@ -45,7 +46,7 @@ class Cell:
 
 @dataclass
 class Matrix:
-    """The cells of a campaign: those to measure, and those skipped, each with its reason. `notes`: rules without effect."""
+    """The cells of a campaign: those to measure, and those skipped, each with a reason. `notes`: rules without effect."""
 
     cells: list[Cell] = field(default_factory=list)
     skipped: list[tuple[Cell, str]] = field(default_factory=list)
@@ -124,11 +125,11 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "backend": backend,
                 "nodes": nodes,
                 "gpus_per_node": gpus,
-                "stack": identity(stack, data["stacks"][stack], campaign.cluster["scheduler"]),
+                "stack": identity(stack, data["stacks"][stack], campaign.cluster),
                 "parameters": parameters,
                 "sampling": data["sampling"],
             }
-            yield Cell(cell_id(spec), spec, float(limit), data["stacks"][stack])
+            yield Cell(cell_id(spec), spec, float(limit), data["stacks"][stack], campaign.cluster)
 
 
 def cell_id(spec: dict) -> str:

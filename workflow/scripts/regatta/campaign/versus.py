@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from regatta.campaign.benchmarks import parse_bytes
-from regatta.campaign.validation import Mistake, fill_defaults, load_schema, show
-from regatta.campaign.yaml_file import YamlFile, place
+from regatta.campaign.yaml_file import Mistake, YamlFile
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import nearest
+from regatta.core.schemas import fill_defaults, load_schema, place, show
 
 OF_EVERY_CELL = ("stack", "backend", "nodes", "gpus_per_node")
 

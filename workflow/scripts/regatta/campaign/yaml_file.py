@@ -1,14 +1,16 @@
-"""Read a YAML file together with the line of every key and list item, so that an error can point at it."""
+"""Read a YAML file with the line of each key and list item, and hold it against its schema: an error names its line."""
 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from regatta.core.errors import UserError
+from regatta.core.schemas import Where, place, violations
 
-Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
+MAX_ERRORS_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,26 @@ class YamlFile:
         return f"{self.path}:{self.lines.get(where, 1)}"
 
 
-def place(where: Where) -> str:
-    """Return a place as people write it: `benchmarks[0].parameters.model[1]`."""
-    text = ""
-    for step in where:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.lstrip(".")
+class Mistake(NamedTuple):
+    """A message, and the place in the file that it is about."""
+
+    where: Where
+    text: str
+
+
+def schema_mistakes(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[Mistake]:
+    """Return one mistake for each way in which `data`, found at `base` in `file`, breaks the schema."""
+    found = violations(data, schema, base)
+    return [Mistake(where, f"{file.at(where)}: {text}.{remedy}") for where, text, remedy in found]
+
+
+def raise_mistakes(file: YamlFile, mistakes: list[Mistake]) -> None:
+    """Raise one UserError that holds all mistakes in the order of the file, if there are any."""
+    lines = [mistake.text for mistake in sorted(mistakes, key=lambda mistake: file.lines.get(mistake.where, 0))]
+    if len(lines) > MAX_ERRORS_SHOWN:
+        lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]
+    if lines:
+        raise UserError("\n".join(lines))
 
 
 def read_yaml(path: Path) -> YamlFile:

@@ -13,7 +13,7 @@ from regatta.report.plotting import filters
 from regatta.store.tables import to_csv
 from regatta.topics.comparison.figures import comparison_figures, comparison_table, environment_table
 from regatta.topics.comparison.tables import is_noise
-from regatta.topics.comparison.words import COMPARED, direction_text, judged_rows, summary
+from regatta.topics.comparison.words import COMPARED, direction, direction_text, judged_rows, summary
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def comparison_page(found: CampaignsCompared) -> str:
     facts = tuple((name, _told(side)) for name, side in (("Base", found.base), ("Test", found.test)))
     title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
     lead = f"{summary(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
-    direction = direction_text(judged_rows(found.comparisons))
-    lead += f" In all, {direction}." if direction else ""
+    shift = direction_text(direction(judged_rows(found.comparisons)))
+    lead += f" Overall, {shift}." if shift else ""
     parts = (_environment(found), _comparisons(found), _unmatched(found))
     return render(Page(title, lead, facts, "comparisons.csv", to_csv(found.comparisons), parts))
 

@@ -11,6 +11,7 @@ from regatta.topics.comparison.environment import NOT_KNOWN, Difference
 from regatta.topics.comparison.tables import is_noise
 from regatta.topics.comparison.words import (
     HOW_TO_READ,
+    direction,
     direction_text,
     judged_rows,
     launches_text,
@@ -28,8 +29,8 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines = [*_side("base", found.base), *_side("test", found.test), ""]
     lines += _environment(found)
     lines += ["", f"{summary(found.comparisons)} (margin {percent(found.margin)} %)."]
-    direction = direction_text(judged_rows(found.comparisons))
-    lines += [f"In all, {direction}."] if direction else []
+    shift = direction_text(direction(judged_rows(found.comparisons)))
+    lines += [f"Overall, {shift}."] if shift else []
     is_within = is_noise(found.comparisons)
     shown = found.comparisons if shows_all else found.comparisons[~is_within]
     if len(shown):

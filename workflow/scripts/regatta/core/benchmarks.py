@@ -11,10 +11,11 @@ from pathlib import Path
 
 import yaml
 
-WORKFLOW = Path(__file__).resolve().parents[3]
-SCHEMAS = WORKFLOW / "schemas" / "benchmarks"
-COMMON_RESULTS = WORKFLOW / "schemas" / "results.yaml"
-PROGRAMS = WORKFLOW / "scripts" / "bench"
+from regatta.core import schemas
+
+SCHEMAS = schemas.SCHEMAS / "benchmarks"
+COMMON_RESULTS = schemas.SCHEMAS / "results.yaml"
+PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Exit statuses (README). 1 is also that of a gate that failed, and of a comparison in which a cell got slower.
@@ -17,6 +17,20 @@ CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status by which shells know a program
 
 class UserError(Exception):
     """A mistake that the user can mend. Its text says what was found, where, and what to do; no traceback is shown."""
+
+
+class Problem(NamedTuple):
+    """What is wrong at a key of a stack or a cluster file, for a message that names file, line and value.
+
+    is_missing: this machine lacks something that the key names. A campaign with such problems alone can be planned, but
+    not run, here. is_in_id: cell ids depend on what is missing.
+    """
+
+    key: tuple[str | int, ...]
+    text: str
+    has_value: bool = True
+    is_missing: bool = False
+    is_in_id: bool = False
 
 
 def exit_with_user_error(text: str) -> NoReturn:

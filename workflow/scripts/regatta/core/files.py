@@ -111,5 +111,9 @@ def sources(script: str) -> list[str]:
         for package, names in re.findall(r"^\s*from (regatta[.\w]*) import([\w, ]*)", text, re.MULTILINE):
             folder = SCRIPTS.joinpath(*package.split("."))
             modules = re.findall(r"(\w+)(?: as \w+)?", names)
-            todo += [folder.with_suffix(".py"), *(folder / f"{module}.py" for module in modules)]
+            todo += [
+                folder.with_suffix(".py"),
+                folder / "__init__.py",
+                *(folder / f"{module}.py" for module in modules),
+            ]
     return sorted(map(str, found))

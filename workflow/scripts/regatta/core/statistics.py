@@ -176,12 +176,10 @@ def autocorrelation_time(samples: np.ndarray) -> float | None:
     first lag of five times the result. Source: Sokal, Monte Carlo Methods in Statistical Mechanics (1997),
     doi:10.1007/978-1-4899-0319-8_6. From samples fewer than some fifty times the result it is an underestimate.
     """
-    from scipy.stats import rankdata
-
     m = len(samples)
     if m < MIN_SAMPLES_AUTOCORRELATION:
         return None
-    centred = rankdata(samples) - (m + 1) / 2
+    centred = _ranks(samples) - (m + 1) / 2
     if not np.any(centred):
         return 1.0  # a clock too coarse to tell the samples apart
     spectrum = np.fft.rfft(centred, 2 * m)  # twice as long, so that the end does not meet the beginning
@@ -189,6 +187,12 @@ def autocorrelation_time(samples: np.ndarray) -> float | None:
     times = 2 * np.cumsum(correlation / correlation[0]) - 1
     is_beyond = np.arange(m) >= SOKAL_WINDOW * times
     return max(float(times[np.argmax(is_beyond)]), 1.0)
+
+
+def _ranks(samples: np.ndarray) -> np.ndarray:
+    """Return the ranks of samples, from 1; ties share their average. scipy.stats.rankdata takes 0.6 s to import."""
+    _, place, num_equal = np.unique(samples, return_inverse=True, return_counts=True)
+    return (np.cumsum(num_equal) - (num_equal - 1) / 2)[place]
 
 
 def effective_samples(samples: np.ndarray) -> float | None:

@@ -1,22 +1,22 @@
-"""What every reader of a foreign file returns, and what the readers share: refusals, shapes, and complete parameters.
+"""What every format has: its description, what a reader returns, and the checks that all readers share.
 
-A reader gets the whole text of a file and its name, and returns a Source or raises UserError. It never returns part of a
-file: what is cut off, is refused.
+A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
+of a file: a file that was cut off is refused.
 """
 
 import json
 import math
-import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from regatta.campaign.benchmarks import normalise
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
+from regatta.core.schemas import first_violation, load_schema
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
 NANOSECONDS = 10**9
-LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # what is beyond is no time of a step or a call, but a damaged figure
-MOST_RANKS = 10**7
+LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # what is beyond is a damaged figure
 # Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
@@ -33,10 +33,10 @@ class Options:
 class Reading:
     """What a file says of one cell.
 
-    line: where it stands, counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the
-    file has them. samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where ranks are not told
-    apart. steps_per_window: 1 where each step was timed and synchronised alone. failure: why the time does not count.
-    stack, backend, version (of the benchmark): where the file names one for each cell, as Regatta's exports do.
+    line: counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
+    samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not
+    distinguish ranks. steps_per_window: 1 where each step was timed and synchronised alone. failure: why the time does
+    not count. stack, backend, version (of the benchmark): where the file names one for each cell, as an export does.
     """
 
     line: int | None
@@ -61,12 +61,11 @@ class Reading:
 class Source:
     """What a file says.
 
-    statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (a mistake),
-    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time as the file has
-    it, of an unknown zone. environment: keys of a launch file's `environment`.
+    statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (an error),
+    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time as the file
+    has it, of an unknown zone. environment: keys of a launch file's `environment`.
     """
 
-    format: str
     statistic: str
     backend: str
     device: str
@@ -76,6 +75,26 @@ class Source:
     argv: tuple[str, ...] = ()
     measured_at: str | None = None
     twice: str = "refuse"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: listed in `regatta.formats.FORMATS`, with a row of its name in docs/formats.md.
+
+    contents: noun phrase for messages. recognise(content) and read(content, name of the file, options): content is the
+    text of a file, or its value where is_json; JSON is first held against workflow/schemas/foreign.yaml. write(folder):
+    the text to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written
+    file holds, empty: all. not_held: what else it leaves out.
+    """
+
+    name: str
+    contents: str
+    recognise: Callable
+    read: Callable
+    is_json: bool = False
+    write: Callable | None = None
+    benchmarks: tuple[str, ...] = ()
+    not_held: str = ""
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
@@ -111,21 +130,20 @@ def collective_parameters(operation: str, message_bytes: int | None, dtype: str 
     return known | {"message_bytes": message_bytes, "dtype": dtype}
 
 
-def whole_ns(seconds: object) -> int | None:
-    """Return a time in nanoseconds, at least 1, or None for what is no time."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MOST_SECONDS:
-        return None
-    return max(1, round(seconds * NANOSECONDS))
-
-
 def lines_of(text: str) -> list[str]:
     """Return the lines of a file as editors count them."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-# JSON of other programs, read with care: the place of a mistake in the message, and types that are checked.
-
-MOST_WHOLE, MOST_NUMBER = 10**15, 1e300  # comparisons with these are safe where conversions overflow
+def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[int]:
+    """Return times in nanoseconds, each at least 1. Raises UserError for the first value that is no time."""
+    found = []
+    for index, value in enumerate(values):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= MOST_SECONDS * per_second:
+            raise refusal(name, None, f"{place}[{index}] = {quoted(json.dumps(value))}", "a time above 0")
+        found.append(max(1, round(value / per_second * NANOSECONDS)))
+    return found
 
 
 def parse_json(text: str, name: str) -> object:
@@ -136,8 +154,8 @@ def parse_json(text: str, name: str) -> object:
     try:
         return json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        told = f"JSON breaks off or is damaged in column {error.colno} ({error.msg})"
-        raise refusal(name, error.lineno, told, "a whole JSON file") from None
+        found = f"JSON breaks off or is damaged in column {error.colno} ({error.msg})"
+        raise refusal(name, error.lineno, found, "a whole JSON file") from None
     except (ValueError, RecursionError) as error:
         raise refusal(name, 1, f"JSON cannot be read ({error})", "JSON without such a value") from None
 
@@ -153,7 +171,7 @@ def _finite(text: str) -> float:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict:
-    """Which of two values is meant is not said, and readers of JSON differ in it."""
+    """Readers of JSON differ in which of two values they take."""
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -161,122 +179,82 @@ def _object(pairs: list[tuple[str, object]]) -> dict:
     return value
 
 
-class Node:
-    """A place in a JSON file: its value, its file and the keys that lead to it."""
+def check_json(value: object, name: str, kind: str) -> None:
+    """Raise UserError unless JSON of a format (kind) has the form that its reader relies on."""
+    if found := first_violation(value, load_schema("foreign")["$defs"].get(kind, {})):
+        raise UserError(f"{name}: {found}. Nothing was imported.")
 
-    def __init__(self, value: object, name: str, place: str = ""):
-        self.value, self.name, self.place = value, name, place
 
-    def refuse(self, expected: str):
-        shown = quoted(json.dumps(self.value))
-        return refusal(self.name, None, f"{self.place or 'the file'} = {shown}", expected)
+# Entries of JSON that may say what Regatta adds to such a file when it writes one.
 
-    def has(self, key: str) -> bool:
-        return isinstance(self.value, dict) and key in self.value
 
-    def key(self, key: str) -> "Node":
-        if not self.has(key):
-            raise refusal(self.name, None, f"{self.place or 'the file'} has no key '{key}'", f"one with '{key}'")
-        return Node(self.value[key], self.name, f"{self.place}.{key}".lstrip("."))
+def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> tuple[int, int]:
+    """Return (nodes, GPUs per node) as an entry states it, or by the GPUs of a node that the user gives."""
+    shape = entry.get("nodes"), entry.get("gpus_per_node")
+    if None not in shape:
+        if shape[0] * shape[1] != num_ranks:
+            raise refusal(name, None, f"{place}.nodes = {shape[0]}", f"nodes x gpus_per_node = {num_ranks} ranks")
+        return int(shape[0]), int(shape[1])
+    if num_ranks > 1 and options.gpus_per_node is None:
+        raise UserError(
+            f"{name}: {place} has {num_ranks} ranks, and the file does not say how many GPUs a node has. Add"
+            " --gpus-per-node. Nothing was imported."
+        )
+    shape = shape_of(num_ranks, options.gpus_per_node or 1)
+    if shape is None:
+        want = f"whole nodes of {options.gpus_per_node} GPUs; correct --gpus-per-node"
+        raise refusal(name, None, f"{place} has {num_ranks} ranks", want)
+    return shape
 
-    def items(self) -> list["Node"]:
-        if not isinstance(self.value, list):
-            raise self.refuse("a list")
-        return [Node(value, self.name, f"{self.place}[{i}]") for i, value in enumerate(self.value)]
 
-    def members(self) -> list[tuple[str, "Node"]]:
-        if not isinstance(self.value, dict):
-            raise self.refuse("an object")
-        return [(key, self.key(key)) for key in self.value]
+def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
+    """Return all parameters of a cell: `named`, those that the entry's `parameters` has, the rest at their defaults."""
+    known = parameters_of(benchmark, **named)
+    for name, value in (entry.get("parameters") or {}).items():
+        if name in known and name not in named:
+            known[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return known
 
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            raise self.refuse("a text")
-        return self.value
 
-    def whole(self, least: int = 1) -> int:
-        """Return a whole number. 25.0 is one, true is none."""
-        value = self.value
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not least <= value <= MOST_WHOLE or value != int(value):
-            raise self.refuse(f"a whole number of {least} or more")
-        return int(value)
-
-    def number(self, least: float = 0.0) -> float:
-        value = self.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= MOST_NUMBER:
-            raise self.refuse(f"a number of {least:g} or more")
-        return float(value)
-
-    def positive(self) -> float:
-        if (value := self.number()) == 0:
-            raise self.refuse("a number above 0")
-        return value
+def entry_cell(entry: dict) -> dict:
+    """Return the fields of a reading that identify its cell, None where the entry does not say them."""
+    version = entry.get("version")
+    return {"stack": entry.get("stack"), "version": None if version is None else int(version)}
 
 
 # What a file says, held against what a launch file and a table can hold: refused before anything is written.
 
-STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
+STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "letters, digits and underscore, at most 64, the first a letter or digit"
-MOST_INTEGER, MOST_LETTERS = 2**63 - 1, 200
-EXPECTED = {
-    TEXT: f"a text of 1 to {MOST_LETTERS} printable characters",
-    WHOLE: "a whole number from 0 to 2^63 - 1",
-    REAL: "a number of 0 or more",
-    FLAG: "true or false",
+PRINTABLE = {
+    "type": ["string", "null"],
+    "pattern": r"^(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}$",
+    "description": "1 to 200 printable characters",
+}
+BY_KIND = {
+    TEXT: PRINTABLE,
+    WHOLE: {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
+    REAL: {"type": ["number", "null"], "minimum": 0, "maximum": 2**63 - 1},
+    FLAG: {"type": ["boolean", "null"]},
+}
+READING = {
+    "properties": {
+        "nodes": {"maximum": 100_000},
+        "gpus_per_node": {"maximum": 100_000},
+        "backend": PRINTABLE,
+        "stack": {"pattern": STACK, "description": STACK_FORM},
+        "parameters": {"properties": {name: BY_KIND[kind] for name, kind in CELL.items()}},
+        "printed": {"additionalProperties": {"minimum": -1e300, "maximum": 1e300}},
+        "times_s": {"additionalProperties": {"minimum": LEAST_SECONDS, "maximum": MOST_SECONDS}},
+    }
 }
 
 
 def check_source(name: str, source: Source) -> None:
-    """Raise UserError for figures of no machine, and for values that no column of a table can hold. name: of the file."""
-    if not _fits(source.backend, TEXT):
-        raise refusal(name, None, f"backend = {quoted(source.backend)}", EXPECTED[TEXT])
+    """Raise UserError for implausible figures, and for values that no column of a table can hold. name: of the file."""
     for reading in source.readings:
-        _check_figures(name, reading)
-        if reading.backend is not None and not _fits(reading.backend, TEXT):
-            raise refusal(name, reading.line, f"backend = {quoted(reading.backend)}", EXPECTED[TEXT])
-        if reading.stack is not None and not STACK.fullmatch(reading.stack):
-            raise refusal(name, reading.line, f"stack = {quoted(reading.stack)}", STACK_FORM)
-        for parameter, value in reading.parameters.items():
-            kind = CELL[parameter]
-            if value is not None and not _fits(value, kind):
-                raise refusal(name, reading.line, f"{parameter} = {_shown(value)}", EXPECTED[kind])
-        for key, value in reading.printed.items():
-            if isinstance(value, int | float) and not _is_held(value):
-                raise refusal(
-                    name, reading.line, f"{quoted(key)[1:-1]} = {_shown(value)}", "a number of at most 2^63 - 1"
-                )
-
-
-def _check_figures(name: str, reading: Reading) -> None:
-    strange = [f"{time} = {value:g}" for time, value in reading.times_s.items()
-               if not LEAST_SECONDS <= value <= MOST_SECONDS and not reading.failure]  # fmt: skip
-    if reading.nodes * reading.gpus_per_node > MOST_RANKS:
-        strange.append(f"{reading.nodes} x {reading.gpus_per_node} ranks")
-    if strange:
-        raise refusal(name, reading.line, ", ".join(strange), "figures of a machine")
-
-
-def _fits(value: object, kind: str) -> bool:
-    """Return whether a column of a table can hold a value that is known."""
-    if kind == FLAG:
-        return isinstance(value, bool)
-    if kind == TEXT:
-        return isinstance(value, str) and value.isprintable() and value.strip() != "" and len(value) <= MOST_LETTERS
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_held(value) or value < 0:
-        return False
-    return kind == REAL or isinstance(value, int)
-
-
-def _is_held(value: float) -> bool:
-    if isinstance(value, int):
-        return abs(value) <= MOST_INTEGER
-    return math.isfinite(value)
-
-
-def _shown(value: object) -> str:
-    """Python writes no whole number of more than 4300 digits."""
-    try:
-        return quoted(value)
-    except ValueError:
-        return "a number of thousands of digits"
+        fields = {key: getattr(reading, key) for key in READING["properties"]}
+        fields |= {"backend": reading.backend or source.backend, "times_s": {} if reading.failure else reading.times_s}
+        if found := first_violation(fields, READING, is_strict=True):
+            place = name if reading.line is None else f"{name}:{reading.line}"
+            raise UserError(f"{place}: {found.removeprefix('parameters.')}. Nothing was imported.")

@@ -11,10 +11,11 @@ import pandas as pd
 from regatta.campaign.matrix import field_value
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import natural, plural
+from regatta.formats.base import Format
 from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import CENTRES
 from regatta.store.tables import MEASUREMENTS, read_csv
-from regatta.topics.base import read_tables
+from regatta.topics.catalog import read_tables
 
 MOST_VALUES = 20  # of a message
 
@@ -54,15 +55,15 @@ class ResultsFolder:
         return ", ".join(sorted(map(str, found))) or None
 
     def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
-        """Raise UserError unless the cells have one value of a field, or only allowed ones. null has no effect and is none."""
+        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is no value."""
         values = {json.dumps(field_value(cell["spec"], name)): None for cell in cells}
         values.pop("null", None)
         if allowed and values.keys() <= {json.dumps(value) for value in allowed}:
             return
         if len(values) > 1 or (allowed and values):
-            told = ", ".join(value.strip('"') for value in values)
+            found = ", ".join(value.strip('"') for value in values)
             raise UserError(
-                f"{self.path}: {name} has the values {told}, and this format has no place for that. Choose with"
+                f"{self.path}: {name} has the values {found}, and this format has no place for that. Choose with"
                 f" --where {name}={allowed[-1] if allowed else next(iter(values)).strip(chr(34))}."
             )
 
@@ -122,28 +123,37 @@ def _is_chosen(cell: dict, where: dict[str, str]) -> bool:
     return True
 
 
-# What an exported file does not hold of what was chosen: a note at the export, so that nothing is dropped silently.
+# What Regatta adds to the JSON of other programs that it writes, so that an import finds the same cells again.
 
-HELD = {"pytorch-json": ("train_step",), "suite-json": ("train_step", "collective")}  # benchmarks; all where absent
-NOT_HELD = {  # CSV holds every number of the tables
-    "pytorch-json": "memory, warm-up, parts of a step",
-    "suite-json": "single launches and samples, percentiles, intervals, warm-up, parts of a step",
-}
+
+def cell_fields(spec: dict) -> dict:
+    """Return what identifies a cell beside its parameters."""
+    shape = {name: spec[name] for name in ("version", "nodes", "gpus_per_node")}
+    return {"stack": spec["stack"]["name"]} | shape
+
+
+def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
+    """Return the parameters of a cell but those that the form has a name for."""
+    return {name: value for name, value in spec["parameters"].items() if name not in named}
+
+
+# What an exported file lacks of the selected results: a note at the export, so that nothing is dropped silently.
+
 MEANS = {f"imported: {word}" for word in CENTRES.values()} - {"imported: median"}
 
 
-def export_notes(folder: ResultsFolder, kind: str) -> list[str]:
-    """Return sentences on what a file of this form lacks. kind: pytorch-json, suite-json or csv."""
-    notes = [f"{kind} does not hold {NOT_HELD[kind]}"] if kind in NOT_HELD else []
+def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
+    """Return sentences on what a file of a format lacks."""
+    notes = [f"{kind.name} does not hold {kind.not_held}"] if kind.not_held else []
     rows = folder.measurements[folder.measurements["cell"].isin(folder.ids)]
     ok = rows[rows["status"] == "ok"]
     measured = set(ok["cell"])
-    left_out = Counter(
-        cell["spec"]["benchmark"]
-        for cell in folder.cells
-        if cell["id"] in measured and cell["spec"]["benchmark"] not in HELD.get(kind, (cell["spec"]["benchmark"],))
-    )
-    notes += [f"{kind} has no place for {plural(num, 'cell')} of {name}: left out" for name, num in left_out.items()]
+    benchmarks = Counter(cell["spec"]["benchmark"] for cell in folder.cells if cell["id"] in measured)
+    notes += [
+        f"{kind.name} has no place for {plural(num, 'cell')} of {name}: left out"
+        for name, num in benchmarks.items()
+        if kind.benchmarks and name not in kind.benchmarks
+    ]
     if lacking := len(folder.ids - measured):
         notes.append(f"{plural(lacking, 'cell')} of the choice without a valid record")
     if words := sorted(set(ok["stop"].dropna()) & MEANS):

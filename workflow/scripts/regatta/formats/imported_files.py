@@ -29,11 +29,13 @@ def spec_of(reading: Reading, source: Source, stack: str, software: str) -> dict
     }
 
 
-def header_line(source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str) -> dict:
+def header_line(
+    kind: str, source: Source, file: Path, digest: str, num_launches: int, place: dict, time_utc: str
+) -> dict:
     """Return the first line of a launch file.
 
-    num_launches: of the whole imported file, so that one that was not written is missed. place: campaign, batch, launch,
-    repeat, stack, nodes, gpus_per_node, order.
+    kind: name of the format. num_launches: of the whole imported file, so that one that was not written is missed.
+    place: campaign, batch, launch, repeat, stack, nodes, gpus_per_node, order.
     """
     unknown = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     return {
@@ -46,7 +48,7 @@ def header_line(source: Source, file: Path, digest: str, num_launches: int, plac
         "git": None,
         "environment": unknown | {name: _encodable(value) for name, value in source.environment.items()},
         "imported": {
-            "format": source.format,
+            "format": kind,
             "file": one_line(file.name),
             "sha256": digest,
             "num_launches": num_launches,
@@ -113,14 +115,14 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
             if line["kind"] == "record":
                 cells[line["cell"]] = line["spec"]
     files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
-    told = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
+    sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)
     return {
         "schema": 1,
         "name": name,
-        "description": _description(told),
+        "description": _description(sources),
         "source": "imported files",
-        "text": "".join(_file_text(entry) for entry in told),
+        "text": "".join(_file_text(entry) for entry in sources),
         "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
         "device": store[0].header["device"] if store else "cuda",
         "repeats": most,
@@ -134,7 +136,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
             for cell in sorted(cells, key=natural)
         ],
         "skipped": [],
-        "imported": told,
+        "imported": sources,
     }
 
 

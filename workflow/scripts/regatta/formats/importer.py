@@ -17,20 +17,21 @@ from pathlib import Path
 from regatta.campaign.matrix import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
+from regatta.formats import CSV, FORMATS
 from regatta.formats.base import (
     STACK,
     STACK_FORM,
-    Node,
+    Format,
     Options,
     Reading,
     Source,
+    check_json,
     check_source,
     lines_of,
     parse_json,
     quoted,
     refusal,
 )
-from regatta.formats.exported_csv import is_exported_csv, read_exported_csv
 from regatta.formats.imported_files import (
     AGAIN,
     frozen_campaign,
@@ -39,31 +40,27 @@ from regatta.formats.imported_files import (
     record_line,
     spec_of,
 )
-from regatta.formats.nccl_json import is_nccl_json, read_nccl_json
-from regatta.formats.nccl_text import is_nccl_text, read_nccl_text
-from regatta.formats.osu import is_osu_text, read_osu_text
-from regatta.formats.pytorch_json import is_pytorch_json, read_pytorch_json
-from regatta.formats.pytorch_text import is_pytorch_text, read_pytorch_text
-from regatta.formats.suite_json import is_suite_json, read_suite_json
-from regatta.formats.tidy_csv import FORMAT as CSV
-from regatta.formats.tidy_csv import is_csv, read_csv_text
 from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
 from regatta.store.records import problem_of, violation
 
-# Which format a file has, by what stands in it and never by its name, and the file as a Source.
-
-KNOWN = (
-    "a table or --json report of PyTorch's benchmark.py, text or JSON of nccl-tests, a table of OSU, JSON of a suite with"
-    " world_size and results, or CSV with the columns benchmark and seconds or as export_results.py writes it"
-    " (docs/formats.md)"
-)
+KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 
 
-def read_source(path: Path, options: Options) -> tuple[str, Source]:
-    """Return the SHA-256 of what a file holds (content_digest), and what it says. Raises UserError for a file that is foreign, damaged or cut off."""
+@dataclass(frozen=True)
+class Import:
+    """A file to import. digest: see content_digest."""
+
+    path: Path
+    digest: str
+    kind: Format
+    source: Source
+
+
+def read_import(path: Path, options: Options) -> Import:
+    """Return what a file says. Raises UserError for a file that is foreign, damaged or cut off."""
     try:
-        kind = stat.S_IFMT(path.stat().st_mode)
-        content = path.read_bytes() if kind in (stat.S_IFREG, stat.S_IFDIR) else None  # to read a folder is an error
+        mode = stat.S_IFMT(path.stat().st_mode)
+        content = path.read_bytes() if mode in (stat.S_IFREG, stat.S_IFDIR) else None  # to read a folder is an error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
     if content is None:
@@ -71,71 +68,49 @@ def read_source(path: Path, options: Options) -> tuple[str, Source]:
             f"{path}: is a pipe or device; expected a file. Write it to a file first. Nothing was imported."
         )
     # Logs hold bytes of any kind between their rows. What stands for a broken one matches no figure.
-    source = read_text(content.decode("utf-8", "replace"), str(path), options)
-    return content_digest(content, source.format), source
+    kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
+    check_source(str(path), source)
+    return Import(path, content_digest(content, kind), kind, source)
 
 
-def content_digest(content: bytes, kind: str) -> str:
+def content_digest(content: bytes, kind: Format) -> str:
     """Return the SHA-256 by which a file is known again: of its bytes without what editors and spreadsheets change.
 
     That is the mark in front of the text, the kind of line ends, spaces and line ends behind the text, and in a CSV, of
     which only rows count, lines of nothing but commas. Of most files it is the SHA-256 of the file.
     """
     lines = content.removeprefix(codecs.BOM_UTF8).rstrip().replace(b"\r\n", b"\n").split(b"\n")
-    if kind == CSV:
+    if kind is CSV:
         lines = [line.rstrip() for line in lines if line.strip(b", \t\r")]
     return hashlib.sha256(b"\n".join(lines) + b"\n").hexdigest()
 
 
-def read_text(text: str, name: str, options: Options) -> Source:
-    """Return what the text of a file says. name: for messages."""
+def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
+    """Return the format of a text, by what stands in it and never by its name, and what it says. name: for messages."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     start = text.lstrip()[:1]
-    if start == "{":
-        return _read_json(Node(parse_json(text, name), name), options)
-    if is_csv(text):
-        return read_csv_text(text, name, options)
-    if is_exported_csv(text):
-        return read_exported_csv(text, name)
-    lines = lines_of(text)
-    for is_format, read in (
-        (is_pytorch_text, read_pytorch_text),
-        (is_osu_text, read_osu_text),
-        (is_nccl_text, read_nccl_text),
-    ):
-        if is_format(text):
-            return read(lines, name, options)
-    if start == "[":  # also how many logs begin
-        return _read_json(Node(parse_json(text, name), name), options)
-    first = next(((number, line) for number, line in enumerate(lines, start=1) if line.strip()), None)
-    if first is None:
-        raise refusal(name, 1, "the file is empty", KNOWN)
-    raise refusal(name, first[0], f"found {quoted(first[1])}, and no known format in the file", KNOWN)
+    kind = None if start == "{" else _recognised(text, is_json=False)
+    if kind is not None:
+        return kind, kind.read(text, name, options)
+    if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
+        line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
+        what = "the file is empty" if found is None else f"found {quoted(found)}, and no known format in the file"
+        raise refusal(name, line, what, KNOWN)
+    value = parse_json(text, name)
+    kind = _recognised(value, is_json=True)
+    if kind is None:
+        keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        raise refusal(name, 1, f"found JSON of {quoted(keys)}", KNOWN)
+    check_json(value, name, kind.name)
+    return kind, kind.read(value, name, options)
 
 
-def _read_json(file: Node, options: Options) -> Source:
-    for is_format, read in (
-        (is_pytorch_json, read_pytorch_json),
-        (is_nccl_json, read_nccl_json),
-        (is_suite_json, read_suite_json),
-    ):
-        if is_format(file.value):
-            return read(file, options)
-    keys = ", ".join(map(str, file.value)) if isinstance(file.value, dict) else type(file.value).__name__
-    raise refusal(file.name, 1, f"found JSON of {quoted(keys)}", KNOWN)
+def _recognised(content: object, is_json: bool) -> Format | None:
+    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognise(content)), None)
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DEFAULT_STACK = "imported"
-
-
-@dataclass(frozen=True)
-class Import:
-    """A file to import. digest: SHA-256 of its content, see regatta.formats.importer.content_digest."""
-
-    path: Path
-    digest: str
-    source: Source
 
 
 @dataclass
@@ -167,14 +142,13 @@ def import_files(
     beside the folder, so that a file that is refused makes no folder.
     """
     campaign_folder(folder.parent, folder.name)
-    if stack is not None and (not STACK.fullmatch(stack) or stack.endswith(AGAIN)):
+    if stack is not None and (not re.fullmatch(STACK, stack) or stack.endswith(AGAIN)):
         raise UserError(f"--stack {stack}: a name has {STACK_FORM}, and does not end in {AGAIN}. Choose another.")
     imports = {}
     for path in paths:
-        digest, source = read_source(path, options)
-        check_source(str(path), source)
-        _check_one_stack(path, source, stack)
-        imports.setdefault(digest, Import(path, digest, source))
+        item = read_import(path, options)
+        _check_one_stack(path, item.source, stack)
+        imports.setdefault(item.digest, item)
     taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
@@ -207,7 +181,7 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
             outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
             continue
         launches |= _launch_files(item, folder.name, stack, repeats, time_utc)
-        outcome.written.append((str(item.path), item.source.format, len(item.source.readings)))
+        outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += item.source.notes
     _check_device(kept, launches)
     _write(folder, launches, [launch.path for launch in cut_off])
@@ -248,8 +222,8 @@ def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
         by_digest.setdefault(launch.header["imported"]["sha256"], []).append(launch)
     whole = {}
     for digest, own in by_digest.items():
-        told = {launch.header["imported"]["num_launches"] for launch in own}
-        if told == {len(own)} and all(map(_is_whole, own)):
+        nums = {launch.header["imported"]["num_launches"] for launch in own}
+        if nums == {len(own)} and all(map(_is_whole, own)):
             whole[digest] = own[0].header["imported"]["stack"]
     return whole
 
@@ -288,7 +262,7 @@ def _launch_files(
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [header_line(item.source, item.path, item.digest, len(groups), place, time_utc)]
+        lines = [header_line(item.kind.name, item.source, item.path, item.digest, len(groups), place, time_utc)]
         for cell, spec, reading in cells:
             lines += [
                 {"kind": "start", "cell": cell, "time_utc": time_utc},
@@ -308,7 +282,7 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
     place = item.path if reading.line is None else f"{item.path}:{reading.line}"
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{place}: {what} on {reading.nodes} x {reading.gpus_per_node} stands here for the {number}. time; expected it once."
+        f"{place}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}. time; expected once."
         " Give each run a file of its own. Nothing was imported."
     )
 

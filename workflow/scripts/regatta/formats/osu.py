@@ -1,15 +1,14 @@
 """Tables of the OSU micro-benchmarks: latency, bandwidth, and blocking collectives. Read only.
 
-A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was cut
-off between two rows looks like a shorter one. Sizes double from row to row, so that a row missing between two is seen.
+A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was
+cut off between two rows looks like a shorter one. Sizes double from row to row, so that a missing row is detected.
 """
 
 import re
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options, Reading, Source, collective_parameters, quoted, refusal
+from regatta.formats.base import Format, Options, Reading, Source, collective_parameters, lines_of, quoted, refusal
 
-FORMAT = "osu-text"
 TITLE = re.compile(r"# OSU (?P<library>MPI|NCCL|RCCL)(?P<device>-\w+)? (?P<test>.+?) Test(?: v[\w.]+)?\s*")
 # Test -> operation, and by what its size is to be multiplied to be Regatta's message: `n` where it is one rank's part.
 COLLECTIVES = {
@@ -28,7 +27,8 @@ PAIRS = {
     "Bi-Directional Bandwidth": "osu_bibw",
 }
 COLUMN = re.compile(
-    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b(?:\s*\((us|MB/s)\))?"
+    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b"
+    r"(?:\s*\((us|MB/s)\))?"
 )
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
 PERCENTILES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
@@ -37,15 +37,16 @@ MEAN = "the mean over iterations, averaged over ranks; no spread"
 STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no spread"
 
 
-def is_osu_text(text: str) -> bool:
+def _is_table(text: str) -> bool:
     return re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None
 
 
-def read_osu_text(lines: list[str], name: str, options: Options) -> Source:
+def _read(text: str, name: str, options: Options) -> Source:
+    lines = lines_of(text)
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
-        told, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
-        raise refusal(name, line, told, "one '# OSU MPI <name> Test v<version>'; give each table a file of its own")
+        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
+        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a file of its own")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
         known = ", ".join((*COLLECTIVES, *PAIRS))
@@ -62,16 +63,16 @@ def read_osu_text(lines: list[str], name: str, options: Options) -> Source:
     is_device = bool(title["device"]) or title["library"] != "MPI" or any("on DEVICE (D)" in line for line in lines)
     backend = "mpi" if title["library"] == "MPI" else "nccl"
     statistic = STREAM if title["test"].endswith("Bandwidth") else MEAN
-    return Source(FORMAT, statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
+    return Source(statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
 
 
 def _shape(test: str, name: str, line: int, options: Options) -> tuple[int, int]:
     is_pair = test in PAIRS
     if options.nodes is None or (options.gpus_per_node is None and not is_pair):
-        told = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else (
-            "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
-        )  # fmt: skip
-        raise UserError(f"{name}:{line}: a table of OSU does not say {told}. Nothing was imported.")
+        missing = "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
+        if is_pair:
+            missing = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2"
+        raise UserError(f"{name}:{line}: a table of OSU does not say {missing}. Nothing was imported.")
     if not is_pair:
         return options.nodes, options.gpus_per_node
     if options.nodes > 2:
@@ -139,7 +140,8 @@ def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], 
     iterations = int(row["Iterations"]) if "Iterations" in row else None
     if not any(times.values()):
         failure = failure or "the figure that is printed is 0.00"
-    return Reading(
-        line, "collective", collective_parameters(operation, size, dtype), *shape, times_s=times, printed=printed,
-        num_iterations=iterations, failure=failure,
-    )  # fmt: skip
+    parameters = collective_parameters(operation, size, dtype)
+    return Reading(line, "collective", parameters, *shape, times, printed, num_iterations=iterations, failure=failure)
+
+
+OSU = Format("osu-text", "a table of OSU", _is_table, _read)

@@ -1,13 +1,23 @@
-"""A simple CSV of times, read, and all tables of a campaign as one tidy CSV, written."""
+"""CSV: a simple one of times (read), and the tidy one of all tables of a campaign (written, and read again).
+
+A row of the tidy CSV is one number: `table`, what it is of, `quantity`, `value`. Read are the times of the table
+`measurements`, each ok row of which is a launch of its cell; the other tables are recomputed from them.
+"""
 
 import csv
 import io
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pandas as pd
 
+from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import nearest
-from regatta.formats.base import (  # fmt: skip
+from regatta.core.text import plural
+from regatta.formats.base import (
+    TIMES,
+    Format,
     Options,
     Reading,
     Source,
@@ -17,24 +27,199 @@ from regatta.formats.base import (  # fmt: skip
     refusal,
 )
 from regatta.formats.exporter import ResultsFolder
-from regatta.store.tables import CELL, TEXT, WHOLE, to_csv
+from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
 
-FORMAT = "csv"
 MOST = 10**15
 # Python alone also reads 1_0, and digits of any script.
 NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+DEVICES = ("cpu", "cuda")
+STATISTIC = "the median of a launch, as the file gives it"
+
+
+def _is_csv(text: str) -> bool:
+    return {"benchmark", "seconds"} <= _head(text) or _is_exported(text)
+
+
+def _is_exported(text: str) -> bool:
+    return {"table", "quantity", "value"} <= _head(text)
+
+
+def _head(text: str) -> set[str]:
+    return set(text.partition("\n")[0].strip().split(","))
+
+
+def _read(text: str, name: str, options: Options) -> Source:
+    if not text.endswith("\n"):
+        found = "the last line has no end, so it may be cut off"
+        raise refusal(name, text.count("\n") + 1, found, "a line end behind it")
+    return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
+
+
+def _rows(
+    text: str, name: str, needed: tuple[str, ...], known: set[str] | None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line and fields of each row that is not blank. known: all columns that are allowed; None: any."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    head = [column.strip() for column in next(reader)]
+    for column in head:
+        if head.count(column) > 1 or (known is not None and column not in known):
+            want = "each column once" if known is None else f"each of {', '.join(sorted(known))} once."
+            raise refusal(name, 1, f"column {quoted(column)}", want + nearest(column, known or ()))
+    if lacking := [column for column in needed if column not in head]:
+        raise refusal(name, 1, f"no column {', '.join(lacking)}", f"the columns {', '.join(needed)}")
+    try:
+        for fields in reader:
+            if not any(field.strip() for field in fields):
+                continue
+            if len(fields) != len(head):
+                raise refusal(name, reader.line_num, f"{len(fields)} fields", f"{len(head)}, as many as the head has")
+            yield reader.line_num, dict(zip(head, map(str.strip, fields), strict=True))
+    except csv.Error as error:
+        raise refusal(name, reader.line_num, f"no CSV ({error})", f"{len(head)} fields in each line") from None
+
+
+def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
+    """Return a number above 0. Raises UserError for all else."""
+    try:
+        value = kind(text) if NUMBER.fullmatch(text) else -1
+    except ValueError:
+        value = -1
+    if not 0 < value <= MOST:
+        want = "a whole number above 0" if kind is int else "a number above 0"
+        raise refusal(name, line, f"{column} {quoted(text)}", want)
+    return value
+
+
+# The simple CSV: a row for each launch of a cell.
+
 NEEDED = ("benchmark", "nodes", "gpus_per_node", "backend", "device", "seconds")
-OF_BENCHMARK = {
-    "train_step": ("model", "batch_size", "strategy"),
-    "collective": ("operation", "message_bytes"),
-}
+OF_BENCHMARK = {"train_step": ("model", "batch_size", "strategy"), "collective": ("operation", "message_bytes")}
 OPTIONAL = {
     "train_step": ("bucket_cap_mb", "image_size", "context_length", "dtype", "optimizer"),
     "collective": ("dtype",),
 }
-WHOLE_COLUMNS = ("nodes", "gpus_per_node", "batch_size", "message_bytes", "image_size", "context_length")
-STATISTIC = "the median of a launch, as the file gives it"
-NAMES = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
+NUMBERS = {
+    **dict.fromkeys(("nodes", "gpus_per_node", "batch_size", "message_bytes", "image_size", "context_length"), int),
+    **dict.fromkeys(("bucket_cap_mb", "seconds"), float),
+}
+COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
+
+
+def _read_simple(text: str, name: str) -> Source:
+    """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
+    readings, settings = [], set()
+    for line, fields in _rows(text, name, NEEDED, COLUMNS):
+        row = {column: field or None for column, field in fields.items()}
+        readings.append(_simple_reading(row, name, line))
+        settings.add((row["backend"], row["device"]))
+    if len(settings) != 1:
+        raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device in each file")
+    return Source(STATISTIC, *settings.pop(), tuple(readings), twice="launch")
+
+
+def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading:
+    benchmark = row["benchmark"]
+    if benchmark not in OF_BENCHMARK:
+        raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(OF_BENCHMARK)}")
+    for column in (*NEEDED, *OF_BENCHMARK[benchmark]):
+        if row.get(column) is None:
+            raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
+    if row["device"] not in DEVICES:
+        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
+    own = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
+    values = {column: row[column] for column in own if row.get(column) is not None}
+    for column, kind in NUMBERS.items():
+        if column in values:
+            values[column] = _number(values[column], column, name, line, kind)
+    given = {column: value for column, value in values.items() if column not in NEEDED}
+    if benchmark == "collective":
+        parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
+    else:
+        parameters = parameters_of(benchmark, **given)
+    seconds = values["seconds"]
+    shape = values["nodes"], values["gpus_per_node"]
+    return Reading(line, benchmark, parameters, *shape, times_s={"p50_s": seconds}, printed={"seconds": seconds})
+
+
+# The tidy CSV, read.
+
+FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
+EXPORTED = ("table", "cell", "benchmark", *FIELDS)
+KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
+TIMES_ALONE = "only times are taken over: no memory, no parts of an iteration, no errors of results"
+
+
+@dataclass
+class Launch:
+    """A launch of a cell: the first row of it, and its numbers by quantity."""
+
+    line: int
+    row: dict[str, str]
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+def _read_exported(text: str, name: str) -> Source:
+    """Return what the file says of each launch. Raises UserError for one that is damaged or cut off."""
+    launches, others, is_behind = {}, set(), False
+    for line, row in _rows(text, name, EXPORTED, None):
+        is_behind = row["table"] != "measurements"
+        if is_behind or row["status"] != "ok":
+            others |= set() if is_behind else {(row["cell"], row["repeat"])}
+            continue
+        launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
+        if row["quantity"] in launch.numbers:
+            raise refusal(name, line, f"{row['quantity']} of a launch for the second time", "each number once")
+        launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
+    if not launches or not is_behind:
+        want = "rows of other tables behind them" if launches else "rows of the table measurements with status ok"
+        raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
+    readings = tuple(_exported_reading(launch, name) for launch in launches.values())
+    devices = {launch.row["device"] for launch in launches.values()}
+    if len(devices) > 1 or not devices <= set(DEVICES):
+        raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
+    notes = [TIMES_ALONE]
+    if others:
+        notes.append(f"{plural(len(others), 'launch', 'launches')} whose status is not ok left out")
+    return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
+
+
+def _exported_reading(launch: Launch, name: str) -> Reading:
+    row, line = launch.row, launch.line
+    for column in EXPORTED:
+        if not row[column]:
+            raise refusal(name, line, f"no {column}", f"{column} in each row of the table measurements")
+    benchmark, numbers = row["benchmark"], launch.numbers
+    if benchmark not in benchmark_names():
+        raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
+    shape = (_number(row[column], column, name, line, int) for column in ("nodes", "gpus_per_node"))
+    parameters = load_benchmark(benchmark).parameters
+    parameters = {key: _value(row.get(key), key, name, line) for key in parameters}
+    times = {time: numbers[time] for time in TIMES if time in numbers}
+    cell = {key: row[key] for key in ("stack", "backend")}
+    cell["version"] = _value(row.get("version"), "version", name, line)
+    counts = {"num_iterations": numbers.get("num_iterations"), "num_warmup": numbers.get("warmup_iterations")}
+    return Reading(line, benchmark, parameters, *shape, times, **counts, **cell)
+
+
+def _value(text: str | None, column: str, name: str, line: int) -> object:
+    """Return a field as the kind of its column. None where it is empty, and where an older file lacks the column."""
+    kind = KINDS.get(column, TEXT)
+    if not text or kind == TEXT:
+        return text or None
+    if kind == FLAG:
+        if text not in ("True", "False"):
+            raise refusal(name, line, f"{column} {quoted(text)}", "True or False")
+        return text == "True"
+    if kind == WHOLE:
+        if not re.fullmatch("[0-9]{1,19}", text):
+            raise refusal(name, line, f"{column} {quoted(text)}", "a whole number of 0 or more")
+        return int(text)
+    value = _number(text, column, name, line, float)
+    return int(value) if value.is_integer() else value
+
+
+# The tidy CSV, written.
+
 # What a row of any table is of.
 OF_ROW = {
     "cell": TEXT,
@@ -50,91 +235,8 @@ OF_ROW = {
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has all its digits: no type holds them all
 
 
-def is_csv(text: str) -> bool:
-    head = text.partition("\n")[0].strip().split(",")
-    return {"benchmark", "seconds"} <= set(head)
-
-
-def read_csv_text(text: str, name: str, options: Options) -> Source:
-    """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
-    if not text.endswith("\n"):
-        raise refusal(
-            name, text.count("\n") + 1, "the last line has no end, so it may be cut off", "a line end behind it"
-        )
-    reader = csv.reader(io.StringIO(text, newline=""))
-    head = [column.strip() for column in next(reader)]
-    for column in head:
-        if column not in NAMES or head.count(column) > 1:
-            raise refusal(
-                name, 1, f"column {quoted(column)}", f"each of {', '.join(sorted(NAMES))} once.{nearest(column, NAMES)}"
-            )
-    if lacking := [column for column in NEEDED if column not in head]:
-        raise refusal(name, 1, f"no column {', '.join(lacking)}", f"the columns {', '.join(NEEDED)}")
-    readings, settings = [], set()
-    try:
-        for fields in reader:
-            if any(field.strip() for field in fields):
-                row = _row(head, fields, name, reader.line_num)
-                settings.add((row["backend"], row["device"]))
-                readings.append(_reading(row, name, reader.line_num))
-    except csv.Error as error:
-        raise refusal(name, reader.line_num, f"no CSV ({error})", f"{len(head)} fields in each line") from None
-    if len(settings) != 1:
-        raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device in each file")
-    backend, device = settings.pop()
-    return Source(FORMAT, STATISTIC, backend, device, tuple(readings), twice="launch")
-
-
-def _row(head: list[str], fields: list[str], name: str, line: int) -> dict[str, str | None]:
-    if len(fields) != len(head):
-        raise refusal(name, line, f"{len(fields)} fields", f"{len(head)}, as many as the head has")
-    row = {column: field.strip() or None for column, field in zip(head, fields, strict=True)}
-    benchmark = row["benchmark"]
-    if benchmark not in OF_BENCHMARK:
-        raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(OF_BENCHMARK)}")
-    for column in (*NEEDED, *OF_BENCHMARK[benchmark]):
-        if row.get(column) is None:
-            raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
-    if row["device"] not in ("cpu", "cuda"):
-        raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
-    return row
-
-
-def _reading(row: dict[str, str | None], name: str, line: int) -> Reading:
-    benchmark = row["benchmark"]
-    given = {c: row[c] for c in (*OF_BENCHMARK[benchmark], *OPTIONAL[benchmark]) if row.get(c) is not None}
-    for column in WHOLE_COLUMNS:
-        for place in (row, given):
-            if column in place and place[column] is not None:
-                place[column] = csv_number(place[column], column, name, line, int)
-    if "bucket_cap_mb" in given:
-        given["bucket_cap_mb"] = csv_number(given["bucket_cap_mb"], "bucket_cap_mb", name, line, float)
-    seconds = csv_number(row["seconds"], "seconds", name, line, float)
-    if benchmark == "collective":
-        parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
-    else:
-        parameters = parameters_of(benchmark, **given)
-    times = {"p50_s": seconds}
-    return Reading(
-        line, benchmark, parameters, row["nodes"], row["gpus_per_node"], times_s=times, printed={"seconds": seconds}
-    )
-
-
-def csv_number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
-    """Return a number above 0. Raises UserError for all else."""
-    try:
-        value = kind(text) if NUMBER.fullmatch(text) else -1
-    except ValueError:
-        value = -1
-    if not 0 < value <= MOST:
-        raise refusal(
-            name, line, f"{column} {quoted(text)}", "a whole number above 0" if kind is int else "a number above 0"
-        )
-    return value
-
-
-def tidy_table(folder: ResultsFolder) -> pd.DataFrame:
-    """Return every number of measurements.csv and the tables of cells in a row of its own: of what, its name, its value.
+def _tidy_table(folder: ResultsFolder) -> pd.DataFrame:
+    """Return every number of measurements.csv and the tables of cells in a separate row: of what, its name, its value.
 
     Tables without cells are left out, such as those of hosts: a row of theirs is of no cell.
     """
@@ -160,5 +262,10 @@ def _is_number(column: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
-def tidy_csv(folder: ResultsFolder) -> str:
-    return to_csv(tidy_table(folder))
+def _write(folder: ResultsFolder) -> str:
+    return to_csv(_tidy_table(folder))
+
+
+CSV = Format(
+    "csv", "CSV with the columns benchmark and seconds (or of export_results.py)", _is_csv, _read, write=_write
+)

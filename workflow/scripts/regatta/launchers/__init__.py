@@ -1,1 +1,17 @@
-"""How ranks are started, and everything that differs by scheduler."""
+"""Launchers: how ranks are started and jobs asked for, by the `scheduler` of a cluster file.
+
+A new scheduler is a module with a `Launcher` and a line here.
+"""
+
+from regatta.launchers import local, slurm
+from regatta.launchers.base import Launcher
+
+LAUNCHERS: dict[str, Launcher] = {
+    "none": local.LAUNCHER,
+    "slurm": slurm.LAUNCHER,
+}
+
+
+def launcher_of(cluster: dict) -> Launcher:
+    """Return the launcher of a cluster."""
+    return LAUNCHERS[cluster["scheduler"]]

@@ -1,9 +1,8 @@
-"""Mend three ways in which Snakemake's Slurm executor, up to 2.8, waits for ever for a job that is gone.
+"""Work around three hangs of Snakemake's Slurm executor, up to 2.8, on lost jobs. Delete this when it does all this.
 
-It knows no PREEMPTED among the ends of a job, and it loses its jobs when the status command fails five times in a row, as
-during a restart of slurmctld. While that does not tell MinJobAge, the executor also asks sacct in the place of squeue, in
-vain where there is no accounting. A job that Slurm has forgotten counts as failed too: it is submitted again, and its
-supervisor goes on from the store. To be deleted when the executor does all this.
+It does not know PREEMPTED as an end of a job. It loses its jobs when the status command fails five times in a row, as
+during a restart of slurmctld; and without MinJobAge it asks sacct instead of squeue, in vain where there is no
+accounting. A job that Slurm has forgotten counts as failed too: it is resubmitted, and its supervisor resumes.
 """
 
 import asyncio
@@ -60,12 +59,13 @@ async def query_job_status(command: str, logger: logging.Logger) -> tuple[dict[s
 
 
 def tell_what_cannot_start(jobs: set[str], logger: logging.Logger) -> None:
-    """Say once of each job that waits for something that will not come, and why: Slurm itself says nothing."""
+    """Log once each job that can never start, and why: Slurm itself says nothing."""
     text = answer(["squeue", "--noheader", "--me", "--states=PENDING", "--format=%i|%r"]) or ""
     for job, _, reason in (line.partition("|") for line in text.splitlines()):
         if job in jobs and reason in CANNOT_START and (job, reason) not in _told:
             _told.add((job, reason))
             logger.error(
                 f"Job {job} cannot start as it was asked for ({reason}; scontrol show job {job}). Correct the cluster"
-                " file: partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes. Ctrl-C cancels the job."
+                " file: partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes. Ctrl-C cancels the"
+                " job."
             )

@@ -1,6 +1,6 @@
 """What Regatta asks of Slurm itself: which job this is, its nodes and state, and the steps that must end.
 
-Jobs are submitted by Snakemake's executor, and ranks started by srun (launch.py).
+Jobs are submitted by Snakemake's executor, and ranks started by srun (slurm.py).
 """
 
 import itertools
@@ -84,8 +84,8 @@ def environment() -> dict[str, str]:
 
 
 def keep_configuration() -> None:
-    """Note where slurm.conf is under a name that the Slurm executor leaves in the job's environment, and drop the user's
-    own filters and formats of Slurm's commands: SQUEUE_PARTITION would hide running jobs from us, and from the executor."""
+    """Keep the path of slurm.conf under a name that the Slurm executor leaves in a job's environment, and drop the
+    user's filters and formats of Slurm's commands: SQUEUE_PARTITION would hide running jobs from the executor too."""
     for name in [name for name in os.environ if name.startswith(OPTIONS_OF_COMMANDS)]:
         del os.environ[name]
     if os.environ.get("SLURM_CONF"):
@@ -99,8 +99,9 @@ def hosts_of_job(job: str) -> list[str]:
 
 
 def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | None:
-    """Return why launches of these shapes (nodes, ranks per node) cannot all start in the job that this process runs in,
-    or None. What the job does not say is not held against it (sbatch(1), output environment variables)."""
+    """Return why launches of these shapes (nodes, ranks per node) cannot all start in this process's job, or None.
+
+    What the job does not say is not held against it (sbatch(1), output environment variables)."""
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES") or max(nodes for nodes, _ in shapes))
     groups = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     num_cpus = min(map(int, groups), default=None)  # of the smallest node: "8(x2),4"
@@ -121,8 +122,9 @@ def meeting_point() -> dict[str, str]:
 
 
 def job_state(job: str) -> str | None:
-    """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED. None if Slurm does
-    not say. A job that is ending is COMPLETING, and only the JSON form names the state behind that."""
+    """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED; None if unknown.
+
+    A job that is ending is COMPLETING, and only the JSON form names the state behind that."""
     states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
         text = ask(["scontrol", "--oneliner", "show", "job", job], STATE_SECONDS)
@@ -154,7 +156,7 @@ def signal_steps(job: str, name: str) -> None:
 
 
 def end_steps(job: str) -> None:
-    """End all steps that srun started in a job: a killed srun leaves its ranks on the nodes. Waits until they are gone."""
+    """End all steps of a job, and wait until they are gone: a killed srun leaves its ranks on the nodes."""
     deadline = time.monotonic() + STEP_END_SECONDS
     name = "TERM"
     while (steps := running_steps(job)) != [] and time.monotonic() < deadline:
@@ -210,8 +212,8 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
             listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in jobs[:MAX_JOBS_NAMED])
             more = f" and {len(jobs) - MAX_JOBS_NAMED} more" if len(jobs) > MAX_JOBS_NAMED else ""
             print(
-                f"results/{campaign}: jobs of an earlier run are still in the queue: {listed}{more}. Waiting for them; to"
-                f" do without: scancel {' '.join(job.id for job in jobs[:MAX_JOBS_NAMED])}",
+                f"results/{campaign}: jobs of an earlier run are still in the queue: {listed}{more}. Waiting for them;"
+                f" to do without: scancel {' '.join(job.id for job in jobs[:MAX_JOBS_NAMED])}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,7 +1,7 @@
 """What a batch asks Slurm for, in the words of Snakemake's Slurm executor (2.8).
 
-The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one rank
-asks for two tasks on its node and uses one. What the ranks really get, srun says (launch.py).
+The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one
+rank asks for two tasks on its node and uses one. What the ranks really get, srun says (slurm.py).
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.launchers.slurm_queue import answer, expand
+from regatta.launchers.slurm_queue import answer, expand, job_id
 
 # Merge the nodes that Regatta avoids into the cluster file's --exclude, because sbatch keeps only the last one.
 
@@ -67,7 +67,7 @@ def site_resources(cluster: dict) -> dict[str, str | int]:
         "qos": cluster["qos"],
         "constraint": cluster["constraint"],
     }
-    # 0 keeps Snakemake's own default of some MB away; all of the memory is asked for in the environment (common.smk).
+    # 0 keeps Snakemake's own default of some MB away; submit_variables asks for all of the memory.
     return {key: value for key, value in words.items() if value is not None} | {
         "mem_mb": cluster["memory_mb_per_node"] or 0
     }
@@ -89,6 +89,30 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     return found
 
 
+# Resources of a job as the job itself sees them: it runs its one rule where it is.
+JOB_CONSTANTS = {
+    "mpi": "srun", "nodes": 1, "tasks": 1, "tasks_per_node": 1, "cpus_per_task": 1, "gres": "", "tasks_per_gpu": 0,
+    "runtime": 1, "slurm_extra": "",
+}  # fmt: skip
+
+
+def job_resources(
+    cluster: dict, nodes: int, gpus_per_node: int, device: str, minutes: float, attempt: int, avoid: Iterable[str]
+) -> dict[str, int | str]:
+    """Return what one attempt at a job asks for. avoid: nodes on which launches of this batch could not start."""
+    return shape_resources(cluster, nodes, gpus_per_node, device) | {
+        "mpi": "srun",
+        "runtime": walltime_minutes(cluster, minutes, attempt),
+        "slurm_extra": sbatch_options(cluster, nodes, gpus_per_node, device, avoid),
+    }
+
+
+def submit_variables(cluster: dict) -> dict[str, str]:
+    """Return sbatch's variables for what the executor has no resource for: a reservation, and all of the memory."""
+    found = {"SBATCH_RESERVATION": cluster["reservation"]} if cluster["reservation"] else {}
+    return found | ({"SBATCH_MEM_PER_NODE": "0"} if cluster["memory_mb_per_node"] == 0 else {})
+
+
 def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
     """Return the time limit of a job: more with each attempt, never above the cluster's."""
     minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
@@ -96,14 +120,12 @@ def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int
 
 
 def longest_planned_minutes(cluster: dict) -> float:
-    """Return how long a batch may be planned so that its time limit is within the cluster's; no bound without Slurm."""
-    if cluster["scheduler"] == "none":
-        return math.inf
+    """Return how long a batch may be planned so that its time limit is within the cluster's."""
     return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return what a job is asked for at its first attempt, as sbatch's options: for people. The executor adds its own."""
+    """Return what a job asks for at its first attempt, as sbatch's options: for people. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     told = {
         "--partition": cluster["partition"],
@@ -169,6 +191,11 @@ def minutes_of(limit: str) -> float:
     return days * 1440 + hours * 60 + minutes + seconds / 60
 
 
+def shape_problems(cluster: dict, shapes: list[tuple[int, int]]) -> list[str]:
+    """Return why jobs could never start. Within an allocation none are submitted."""
+    return [] if job_id() else partition_problems(cluster, shapes, read_partitions())
+
+
 def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions: dict[str, Partition]) -> list[str]:
     """Return why jobs of these shapes (nodes, ranks per node) could never start, each with the key to correct.
 
@@ -195,6 +222,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
     if cpus > entry.num_cpus > 0:
-        text = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank), and those of partition {name} have {entry.num_cpus}"
-        found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: a shape needs {text}.")
+        needed = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank)"
+        text = f"a shape needs {needed}, and those of partition {name} have {entry.num_cpus}."
+        found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: {text}")
     return found

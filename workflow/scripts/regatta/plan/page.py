@@ -14,8 +14,9 @@ import jinja2
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
 from regatta.core.text import natural, rank_word
+from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, plan_json
-from regatta.plan.text import ESTIMATE_FROM, job_requests
+from regatta.plan.text import ESTIMATE_FROM, job_requests, missing_lines
 from regatta.store.launch_files import write_text
 
 # The cells of a plan as its page shows them: the matrix as a picture, and the reasons, grouped and counted.
@@ -182,7 +183,7 @@ def _context(plan: Plan) -> dict:
         "text": plan.campaign.file.text,
         "gpu": gpu,
         "estimate": ESTIMATE_FROM.get(saved["totals"]["estimate_from"]),
-        "is_slurm": plan.campaign.cluster["scheduler"] == "slurm",
+        "launcher": launcher_of(plan.campaign.cluster),
         "states": STATES,
         "counts": state_counts(cells),
         "shape_bars": shape_bars(saved["batches"]),
@@ -193,6 +194,7 @@ def _context(plan: Plan) -> dict:
         "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),
+        "missing": missing_lines(plan)[1:],
     }
 
 

@@ -9,13 +9,21 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
-from regatta.launchers.launch_lines import RUN_LAUNCH, Geometry, launch_argv
-from regatta.plan.batches import Batch, Price, make_batches
-from regatta.plan.prices import at_most_minutes, limit_of, make_price, unknown_lengths
+from regatta.launchers import launcher_of
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import RUN_LAUNCH, launch_argv
+from regatta.plan.batches import (
+    Batch,
+    Price,
+    at_most_minutes,
+    limit_of,
+    make_batches,
+    make_price,
+    unknown_lengths,
+)
 from regatta.run.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
-from regatta.store.launch_files import read_file, write_json, write_text
-from regatta.store.schemas import SCHEMA, mismatch
+from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json, write_text
 
 NO_SCRIPTS = {"stack.scripts": None}  # so that the first script of a stack, or none any more, is one change
 
@@ -57,12 +65,13 @@ class Plan:
         return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
 
 
-def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False) -> Plan:
-    """Plan a campaign. is_retry: measure again whatever has a record that is not ok.
+def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
+    """Plan a campaign. is_retry: measure again whatever has a record that is not ok. may_lack_files: the plan is only
+    shown; what this machine lacks to run it is listed.
 
     Raises UserError for a campaign that cannot be run as it is written.
     """
-    campaign = load_campaign(campaign_file)
+    campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
     results = results_root / campaign.name
     matrix = expand(campaign)
     history = read_history(results)
@@ -140,6 +149,7 @@ def plan_json(plan: Plan) -> dict:
             for p in plan.cells
         ]
         + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
+        "missing": [missing._asdict() for missing in plan.campaign.missing],
         "notes": notes(plan),
     }
 
@@ -167,7 +177,7 @@ def notes(plan: Plan) -> list[str]:
     found = list(plan.matrix.notes)
     processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
     cores = os.cpu_count() or 1
-    is_here = plan.campaign.cluster["scheduler"] == "none"
+    is_here = not launcher_of(plan.campaign.cluster).submits
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
         found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
     todo = [p.cell for p in plan.cells if p.status == "todo"]

@@ -1,7 +1,7 @@
 """The plan as people read it: totals first, then batches, launch lines, and every cell with its reason."""
 
 from regatta.core.text import rank_word
-from regatta.launchers.slurm_resources import sbatch_words
+from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, totals
 from regatta.run.preflight import preflight_json
 
@@ -18,6 +18,7 @@ def plan_text(plan: Plan, max_cells: int | None = None) -> str:
     gpu = rank_word(plan.campaign.data["device"])
     sections = [
         _totals(plan, gpu),
+        "\n  ".join(missing_lines(plan)),
         _batches(plan, gpu),
         _jobs(plan),
         _lines(plan),
@@ -65,6 +66,17 @@ def _totals(plan: Plan, gpu: str) -> str:
     return "\n".join(lines)
 
 
+def missing_lines(plan: Plan) -> list[str]:
+    """Return what a run on this machine would refuse, under a heading; nothing where it would refuse nothing."""
+    if not plan.campaign.missing:
+        return []
+    lines = ["this machine lacks files or programs; a run here is refused:"]
+    lines += [missing.text for missing in plan.campaign.missing]
+    if stacks := plan.campaign.provisional_stacks:
+        lines.append(f"cell ids of {', '.join(stacks)} are provisional: they depend on files that are not here")
+    return lines
+
+
 def _batches(plan: Plan, gpu: str) -> str:
     rows = [
         [
@@ -87,15 +99,16 @@ def _jobs(plan: Plan) -> str:
 
 
 def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
-    """Return for each shape what Slurm is asked for, by its longest batch; nothing where there is no Slurm."""
+    """Return for each shape what the scheduler is asked for, by its longest batch; nothing without a scheduler."""
     cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
-    if cluster["scheduler"] == "none":
+    launcher = launcher_of(cluster)
+    if not launcher.submits:
         return {}
     minutes: dict[tuple[int, int], float] = {}
     for batch in batch_prices(plan):
         shape = batch["nodes"], batch["gpus_per_node"]
         minutes[shape] = max(batch["minutes"], minutes.get(shape, 0))
-    return {shape: sbatch_words(cluster, *shape, device, longest) for shape, longest in minutes.items()}
+    return {shape: launcher.job_words(cluster, *shape, device, longest) for shape, longest in minutes.items()}
 
 
 def _lines(plan: Plan) -> str:

@@ -1,161 +1,84 @@
-"""Assemble report.html: one file without scripts or foreign assets. The same results give the same bytes."""
+"""Assemble report.html from the sections of its topics: one file without scripts or foreign assets, byte for byte reproducible.
 
-from collections import Counter
+It knows no topic: report.py hands it the list of topics/catalog.py.
+"""
+
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
-import numpy as np
 import pandas as pd
 
-from regatta.core.names import names_by_cell
 from regatta.core.text import UNKNOWN, natural, plural, size, three
-from regatta.report.methods import interruptions, left_out, methods, num_left_out
+from regatta.report.findings import HEADERS, anchor_of, file_of
+from regatta.report.methods import left_out, methods, num_left_out
 from regatta.report.panels import Section
 from regatta.report.plotting import bitmaps, filters
-from regatta.report.provenance import provenance
-from regatta.report.sources import HEADERS, Finding, Trace, anchor_of, file_of, of_rows
-from regatta.report.warnings import disagreement, environments, shared_hosts, warnings
-from regatta.store.collect import collected_csv, read_collected
-from regatta.store.launch_files import read_frozen, read_one_line
-from regatta.store.records import one_line, violation
-from regatta.store.tables import to_csv
-from regatta.topics.base import read_tables
-from regatta.topics.failures import STATUSES, failure_groups, skipped_groups, told_status
-from regatta.topics.preflight import PreflightSection, preflight_advice, preflight_findings, preflight_section
-from regatta.topics.sections import Numbers, sections
-from regatta.topics.stragglers.figures import worst_times
-from regatta.topics.stragglers.spike_words import spike_advice
+from regatta.report.provenance import environments, provenance
+from regatta.report.status import shown_status, status_counts, status_text
+from regatta.store.collect import collected_csv
+from regatta.store.records import one_line
+from regatta.store.tables import COLLECTED, to_csv
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MARKS = {
-    "ok": "\N{CHECK MARK}",
-    "not_measured": "\N{WHITE CIRCLE}",
-    "not_started": "\N{WHITE CIRCLE}",
-    "skipped": "\N{EN DASH}",
-}
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
-MOST_ROWS_TOLD = 2  # of a statement; more are folded
+MOST_ROWS_SHOWN = 2  # of the sources of a statement; more are folded
 MOST_ROWS_NAMED = 20  # in there; more are counted
 MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
-BAD_MARK = "\N{MULTIPLICATION SIGN}"
 
 
-@dataclass(frozen=True)
-class Results:
-    """All that a report is made of. collected: by name, as in measurements.csv, epochs.csv, ranks.csv.
-
-    headers: the first line, where it is valid, of each launch file with a row in `measurements`. num_other_launches: how
-    many launch files lie beside these.
-    """
-
-    campaign: dict
-    collected: dict[str, pd.DataFrame]
-    problems: dict
-    tables: dict[str, pd.DataFrame]
-    headers: list[dict]
-    num_other_launches: int
-    preflight: PreflightSection | None = None
-    nccl: dict[str, dict] = field(default_factory=dict)
-    straggler_times_ns: np.ndarray | None = None
-
-    @property
-    def measurements(self) -> pd.DataFrame:
-        return self.collected["measurements"]
-
-
-def read_results(
-    campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
-) -> Results:
-    collected = read_collected(measurements)
-    used, paths = set(collected["measurements"]["launch"].dropna()), sorted(launches.glob("*.jsonl"))
-    own = [path for path in paths if path.stem in used]
-    looked = read_frozen(preflight) if preflight else None
-    read = read_tables(tables)
-    return Results(
-        read_frozen(campaign),
-        collected,
-        read_frozen(problems),
-        read,
-        [header for path in own if (header := _header(path)) is not None],
-        len(paths) - len(own),
-        preflight_section(looked) if looked else None,
-        {stack["stack"]: stack["verdict"] for stack in looked["stacks"]} if looked else {},
-        worst_times(read, launches),
-    )
-
-
-def _header(path: Path) -> dict | None:
-    """Return the first line of a launch file if it is as the schema says, without reading the samples behind it."""
-    line = read_one_line(path, 1)
-    return line if line is not None and line["kind"] == "launch" and violation(line) is None else None
-
-
-def render(results: Results, folder: Path) -> str:
-    """Return the report. folder: where it will lie, the results folder: links to launch files and logs are relative to it."""
+def render(data, topics: Iterable, folder: Path) -> str:
+    """Return the report. data: a ReportData of topics/base.py. folder: where the page will lie, the results folder."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters |= {
-        **filters(is_large(results.campaign)),
+        **filters(is_large(data.campaign)),
         "status": status_text,
         "file": file_of,
         "anchor": anchor_of,
     }
     environment.globals |= {"headers": HEADERS, "most_rows_open": MOST_ROWS_OPEN}
-    environment.globals |= {"most_rows_told": MOST_ROWS_TOLD, "most_rows_named": MOST_ROWS_NAMED}
-    return environment.get_template("report.html.j2").render(content(results, folder))
+    environment.globals |= {"most_rows_shown": MOST_ROWS_SHOWN, "most_rows_named": MOST_ROWS_NAMED}
+    return environment.get_template("report.html.j2").render(content(data, topics, folder))
 
 
-def content(results: Results, folder: Path) -> dict:
+def content(data, topics: Iterable, folder: Path) -> dict:
     """Return all that the page shows, by the names that the template has for it."""
-    campaign, measurements = results.campaign, results.measurements
-    names = names_by_cell(campaign)
-    numbers = Numbers(
-        campaign, measurements, results.tables, results.headers, results.collected["epochs"], results.nccl,
-        results.collected["waits"], results.straggler_times_ns,
-    )  # fmt: skip
+    campaign, measurements = data.campaign, data.measurements
     with bitmaps(is_large(campaign)):
-        shown = sections(numbers)
-    planned = measurements[measurements["repeat"].notna()]
-    told = warnings(campaign, measurements, results.headers, results.problems, results.tables)
-    told += preflight_advice(results.preflight, measurements)
-    told += spike_advice(results.tables["stragglers"], results.tables["straggler_hosts"])
+        shown = [topic.section(data) for topic in topics if topic.section]
+    shown = [section for section in shown if section is not None]
+    advice = [advice for topic in topics for advice in topic.warnings(data)]
+    num_launches = len(list(data.launches.glob("*.jsonl")))
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
-        "is_cpu": campaign["device"] == "cpu",
-        "facts": facts(results),
-        "counts": _counts(measurements),
-        "num_planned": len(planned),
-        "num_left_out": num_left_out(results.problems),
-        "num_other_launches": results.num_other_launches,
-        "cell_names": names,
-        "preflight": results.preflight,
-        "findings": [
-            *preflight_findings(results.preflight),
-            *findings(shown, planned, results.tables, names),
-        ],
-        "failures": failure_groups(results.tables["failures"], folder),
-        "skipped": skipped_groups(results.tables["failures"]),
-        "interruptions": interruptions(results.problems),
+        "is_cpu": data.device == "cpu",
+        "facts": facts(data),
+        "counts": status_counts(measurements),
+        "num_planned": int(measurements["repeat"].notna().sum()),
+        "num_left_out": num_left_out(data.problems),
+        "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
+        "cell_names": data.names,
+        "findings": findings(data, topics),
         "sections": shown,
-        "contents": contents(planned, shown, results.preflight, len(told)),
-        "warnings": told,
-        "methods": methods(campaign),
-        "left_out": left_out(results.problems, names),
-        "provenance": provenance(results.headers),
+        "contents": contents(shown, len(advice)),
+        "warnings": advice,
+        "methods": methods(campaign, [term for topic in topics for term in topic.methods(campaign)]),
+        "left_out": left_out(data.problems, data.names),
+        "provenance": provenance(data.headers),
         "runs": run_table(measurements),
         "is_large": is_large(campaign),
         "downloads": [
-            (f"{name}.csv", text)
-            for name, text in (
-                *collected_csv(results.collected).items(),
-                *((name, to_csv(table)) for name, table in results.tables.items()),
-            )
+            *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
+            *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
         ],
-    }  # fmt: skip
+    }
 
 
 def is_large(campaign: dict) -> bool:
@@ -163,41 +86,30 @@ def is_large(campaign: dict) -> bool:
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
-def findings(
-    shown: list[Section], planned: pd.DataFrame, tables: dict[str, pd.DataFrame], names: dict[str, str]
-) -> list[Finding]:
-    """Return what did not run, what makes all times doubtful, and the worst figures."""
-    bad = planned[planned["status"] != "ok"]
-    text = f"{len(bad)} of {len(planned)} planned measurements have no valid result."
-    of_bad = (of_rows("failures", bad), Trace("measurements.csv", what="all rows with a repeat"))
-    found = [Finding(text, "failures", "Failures", of_bad)] if len(bad) else []
-    ok = planned[planned["status"] == "ok"]
-    for doubt in (shared_hosts(ok), disagreement(tables["launch_ranges"], names)):
-        found += [Finding(doubt.found, "warnings", "Warnings", doubt.traces)] if doubt else []
-    for section in shown:
-        for kind, num in section.findings:
-            own = [figure for figure in section.figures if figure.id.startswith(kind)]
-            heaviest = sorted(own, key=lambda figure: -figure.weight)[:num]
-            found += [Finding(figure.alt, figure.id, f"Figure {figure.title}", figure.traces) for figure in heaviest]
-        found += section.told
-    return found
+def findings(data, topics: Iterable) -> list[dict]:
+    """Return each finding of each topic with its sentence, and where on the page more of it stands."""
+    return [
+        {
+            "kind": finding.kind,
+            "text": topic.sentence(finding),
+            "anchor": finding.anchor or topic.id,
+            "title": topic.title,
+            "sources": finding.sources,
+            "finding": finding,
+        }
+        for topic in topics
+        for finding in topic.findings(data)
+    ]
 
 
-def contents(
-    planned: pd.DataFrame, shown: list[Section], preflight: PreflightSection | None, num_warnings: int
-) -> list[tuple[str, str, str, str]]:
+def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state in words, class of the state) of each section that is there, in the page's order."""
-    num_bad = int((planned["status"] != "ok").sum())
     found = [("findings", "Findings", "", "")]
-    found += [("failures", "Failures", f"{num_bad} not ok" if num_bad else "none", "bad" if num_bad else "good")]
     for section in shown:
         if section.has_content:
             num = len(section.figures)
             state = plural(num, "figure") if num else plural(len(section.tables), "table")
-            found.append((section.id, section.title, state, "quiet"))
-    if preflight:
-        num_failed = sum(not stack.ok for stack in preflight.stacks)
-        found.append(("preflight", "Preflight", *(("failed", "bad") if num_failed else ("ok", "good"))))
+            found.append((section.id, section.title, *(section.state if section.state[0] else (state, "quiet"))))
     found.append(("warnings", "Warnings", str(num_warnings) if num_warnings else "none", "quiet"))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
@@ -205,8 +117,8 @@ def contents(
 def run_table(measurements: pd.DataFrame) -> list[dict]:
     """Return for each cell its command and, for each repeat, its status and where its record is."""
     columns = ["cell", "repeat", "status", "launch", "line", "command"]
-    told = measurements.assign(status=told_status(measurements))
-    planned = told.loc[told["repeat"].notna(), columns].astype(object)
+    shown = measurements.assign(status=shown_status(measurements))
+    planned = shown.loc[shown["repeat"].notna(), columns].astype(object)
     rows: dict[str, dict] = {}
     for run in planned.where(planned.notna(), None).to_dict("records"):
         row = rows.setdefault(run["cell"], {"cell": run["cell"], "command": run["command"], "runs": []})
@@ -214,13 +126,13 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
     return sorted(rows.values(), key=lambda row: natural(row["cell"]))
 
 
-def facts(results: Results) -> list[tuple[str, str]]:
+def facts(data) -> list[tuple[str, str]]:
     """Return (name, value) of the masthead: what ran, on which machine, when. A value that differs shows all it had."""
-    campaign, headers = results.campaign, results.headers
+    campaign, headers = data.campaign, data.headers
     all_of = environments(headers)
     hosts = [host for environment in all_of for host in environment["hosts"]]
     gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
-    times = sorted(results.measurements["time_utc"].dropna())
+    times = sorted(data.measurements["time_utc"].dropna())
     found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
         found.append(("GPU", _one_of(gpu.get("name") for gpu in gpus)))
@@ -228,7 +140,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
     images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
     if images:
         found.append(("Images", ", ".join(images)))
-    measured = results.measurements
+    measured = data.measurements
     hours = (measured["elapsed_s"] * measured["world_size"]).sum() / 3600
     if measured["elapsed_s"].notna().any():
         one = "GPU" if campaign["device"] != "cpu" else "Process"
@@ -259,13 +171,3 @@ def _git(headers: list[dict]) -> list[str]:
         if git.get("commit"):
             found.add(one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else ""))
     return sorted(found)
-
-
-def _counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
-    """Return (status, number): measurements by status, cells skipped last; ok and what is not 0."""
-    numbers = Counter(told_status(measurements))
-    return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
-
-
-def status_text(status: str) -> str:
-    return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"

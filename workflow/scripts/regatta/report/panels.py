@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -10,8 +10,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import plural, three
 from regatta.report.plotting import MAX_SERIES, Panel, Point, Series, draw
-from regatta.report.sources import Finding, Trace, of_cells
-from regatta.store.tables import COLLECTIVES, SCALING, to_csv
+from regatta.store.tables import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # said also where they are the same everywhere
 MAX_LINES = 12  # of labels that find room beside a panel
@@ -22,7 +21,7 @@ class Table:
     """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row.
 
     is_words: texts to the left and in several lines, instead of numbers to the right. sources: the tables that it is made
-    of (regatta.report.sources.file_of); of a figure's table none where they are the figure's.
+    of (regatta.report.findings.file_of); of a figure's table none where they are the figure's.
     """
 
     caption: str
@@ -36,9 +35,7 @@ class Table:
 class Figure:
     """One figure of the report. alt: its message with numbers. caption: what it is, how to read it, n. csv: its data.
 
-    image: SVG or PNG.
-    weight: of figures of one kind the heavier ones are told among the findings. size: width and height in pixels.
-    source: the table whose rows `csv` has. traces: the rows that `alt` is made of.
+    image: SVG or PNG. size: width and height in pixels. source: the table whose rows `csv` has.
     """
 
     id: str
@@ -48,10 +45,8 @@ class Figure:
     caption: str
     table: Table
     csv: str
-    weight: float = 0.0
     size: tuple[int, int] = (390, 310)
     source: str = ""
-    traces: tuple[Trace, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -60,26 +55,25 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report with numbers. empty: the sentence where there is nothing to show. lead: what all of it shares,
-    made of `traces`.
+    """A part of the report. empty: the sentence where there is nothing to show. lead: what all of it shares.
 
-    findings: the beginnings of the ids of its figures that are worth telling on top, and how many of each. told: sentences
-    that are worth it and have no figure.
+    template: of workflow/report/, for a section that is more than figures and tables; it gets `content`.
+    state: words for the table of contents and their class, such as ("3 not ok", "bad").
     """
 
     id: str
     title: str
-    empty: str
+    empty: str = ""
     lead: str = ""
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
-    findings: tuple[tuple[str, int], ...] = ()
-    told: tuple[Finding, ...] = ()
-    traces: tuple[Trace, ...] = ()
+    template: str = ""
+    content: dict = field(default_factory=dict)
+    state: tuple[str, str] = ("", "")
 
     @property
     def has_content(self) -> bool:
-        return bool(self.figures or self.tables)
+        return bool(self.figures or self.tables or self.template)
 
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -246,10 +240,7 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> Baseline:
 
 
 def make_figure(
-    figure_id, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, told, weight: float = 0.0
+    figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
 ) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption, of which alt is made of the cells
-    `told`; rows: those of the CSV."""
-    columns, source = (SCALING, "scaling") if "step_s" in rows else (COLLECTIVES, "collectives")
-    csv, traces = to_csv(rows[list(columns)]), (of_cells(source, told),)
-    return Figure(figure_id, title, draw(panel), *words, table, csv, float(weight), source=source, traces=traces)
+    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: of the table `source`."""
+    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)

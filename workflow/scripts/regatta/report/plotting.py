@@ -9,22 +9,18 @@ import gzip
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
-from matplotlib.transforms import Affine2D, ScaledTranslation
-from PIL import Image
+from typing import TYPE_CHECKING
 
 from regatta.core.text import three
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # How a drawn figure becomes bytes: as vectors, or as a bitmap where the page has so many that it would grow too large.
 
@@ -45,12 +41,40 @@ def bitmaps(is_wanted: bool) -> Iterator[None]:
         _is_bitmap.reset(token)
 
 
-def image_of(figure: Figure) -> bytes:
+@contextmanager
+def new_canvas(width_in: float, height_in: float, dpi: float = 72, **style: object) -> Iterator["Figure"]:
+    """Yield an empty canvas in the report's style.
+
+    matplotlib takes 0.6 s to import, so it is imported where something is drawn: Snakemake's rules need the names of
+    tables alone.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg", **style}):
+        yield Figure(figsize=(width_in, height_in), dpi=dpi)
+
+
+def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:
+    """Put these ticks on one axis of a plot (matplotlib's own if there are none), and no minor ones."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
+
+    if ticks:
+        side.set_major_locator(FixedLocator([place for place, _ in ticks]))
+        side.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+    side.set_minor_locator(NullLocator())
+    side.set_minor_formatter(NullFormatter())
+
+
+def image_of(figure: "Figure") -> bytes:
     """Return a figure as SVG or PNG, the same bytes for the same figure."""
     buffer = io.BytesIO()
     if not _is_bitmap.get():
         figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
         return buffer.getvalue()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(BITMAP_DPI)
     canvas.draw()
@@ -139,10 +163,8 @@ class Panel:
 
 def draw(panel: Panel) -> bytes:
     """Return the panel as SVG, or as PNG (regatta.report.plotting)."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        figure = Figure(
-            figsize=(WIDTH_IN, HEIGHT_IN), dpi=72
-        )  # labels are placed in pixels, which are points then, at whatever dpi the image is saved
+    # Labels are placed in pixels, which are points at 72 dpi, at whatever dpi the image is saved.
+    with new_canvas(WIDTH_IN, HEIGHT_IN) as figure:
         axes = figure.add_axes((0.165, 0.205, 0.515, 0.7))
         is_raster = sum(len(p.values) for s in panel.series for p in s.points) > MAX_VECTOR_POINTS
         _scale(axes, panel)
@@ -156,9 +178,11 @@ def draw(panel: Panel) -> bytes:
         return image_of(figure)
 
 
-def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge: float, dot: float) -> None:
+def _draw_series(axes: "Axes", index: int, series: Series, is_raster: bool, dodge: float, dot: float) -> None:
     """dodge: how many points the dots stand aside, so that series at the same place do not hide each other."""
     colour, marker = COLOURS[index], MARKERS[index]
+    from matplotlib.transforms import ScaledTranslation
+
     aside = axes.transData + ScaledTranslation(dodge / 72, 0, axes.figure.dpi_scale_trans)
     line = [(p.x, p.reported) for p in series.points if p.is_on_line]
     if series.has_line:
@@ -178,7 +202,7 @@ def _draw_series(axes: Axes, index: int, series: Series, is_raster: bool, dodge:
             )  # fmt: skip
 
 
-def _scale(axes: Axes, panel: Panel) -> None:
+def _scale(axes: "Axes", panel: Panel) -> None:
     """Set limits before anything is drawn, so that the labels at the line's ends know where they are."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
     dots += [dot for _, line in panel.guides for dot in line]
@@ -192,11 +216,7 @@ def _scale(axes: Axes, panel: Panel) -> None:
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
         ticks = axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ())
-        if ticks:
-            side.set_major_locator(FixedLocator([place for place, _ in ticks]))
-            side.set_major_formatter(FixedFormatter([text for _, text in ticks]))
-        side.set_minor_locator(NullLocator())
-        side.set_minor_formatter(NullFormatter())
+        set_ticks(side, ticks)
     axes.grid(visible=True, color=GRID, linewidth=0.8)
     axes.tick_params(length=3)
 
@@ -227,12 +247,14 @@ def log_ticks(low: float, high: float, show: Callable[[float], str]) -> tuple[tu
     return tuple((place, show(place)) for place in places)
 
 
-def _label_ends(axes: Axes, panel: Panel) -> None:
+def _label_ends(axes: "Axes", panel: Panel) -> None:
     """Write each series' name at the right, level with its end and spread so that none covers another; guides too.
 
     A thin line leads from the end to the name. A series that ends before the others has its name beside its last point.
     """
     to_display, (_, bottom, right, top) = axes.transData, axes.bbox.extents  # pixels, which at 72 dpi are points
+    from matplotlib.transforms import Affine2D
+
     in_points = Affine2D().scale(1 / 72) + axes.figure.dpi_scale_trans
     gap, x_text = 13, right + 12
     ends, early = [], []
@@ -279,8 +301,10 @@ def _wrapped(label: str) -> str:
     return "\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, 14, break_long_words=False))
 
 
-def _label_early(axes: Axes, ends: list[list]) -> None:
+def _label_early(axes: "Axes", ends: list[list]) -> None:
     """Write the names of series that end inside the panel above their last points, on a white ground."""
+    from matplotlib.patheffects import withStroke
+
     _, bottom, _, top = axes.bbox.extents
     for x in sorted({end[1] for end in ends}):
         own = [end for end in ends if end[1] == x]

@@ -1,9 +1,43 @@
 """What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
 from regatta.core.text import UNKNOWN, size
-from regatta.report.warnings import environments
-from regatta.store.records import one_line
-from regatta.topics.comparison.environment import VERSIONS
+from regatta.launchers import LAUNCHERS
+from regatta.store.launch_files import read_one_line
+from regatta.store.records import one_line, violation
+
+VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
+# Variables that do not describe the software.
+NEW_EACH_LAUNCH = (
+    "MASTER_",
+    "TORCHELASTIC_",
+    *(name for launcher in LAUNCHERS.values() for name in launcher.variables),
+)
+
+
+def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
+    """Return the first line, where it is valid, of each launch file with a row in `measurements`. Samples stay unread."""
+    used = set(measurements["launch"].dropna())
+    lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
+    return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
+
+
+def environments(headers: Iterable[dict]) -> list[dict]:
+    return [header["environment"] for header in headers if header.get("environment")]
+
+
+def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
+    """Return the threads per rank for each (nodes, ranks per node) of a CPU campaign; empty on GPUs."""
+    threads: dict[tuple[int, int], set[int]] = {}
+    for header in headers if campaign["device"] == "cpu" else ():
+        number = (header.get("environment") or {}).get("threads_per_rank")
+        if number is not None:
+            threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
+    return threads
 
 
 def provenance(headers: list[dict]) -> dict:

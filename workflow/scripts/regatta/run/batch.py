@@ -1,6 +1,6 @@
 """A batch that is being measured: what it asks for, what the store holds of it, and the lines that the driver adds.
 
-What a batch has measured is read from the store, never remembered: a supervisor that is killed and started again resumes.
+What a batch has measured is read from the store, never remembered: a supervisor that is killed and restarted resumes.
 """
 
 import contextlib
@@ -10,13 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import ROOT, RUN_LAUNCH, Geometry, launch_argv
+from regatta.core.files import ROOT
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import RUN_LAUNCH, Allocation, launch_argv
 from regatta.run.causes import Cause
-from regatta.run.policy import StackWatch, hosts_to_avoid, note_job, open_job
-from regatta.run.progress import Progress, Watch
-from regatta.run.start import Launcher
+from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import SAYS_NOTHING, summarise
-from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
+from regatta.store.launch_files import (
+    append_line,
+    hosts_to_avoid,
+    note_job,
+    open_job,
+    read_launch_file,
+    utc_now,
+    write_json,
+)
 
 # What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request).
 
@@ -28,7 +36,7 @@ def launch_request(
 ) -> dict:
     """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
 
-    path: where the request will lie, `batches/<batch>/launches/<launch>.json`; the launch bears its name. Paths are absolute.
+    path: where the request will be, `batches/<batch>/launches/<launch>.json`; it names the launch. Paths are absolute.
     hosts: the nodes that its step is pinned to, if any.
     """
     planned = batch["launches"][index]
@@ -72,33 +80,13 @@ def _limit_seconds(batch: dict, cells: list[str]) -> float:
 # The lines of a launch file that the driver writes, because the ranks that should have are dead.
 
 FROM_REQUEST = (
-    "schema",
-    "campaign",
-    "batch",
-    "launch",
-    "generation",
-    "repeat",
-    "stack",
-    "nodes",
-    "gpus_per_node",
-    "device",
-    "argv",
-    "git",
-)
+    "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
+    "argv", "git",
+)  # fmt: skip
 NOT_MEASURED = (
-    "setup_ns",
-    "warmup",
-    "sampling",
-    "samples_ns",
-    "slowest_rank_samples_ns",
-    "rank_quantiles_ns",
-    "windows",
-    "parts_ns",
-    "checks",
-    "values",
-    "memory",
-    "other_ranks",
-)
+    "setup_ns", "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows",
+    "parts_ns", "checks", "values", "memory", "other_ranks",
+)  # fmt: skip
 
 
 def launch_line(request: dict) -> dict:
@@ -134,7 +122,7 @@ def stopped_line(reason: str) -> dict:
 class Stopped(Exception):
     """A signal asked the supervisor to stop. What was measured is in the store.
 
-    state: of the Slurm job, such as TIMEOUT or NODE_FAIL; None outside of one, and where Slurm does not say.
+    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and where the scheduler does not say.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -147,14 +135,15 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches that no rank came up for in this job, each with its last request and the cause. held: stacks of which
-    nothing is started any more, and nothing recorded, with the cause: the preflight failed them, or they were edited.
+    not_started: planned launches that no rank came up for in this job, each with its last request and the cause.
+    held: stacks of which nothing is started any more, and nothing recorded, with the cause: the preflight failed them,
+    or they were edited.
     """
 
     folder: Path
     batch: dict
     git: dict
-    launcher: Launcher = field(default_factory=Launcher)
+    allocation: Allocation = field(default_factory=Allocation)
     held: dict[str, str] = field(default_factory=dict)
     stacks: StackWatch = field(default_factory=StackWatch)
     not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
@@ -196,25 +185,26 @@ class Run:
 
 @contextlib.contextmanager
 def noting_end(run: Run) -> Iterator[None]:
-    """Note that this job measures the batch, and how it ends. Of an earlier one that could not say how, what Slurm says."""
+    """Note that this job measures the batch, and how it ends. If an earlier job could not, note what is known of it."""
     if lost := open_job(run.folder):
-        state = run.launcher.state_of(lost["job"])
-        said = f"Slurm says {state}" if state else "it was killed, or its node failed"
+        state = run.allocation.state_of(lost["job"])
+        said = f"{run.allocation.launcher.title} says {state}" if state else "it was killed, or its node failed"
         note_job(run.folder, "stopped", lost["job"], [], f"no word of its end: {said}")
-    note_job(run.folder, "started", run.launcher.job, [], "")
+    note_job(run.folder, "started", run.allocation.job, [], "")
     try:
         yield
     except (Stopped, UserError, OSError) as end:
         with contextlib.suppress(OSError):
             if open_job(run.folder):
-                note_job(run.folder, "stopped", run.launcher.job, [], str(end))
+                note_job(run.folder, "stopped", run.allocation.job, [], str(end))
         raise
-    note_job(run.folder, "finished", run.launcher.job, [], "")
+    note_job(run.folder, "finished", run.allocation.job, [], "")
 
 
 def no_space(run: Run) -> UserError:
     return UserError(
-        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line again."
+        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line"
+        " again."
     )
 
 
@@ -222,7 +212,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     """Write what the ranks of the next attempt at a planned launch are asked to do, and return it."""
     launch = run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    hosts = run.launcher.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
+    hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
     request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
     Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
     Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
@@ -242,13 +232,13 @@ def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elaps
         count(run, line)
 
 
-def close_stopped_launch(watch: Watch, request: dict, stop: Stopped) -> None:
+def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -> None:
     """Write why a launch ended before its time. A node that failed is the cause of its cell's record, too."""
     watch.update()
     if not watch.has_header or watch.is_complete:
         return
     if stop.state == "NODE_FAIL" and watch.current:
-        cause = Cause("node_failure", None, "Slurm ended the job: a node failed")
+        cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
         append_line(watch.path, record_line(request, watch.current, cause, None))
     append_line(watch.path, stopped_line(str(stop)))
 

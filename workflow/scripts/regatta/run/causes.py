@@ -1,23 +1,22 @@
-"""Say why a launch ended: from the error files of its ranks, the exit codes that their launcher printed, and its log."""
+"""Find why a launch ended: from the error files of its ranks, and from what their launcher printed to its log."""
 
 import json
 import re
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.launchers.slurm_log import TaskEnd, blamed_hosts, exit_codes, first_task_end, node_problem, tasks_that_left
+from regatta.launchers.base import Launcher, LogReading, TaskEnd
 
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
 MAX_CAUSE_CHARACTERS = 300
-# Lines of start_ranks.py, and of srun once a task has ended; what srun says before that is why no task came up.
-FROM_LAUNCHER = r"start_ranks: |[WE]\d{4} |srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step aborted)|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+PYTORCH_LOG = r"[WE]\d{4} "
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Status, phase and one line of a record that the driver writes. hosts: the nodes that srun names for it, if any."""
+    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames."""
 
     status: str
     phase: str | None
@@ -46,23 +45,16 @@ def read_log_tail(log: Path) -> str:
         return ""
 
 
-def rank_exit_codes(log: str) -> dict[int, int]:
-    """Return the exit codes of ranks that failed, as start_ranks.py prints them: negative for a signal."""
-    return {
-        int(rank): int(code) for rank, code in re.findall(r"start_ranks: rank (\d+) ended with exit code (-?\d+)", log)
-    }
-
-
-def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
+def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
     """Return why a launch died by itself.
 
     errors: of its ranks, earliest first; one rank's end makes the others fail with connection errors, so a rank that a
-    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed for memory meanwhile.
+    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed meanwhile.
     """
-    if problem := node_problem(log):
-        return Cause("node_failure", None, one_line(problem), frozenset(blamed_hosts(log)))
-    codes = rank_exit_codes(log)
-    killed = {rank: -code for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    said = launcher.read_log(log)
+    if said.node_problem:
+        return Cause("node_failure", None, one_line(said.node_problem), said.hosts)
+    killed = {rank: -code for rank, code in said.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
     # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
     if killed and not is_consequence:
@@ -70,40 +62,36 @@ def find_cause(errors: list[dict], log: str, exit_code: int, num_oom_kills: int)
         if number == signal.SIGKILL and num_oom_kills:
             return Cause("out_of_memory", None, f"rank {rank} was killed by the kernel: out of memory")
         return Cause("failed", None, f"rank {rank} was killed by {signal_name(number)}")
-    end = first_task_end(log)
+    end = said.first_end
     is_killed = end is not None and (end.exit_code or 0) < 0 and end.exit_code not in (-signal.SIGTERM, -signal.SIGABRT)
-    if not errors and (ranks := tasks_that_left(log)):
-        text = f"rank {ranks} ended without an error while others still ran; srun ended those after a while"
-        return Cause("failed", None, text)
+    if not errors and said.left:
+        return Cause("failed", None, said.left)
+    last = last_line(log, launcher, said)
     if is_killed:
-        return _cause_of_task(end, log, num_oom_kills)
+        return _cause_of_task(end, said, last, num_oom_kills)
     if errors:
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
         return Cause(first["status"], first["phase"], cause)
     if end:
-        return _cause_of_task(end, log, num_oom_kills)
+        return _cause_of_task(end, said, last, num_oom_kills)
     how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
-    return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last_line(log)}"))
+    return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last}"))
 
 
-def _cause_of_task(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
-    """Return why a launch died, from the first task that srun saw end badly, and the nodes that srun names."""
-    return replace(_cause_of_first(end, log, num_oom_kills), hosts=frozenset(blamed_hosts(log)))
+def _cause_of_task(end: TaskEnd, said: LogReading, last: str, num_oom_kills: int) -> Cause:
+    """Return why a launch died, from the first rank that the launcher saw end badly, and the nodes that it names."""
+    where, code = f"rank {end.rank} on {end.host}", end.exit_code
+    if end.text.startswith("Out Of Memory") or (code == -signal.SIGKILL and num_oom_kills):
+        return Cause("out_of_memory", None, f"{where} was killed by the kernel: out of memory", said.hosts)
+    if code is not None and code < 0:
+        return Cause("failed", None, f"{where} was killed by {signal_name(-code)}", said.hosts)
+    return Cause("failed", "launch", one_line(f"{where}: {end.text}; the log ends: {last}"), said.hosts)
 
 
-def _cause_of_first(end: TaskEnd, log: str, num_oom_kills: int) -> Cause:
-    if end.text.startswith("Out Of Memory") or (end.exit_code == -signal.SIGKILL and num_oom_kills):
-        return Cause("out_of_memory", None, f"rank {end.rank} on {end.host} was killed by the kernel: out of memory")
-    if end.exit_code is not None and end.exit_code < 0:
-        return Cause("failed", None, f"rank {end.rank} on {end.host} was killed by {signal_name(-end.exit_code)}")
-    text = f"rank {end.rank} on {end.host}: {end.text}; the log ends: {last_line(log)}"
-    return Cause("failed", "launch", one_line(text))
-
-
-def store_write_error(log: str) -> str | None:
+def store_write_error(launcher: Launcher, log: str) -> str | None:
     """Return what rank 0 printed when it could not write the store, or None if that is not why the launch ended."""
-    if EXIT_STORE_UNWRITABLE not in {*rank_exit_codes(log).values(), *exit_codes(log)}:
+    if EXIT_STORE_UNWRITABLE not in launcher.read_log(log).exit_codes:
         return None
     found = re.search(r"^regatta: (cannot write .*)$", log, re.MULTILINE)
     return found[1] if found else "rank 0 cannot write the launch file."
@@ -116,11 +104,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_line(log: str) -> str:
+def last_line(log: str, launcher: Launcher, said: LogReading) -> str:
     """Return the last meaningful line of the ranks: an error of a rank that failed, where there is one."""
-    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not re.match(FROM_LAUNCHER, line)]
+    foreign = re.compile(f"{PYTORCH_LOG}|{launcher.log_lines}")
+    lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not foreign.match(line)]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
-    failed = {f"[rank{rank}]" for rank, code in rank_exit_codes(log).items() if code > 0}
+    failed = {f"[rank{rank}]" for rank, code in said.rank_codes.items() if code > 0}
     of_failed = [line for line in errors if line.split(":")[0] in failed]
     return (of_failed or errors or lines or ["(empty)"])[-1]
 

@@ -1,4 +1,4 @@
-"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on (docs/contracts.md).
+"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on.
 
 Planned here and frozen like a batch; its path carries the hash of what it looks at. One that failed is done anew by the
 next run, one that passed stands for all that follow.
@@ -15,11 +15,13 @@ from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import content_hash
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
-from regatta.launchers.launch_lines import ROOT, SCRIPTS, Geometry, launch_argv
+from regatta.core.files import ROOT, SCRIPTS
+from regatta.launchers import launcher_of
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import Allocation, find_allocation, launch_argv
 from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
-from regatta.run.exclusive import exclusive_use
 from regatta.run.preflight_verdict import judge
-from regatta.run.start import Launcher, find_launcher
+from regatta.runtimes import runtime_of
 from regatta.store.launch_files import read_frozen, write_json
 
 MAX_NODES = 2
@@ -33,7 +35,7 @@ class NodeFailed(UserError):
 
 @dataclass(frozen=True)
 class Preflight:
-    """A planned preflight. `content` is what `preflight/<id>/request.json` freezes; the result is `preflight/<id>.json`."""
+    """A planned preflight: `preflight/<id>/request.json` freezes its content; the result is `preflight/<id>.json`."""
 
     id: str
     content: dict
@@ -42,11 +44,11 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for what is left to do, or None where there is nothing to look at before: one machine without
-    containers, on which each launch file says the same."""
+    """Return the preflight for what is left to do, or None where there is nothing to check: on one machine without
+    containers each launch file says the same."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
-    is_plain = campaign.cluster["scheduler"] == "none" and all(stack["kind"] == "host" for stack in chosen.values())
-    if not chosen or is_plain:
+    has_image = any(runtime_of(stack).has_image for stack in chosen.values())
+    if not chosen or not (has_image or launcher_of(campaign.cluster).submits):
         return None
     nodes = min(MAX_NODES, max(nodes for nodes, _ in shapes))
     content = {
@@ -106,11 +108,11 @@ def latest_preflight(results: Path) -> list[str]:
 def run_preflight(folder: Path) -> dict:
     """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`."""
     frozen = read_frozen(folder / "request.json")
-    launcher = find_launcher(frozen["cluster"])
+    allocation = find_allocation(frozen["cluster"])
     attempt = len(list(folder.glob("*.launch.json")))
-    with exclusive_use(launcher, folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
+    with allocation.exclusive_use(folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
         stacks = [
-            _look_at(folder, frozen, launcher, name, stack, attempt + index)
+            _look_at(folder, frozen, allocation, name, stack, attempt + index)
             for index, (name, stack) in enumerate(frozen["stacks"].items())
         ]
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
@@ -129,17 +131,17 @@ def _raise_if_abandoned(parent: int) -> Callable[[], None]:
     return check
 
 
-def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, number: int) -> dict:
+def _look_at(folder: Path, frozen: dict, allocation: Allocation, name: str, stack: dict, number: int) -> dict:
     """Launch one stack, wait for it, and judge what its ranks reported."""
     launch = f"{name}-{number:02d}"
     out_file, error_dir = folder / f"{launch}.seen.json", folder / "errors" / launch
     error_dir.mkdir(parents=True, exist_ok=True)
-    cause = changed_since_planned(name, stack)
+    cause = changed_since_planned(name, stack, frozen["cluster"])
     request, log = None, folder / f"{launch}.log"
     if cause is None:
         try:
-            request = _write_request(folder, frozen, launcher, name, stack, launch, out_file, error_dir)
-            cause = _launch(launcher, request, stack, log, frozen["launch_start_seconds"])
+            request = _write_request(folder, frozen, allocation, name, stack, launch, out_file, error_dir)
+            cause = _launch(allocation, request, stack, log, frozen["launch_start_seconds"])
         except NodeFailed:
             raise
         except UserError as error:
@@ -161,7 +163,14 @@ def _look_at(folder: Path, frozen: dict, launcher: Launcher, name: str, stack: d
 
 
 def _write_request(
-    folder: Path, frozen: dict, launcher: Launcher, name: str, stack: dict, launch: str, out_file: Path, error_dir: Path
+    folder: Path,
+    frozen: dict,
+    allocation: Allocation,
+    name: str,
+    stack: dict,
+    launch: str,
+    out_file: Path,
+    error_dir: Path,
 ) -> dict:
     geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
     path = (folder / f"{launch}.launch.json").resolve()
@@ -172,7 +181,7 @@ def _write_request(
         variables=os.environ,
         folders=(ROOT, folder.parent.parent.resolve()),
         limit_seconds=2 * frozen["launch_start_seconds"],
-        hosts=launcher.step_hosts(frozen["nodes"]),
+        hosts=allocation.step_hosts(frozen["nodes"]),
     )
     request = {
         "schema": 1,
@@ -189,12 +198,12 @@ def _write_request(
     return request
 
 
-def _launch(launcher: Launcher, request: dict, stack: dict, log: Path, limit_seconds: float) -> str | None:
+def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit_seconds: float) -> str | None:
     """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
     nccl_log = Path(request["out_file"]).with_name(f"{request['launch']}.nccl.%h.%p.log")
     extra = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
     try:
-        process = launcher.start(request["argv"], stack, log, extra)
+        process = allocation.start(request["argv"], stack, log, extra)
     except OSError as error:
         return f"{request['argv'][0]} cannot be started: {error.strerror}"
     deadline = time.monotonic() + limit_seconds
@@ -203,14 +212,15 @@ def _launch(launcher: Launcher, request: dict, stack: dict, log: Path, limit_sec
             time.sleep(POLL_SECONDS)
         is_late = process.poll() is None
         if is_late:
-            launcher.dump_stacks(process)
+            allocation.dump_stacks(process)
     finally:
-        launcher.stop(process)
+        allocation.stop(process)
     if is_late:
         return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); {log} holds their stacks"
     if process.returncode == 0:
         return None
-    cause = find_cause(read_rank_errors(Path(request["error_dir"])), read_log_tail(log), process.returncode, 0)
+    errors = read_rank_errors(Path(request["error_dir"]))
+    cause = find_cause(allocation.launcher, errors, read_log_tail(log), process.returncode, 0)
     if cause.status == "node_failure":
         raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same line again.")
     return cause.text

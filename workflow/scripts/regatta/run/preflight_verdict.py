@@ -7,6 +7,8 @@ Standard library only: whoever plans or runs batches loads this too.
 import re
 from dataclasses import dataclass
 
+from regatta.runtimes import runtime_of
+
 # Names of shared libraries: which files are meant by `libfabric`, and which libraries carry the communication.
 
 # Those that make a difference between stacks. Longer names first: libnccl-net is no libnccl.
@@ -162,7 +164,7 @@ def _launch_problems(seen: dict | None, cause: str | None) -> list[str]:
 
 
 def _placement_problems(seen: dict) -> list[str]:
-    remedy = "Check nodes and GPUs in the cluster file, and the stack's srun options."
+    remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
     problems = seen["placement_problems"]
     return [f"Ranks are not where they were asked for: {_sentence(found)} {remedy}" for found in problems]
 
@@ -223,8 +225,7 @@ def _why(stack: dict, nccl: NcclLog) -> str:
         said = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
         return f"NCCL loads the plug-in {nccl.plugin}, and does not use it{said}. "
     if nccl.plugin_problem:
-        place = "environment" if stack["kind"] == "host" else "image"
-        return f"The {place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
+        return f"The {runtime_of(stack).place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
     return ""
 
 
@@ -236,12 +237,7 @@ def _what_to_mount(stack: dict) -> str:
         needed = "NCCL's plug-in and libfabric"
     elif required.startswith("ib"):
         needed = "libibverbs and its drivers"
-    if stack["kind"] == "host":
-        return f"Put {needed} first in LD_LIBRARY_PATH: env of the stack."
-    if stack["kind"] == "contained":
-        return f"Build an image that holds {needed}, or make the stack bind-mounted: binds, wrapper (containers/README.md)."
-    now = ", ".join(stack["binds"]) or "none"
-    return f"Mount {needed} from the host: binds (now {now}), wrapper (containers/README.md)."
+    return runtime_of(stack).library_remedy(stack, needed)
 
 
 def _which_libfabric(seen: dict | None) -> str:

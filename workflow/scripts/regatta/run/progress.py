@@ -1,5 +1,6 @@
-"""Follow a launch through its launch file while the ranks write it: which cell runs, which are recorded, what is late."""
+"""Follow a launch through its launch file: which cell runs, which are recorded, what is late, which stacks fail."""
 
+import re
 import shutil
 import sys
 import time
@@ -126,3 +127,41 @@ class Watch:
         elif line["kind"] == "complete":
             self.is_complete = True
         self.since = self.clock()
+
+
+# Which stacks are given up: one whose cells fail alike before any is ok.
+
+ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
+OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no sign of a stack that does not work
+
+
+@dataclass
+class StackWatch:
+    """What the records of a batch say about its stacks so far."""
+
+    works: set[str] = field(default_factory=set)
+    failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
+
+    def note(self, stack: str, record: dict) -> None:
+        if record["status"] == "ok":
+            self.works.add(stack)
+        elif record["status"] not in OF_THE_CELL:
+            alike = self.failures.setdefault(stack, {}).setdefault(_signature(record), {})
+            alike[record["cell"]] = record["cause"] or record["status"]
+
+    def given_up(self, stack: str) -> str | None:
+        """Return why no further cell of a stack is started, or None."""
+        if stack in self.works:
+            return None
+        for alike in self.failures.get(stack, {}).values():
+            if len(alike) >= ALIKE:
+                cause = list(alike.values())[-1]
+                return f"not started: the first {len(alike)} cells of stack {stack} failed alike: {cause}"
+        return None
+
+
+def _signature(record: dict) -> tuple:
+    """Failures are alike if their words are: numbers, paths and ranks differ between cells. (Not the phase: what is
+    known from before a restart does not have it.)"""
+    words = re.sub(r"\d+", "#", record["cause"] or "")
+    return record["status"], re.sub(r"\S*/\S*", "/", words)

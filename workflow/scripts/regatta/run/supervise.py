@@ -1,4 +1,4 @@
-"""Run the launches of one batch: each with deadlines; a cell that kills its launch is recorded, and the rest goes on."""
+"""Run the launches of one batch, each with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
-from regatta.launchers import slurm_queue as queue
+from regatta.launchers.launch import find_allocation
 from regatta.run.batch import (
     Run,
     Stopped,
@@ -34,28 +34,27 @@ from regatta.run.causes import (
     signal_name,
     store_write_error,
 )
-from regatta.run.exclusive import exclusive_use
-from regatta.run.policy import MAX_JOBS_WITHOUT_START, jobs_without_start, note_job
 from regatta.run.progress import Progress, Watch
-from regatta.run.start import find_launcher
-from regatta.store.launch_files import read_frozen
+from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
 
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
+SECONDS_WITHOUT_ANSWER = 600  # of the scheduler
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 MAX_FRUITLESS_LAUNCHES = 2  # launches in a row that end before any cell starts; then the launch itself is what fails
+MAX_JOBS_WITHOUT_START = 3  # jobs in which launches of a batch could not start; after that it is the cells that fail
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
     """Measure a batch to its end and write its manifest. Returns the number of records by status.
 
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
-    UserError when the disk is full, another supervisor holds this batch, or its launches should be tried on other nodes.
+    UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
     batch = read_frozen(folder / "batch.json")
-    run = Run(folder, batch, git, find_launcher(batch["cluster"]), held or {})
+    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {})
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
-    alone = exclusive_use(run.launcher, run.results.parent, run.id, lambda: _raise_if_stopped(run))
+    alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
         indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
         left = {index: len(run.remaining(index)) for index in indices}
@@ -83,8 +82,8 @@ def _run_planned_launch(run: Run, index: int) -> None:
     num_fruitless = 0
     while remaining := run.remaining(index):
         _raise_if_stopped(run)
-        _wait_for_slurm(run)
-        if problem := changed_since_planned(stack, run.batch["stacks"][stack]):
+        _wait_for_scheduler(run)
+        if problem := changed_since_planned(stack, run.batch["stacks"][stack], run.batch["cluster"]):
             run.held[stack] = problem
             return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
@@ -115,18 +114,18 @@ def _run_planned_launch(run: Run, index: int) -> None:
             return
 
 
-def _wait_for_slurm(run: Run) -> None:
-    """Wait while slurmctld does not answer, as during a restart: srun would fail, and no node is to blame."""
-    deadline = time.monotonic() + queue.SECONDS_WITHOUT_ANSWER
-    while run.launcher.job and not queue.is_answering() and time.monotonic() < deadline:
+def _wait_for_scheduler(run: Run) -> None:
+    """Wait while the scheduler does not answer, as during a restart: the launch would fail, and no node is to blame."""
+    deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
+    while not run.allocation.launcher.is_answering() and time.monotonic() < deadline:
         _raise_if_stopped(run)
         time.sleep(POLL_SECONDS)
 
 
 def _leave_nodes(run: Run, cause: Cause) -> None:
-    """End the job after a node has failed under it: with what is left of its nodes no launch of this shape can start."""
+    """End the job after a node has failed: with the nodes that are left no launch of this shape can start."""
     hosts = hosts_to_blame(run, [cause])
-    note_job(run.folder, "node_failure", run.launcher.job, hosts, cause.text)
+    note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
     raise UserError(
         f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}. What was measured is kept; the"
         " batch goes on in another job."
@@ -134,25 +133,25 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
 
 
 def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
-    """Return those nodes of this job that srun names in the causes; all of them where it names none."""
-    hosts = run.launcher.hosts()
+    """Return those nodes of this job that the launcher names in the causes; all of them where it names none."""
+    hosts = run.allocation.hosts()
     named = {host for cause in causes for host in cause.hosts}
     return [host for host in hosts if host in named] or hosts
 
 
 def _settle_launches_without_start(run: Run) -> None:
-    """Decide about launches that no rank came up for. If only other stacks came up in this job, it is the stack that does
-    not work, and its cells fail; so they do outside of Slurm. Else the nodes may be to blame: Snakemake submits the batch
-    again, and avoids them."""
+    """Decide about launches that no rank came up for. If only other stacks came up in this job, the stack does not
+    work, and its cells fail; so they do without a scheduler. Else the nodes may be to blame: Snakemake resubmits the
+    batch, and avoids them."""
     if not run.not_started:
         return
     cause = next(iter(run.not_started.values()))[1]
     earlier = jobs_without_start(run.folder)
     has_worked = any(request["stack"] in run.stacks.works for request, _ in run.not_started.values())
     is_of_nodes = has_worked or not run.has_come_up
-    if run.launcher.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
+    if run.allocation.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
         hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
-        note_job(run.folder, "no_start", run.launcher.job, hosts, cause.text)
+        note_job(run.folder, "no_start", run.allocation.job, hosts, cause.text)
         raise UserError(
             f"{run.id}: no rank came up on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."
             f" Tried in {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START} jobs; the next avoids these nodes where it can."
@@ -170,17 +169,17 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
     watch = Watch(run.launch_file(launch), limits, run.batch["launch_start_seconds"])
     num_oom_kills = kernel_oom_kills()
     try:
-        process = run.launcher.start(request["argv"], stack, log)
+        process = run.allocation.start(request["argv"], stack, log)
     except OSError as error:
         return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
     try:
         is_late = _follow(run, index, process, watch, request)
         elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
         if is_late:
-            run.launcher.dump_stacks(process)
+            run.allocation.dump_stacks(process)
             time.sleep(STACK_DUMP_SECONDS)
     finally:
-        run.launcher.stop(process)
+        run.allocation.stop(process)
     for line in watch.update():
         count(run, line)
     if watch.is_complete:
@@ -189,10 +188,14 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
     if is_late:
         return watch, _late(watch), elapsed_ns
     text = read_log_tail(log)
-    if problem := store_write_error(text):
+    if problem := store_write_error(run.allocation.launcher, text):
         raise UserError(f"{problem} What was measured is kept.")
     errors = read_rank_errors(Path(request["error_dir"]))
-    return watch, find_cause(errors, text, process.returncode, kernel_oom_kills() - num_oom_kills), elapsed_ns
+    return (
+        watch,
+        find_cause(run.allocation.launcher, errors, text, process.returncode, kernel_oom_kills() - num_oom_kills),
+        elapsed_ns,
+    )
 
 
 def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict) -> bool:
@@ -209,25 +212,25 @@ def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, reque
         try:
             _raise_if_stopped(run)
         except Stopped as stop:
-            if run.launcher.job:  # Slurm gives KillWait seconds: what must be written comes before the waiting
-                close_stopped_launch(watch, request, stop)
-                run.launcher.stop(process)
+            if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
+                close_stopped_launch(run, watch, request, stop)
+                run.allocation.stop(process)
             else:
-                run.launcher.stop(process)
-                close_stopped_launch(watch, request, stop)
+                run.allocation.stop(process)
+                close_stopped_launch(run, watch, request, stop)
             raise
         time.sleep(POLL_SECONDS)
 
 
 def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
-    """Slurm ends ranks, srun and supervisor together: a launch that is over may be so because its job is."""
+    """A scheduler ends ranks, launcher and supervisor together: a launch may have ended because its job is ending."""
     try:
         _raise_if_stopped(run)
-        state = run.launcher.state()
+        state = run.allocation.state()
         if state not in (None, "RUNNING"):
-            raise Stopped("Slurm ends the job", 143, state)
+            raise Stopped(f"{run.allocation.launcher.title} ends the job", 143, state)
     except Stopped as stop:
-        close_stopped_launch(watch, request, stop)
+        close_stopped_launch(run, watch, request, stop)
         raise
 
 
@@ -235,7 +238,7 @@ def _raise_if_stopped(run: Run) -> None:
     """Raise Stopped if a signal has come, or if the process that started this one is gone."""
     state = None
     if run.stop_signal is not None or os.getppid() != run.parent:
-        state = run.launcher.state()
+        state = run.allocation.state()
         state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
     if run.stop_signal is not None:
         raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)

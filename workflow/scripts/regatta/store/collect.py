@@ -15,11 +15,18 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.benchmarks import undeclared
-from regatta.run.policy import jobs_of_batch, last_noted_utc, open_job
 from regatta.store.history import generation_of, is_after_now, record_order
-from regatta.store.launch_files import LaunchFile, read_file, read_launch_file, write_text
+from regatta.store.launch_files import (
+    LaunchFile,
+    jobs_of_batch,
+    last_noted_utc,
+    mismatch,
+    open_job,
+    read_file,
+    read_launch_file,
+    write_text,
+)
 from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
-from regatta.store.schemas import mismatch
 from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.topics.stragglers.waits import Waits, hosts_by_rank, wait_rows, waits_of
 

@@ -4,10 +4,12 @@ A launch file begins with a `launch` line (its environment); each cell then has 
 line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
 """
 
+import contextlib
 import errno
 import itertools
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -15,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
-from regatta.store.schemas import SCHEMA, damage
+from regatta.core.schemas import first_violation, load_schema
+
+SCHEMA = 1  # the version of all frozen files
 
 # What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
 NEEDED = {
@@ -151,7 +155,7 @@ def append_line(path: Path, line: dict) -> None:
 def read_frozen(path: Path) -> dict:
     """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged, or of another version of its schema.
 
-    What its readers rely on is checked for the files that regatta.store.schemas knows by their names.
+    What its readers rely on is checked by workflow/schemas/frozen.yaml.
     """
     try:
         value = json.loads(read_file(path).decode())
@@ -162,12 +166,40 @@ def read_frozen(path: Path) -> dict:
             f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that wrote"
             " it, or delete the file and run the campaign again; nothing measured is lost."
         )
-    found = damage(value, path) if isinstance(value, dict) else "it is no JSON object"
+    found = _damage(value, path) if isinstance(value, dict) else "it is no JSON object"
     if found:
         raise UserError(
             f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
         )
     return value
+
+
+def _damage(value: object, path: Path) -> str | None:
+    """Return how the content of a file differs from what its readers rely on, or None; also of a file without a schema.
+
+    A file is known by its name: campaign.0123456789ab.json and preflight-0123456789ab.json, but batch.json.
+    """
+    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
+    if name is None or name[1] not in load_schema("frozen")["x-kinds"]:
+        return None
+    return mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
+
+
+def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
+    """Return where the content of a frozen file, or one part of it, first breaks its schema, and how; or None."""
+    schema = load_schema("frozen")["$defs"][kind]
+    if key is not None:
+        schema = {"type": "object", "required": [key], "properties": {key: schema["properties"][key]}}
+    return first_violation(value, schema, is_strict=True)
+
+
+def _lost_in_batch(batch: dict) -> str | None:
+    """Return which stack or cell of a launch the batch does not hold: JSON Schema cannot compare two places."""
+    for index, launch in enumerate(batch["launches"]):
+        for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
+            if lost := [name for name in names if name not in batch[kind]]:
+                return f"launches[{index}] names {lost[0]!r}, which is none of its {kind}"
+    return None
 
 
 def write_json(path: Path, value: object) -> None:
@@ -220,3 +252,66 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+# The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
+
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
+
+
+def jobs_of_batch(folder: Path) -> list[dict]:
+    """Return what was noted of earlier jobs of a batch that did not finish it, oldest first: jobs.jsonl."""
+    return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
+
+
+def open_job(folder: Path) -> dict | None:
+    """Return the last job that has begun to measure a batch, if there is no word of its end."""
+    noted = _noted(folder)
+    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
+
+
+def last_noted_utc(folder: Path) -> str:
+    """Return when a job last noted something of a batch; an empty text where none has."""
+    times = [entry.get("time_utc") for entry in _entries(folder) if isinstance(entry, dict)]
+    return max((time for time in times if isinstance(time, str)), default="")
+
+
+def _entries(folder: Path) -> Iterator[object]:
+    try:
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield json.loads(line)
+
+
+def _noted(folder: Path) -> list[dict]:
+    found = []
+    for entry in _entries(folder):
+        try:
+            hosts = [host for host in entry["hosts"] if isinstance(host, str)]
+            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            job = entry.get("job")
+            found.append(kept | {"job": job if isinstance(job, str) else None})
+        except (KeyError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
+    """Note that a job has `started` on a batch, has `finished` it, or why it ended before: `no_start`, `node_failure`, or
+    `stopped` by anything else. hosts: the nodes that the next job should avoid."""
+    append_line(
+        folder / "jobs.jsonl", {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
+    )
+
+
+def jobs_without_start(folder: Path) -> list[dict]:
+    """Return the earlier jobs of a batch in which no rank came up."""
+    return [entry for entry in jobs_of_batch(folder) if entry["kind"] == "no_start"]
+
+
+def hosts_to_avoid(folder: Path) -> list[str]:
+    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
+    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})

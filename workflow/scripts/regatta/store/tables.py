@@ -150,123 +150,13 @@ WAITS = {
 # What is read out of the store, by the name of its file.
 COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
 
-# What is computed of these, by the name of its file in tables/.
-TABLES = (
-    "scaling",
-    "efficiencies",
-    "percentiles",
-    "scaling_models",
-    "strategies",
-    "buckets",
-    "memory",
-    "collectives",
-    "communication_models",
-    "training_runs",
-    "training_ranks",
-    "batch_norms",
-    "stragglers",
-    "straggler_hosts",
-    "comparisons",
-    "launch_ranges",
-    "failures",
-)
 
-_SHAPE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
-_WORKLOAD = (
-    "model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last", "strategy",
-    "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression",
-)  # fmt: skip
-SCALING = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
-    "step_s": REAL,
-    "step_low_s": REAL,
-    "step_high_s": REAL,
-    "throughput_samples_per_s": REAL,
-    "throughput_low_samples_per_s": REAL,
-    "throughput_high_samples_per_s": REAL,
-    "throughput_per_gpu_samples_per_s": REAL,
-    "throughput_tokens_per_s": REAL,
-    "flops_per_sample": WHOLE,
-    "compute_per_gpu_tflop_per_s": REAL,
-    "peak_dtype": TEXT,
-    "peak_tflop_per_s": REAL,
-    "mfu_ratio": REAL,
-    "baseline": TEXT,
-    "baseline_samples_per_s": REAL,
-    "efficiency_ratio": REAL,
-    "efficiency_low_ratio": REAL,
-    "efficiency_high_ratio": REAL,
-    "efficiency_interval": TEXT,
-    "grade": TEXT,
-    "wrapper_ratio": REAL,
-    "intra_node_ratio": REAL,
-    "inter_node_ratio": REAL,
-}
-STRATEGIES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
-    "step_p50_s": REAL,
-    "step_mean_s": REAL,
-    "step_std_s": REAL,
-    "whole_step_s": REAL,
-    "no_sync_s": REAL,
-    "communication_s": REAL,
-    "exposed_s": REAL,
-    "exposed_low_s": REAL,
-    "exposed_high_s": REAL,
-    "exposed_share_ratio": REAL,
-    "hidden_ratio": REAL,
-    "host_wait_s": REAL,
-    "communication_stream_s": REAL,
-    "exposed_stream_s": REAL,
-    "num_calls": WHOLE,
-    "gradient_bytes": WHOLE,
-    "algorithm_bytes": WHOLE,
-}
-MEMORY = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*_WORKLOAD, *_SHAPE)},
-    "num_launches": WHOLE,
-    **dict.fromkeys(MEMORY_BYTES, WHOLE),
-    "part_bytes": WHOLE,
-}
-COLLECTIVES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *_SHAPE)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
-    "latency_s": REAL,
-    "latency_low_s": REAL,
-    "latency_high_s": REAL,
-    "algbw_gb_per_s": REAL,
-    "busbw_gb_per_s": REAL,
-    "pipelined_s": REAL,
-    "pipelined_low_s": REAL,
-    "pipelined_high_s": REAL,
-    "pipelined_algbw_gb_per_s": REAL,
-    "pipelined_busbw_gb_per_s": REAL,
-    "algorithm_bytes": WHOLE,
-    "max_abs_error": REAL,
-    "max_rel_error": REAL,
-}
-FAILURES = {
-    "cell": TEXT,
-    "repeat": WHOLE,
-    "status": TEXT,
-    "phase": TEXT,
-    "cause": TEXT,
-    "launch": TEXT,
-    "log": TEXT,
-    "command": TEXT,
-}
+# Columns of CELL that tables of one benchmark have: where a cell ran, and what a training step was.
+SHAPE_COLUMNS = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
+STEP_COLUMNS = (
+    *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
+    *("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression"),
+)
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:

@@ -7,11 +7,15 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, percent, plural, three
-from regatta.report.panels import Table, full_names
+from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.report.panels import Section, Table, full_names
 from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
-from regatta.topics.scaling.tables import grouped, plain_rows
+from regatta.topics.percentiles import bucket_tables
+from regatta.topics.scaling.figures import bucket_figures
+from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # for a line through them
@@ -213,3 +217,78 @@ def _ends(low: float | None, high: float | None) -> str:
 def agreement(ratio: float | None) -> str:
     is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
     return three(ratio) + (", misses" if is_missed else "")
+
+
+def section(data: ReportData) -> Section:
+    figures = bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements))
+    tables = bucket_tables(data.tables["percentiles"], data.device)
+    best = best_bucket_table(data.tables["buckets"])
+    lead = "Δ is the difference of medians over launches; negative is faster; not tested." if tables else ""
+    tables = (*tables, best) if best else tables
+    return Section(
+        "bucket", "Bucket size", "No workload was measured with two bucket sizes.", lead, tuple(figures), tables
+    )
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return how much the slowest bucket size costs at most, where intervals do not overlap; else that all are ties."""
+    scaling = data.tables["scaling"]
+    rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
+    pairs = []
+    for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
+        if group["bucket_cap_mb"].nunique() > 1:
+            ordered = sorted(group.itertuples(), key=lambda row: row.step_s)
+            pairs += [(ordered[0], row) for row in ordered[1:]]
+    if not pairs:
+        return []
+    apart = [(best, row) for best, row in pairs if _is_apart(best, row)]
+    best, worst = max(apart or pairs, key=lambda pair: pair[1].step_s / pair[0].step_s)
+    values = {
+        "name": data.names[worst.cell],
+        "best_mb": float(best.bucket_cap_mb),
+        "bucket_mb": float(worst.bucket_cap_mb),
+        "cost_ratio": worst.step_s / best.step_s - 1,
+        "best_step": Value.of(best, "step", "s"),
+        "step": Value.of(worst, "step", "s"),
+        "num_pairs": len(pairs),
+        "num_apart": len(apart),
+    }
+    sources = (of_cells("scaling", [worst.cell, best.cell]),)
+    return [Finding("bucket_cost" if apart else "bucket_ties", values, sources, (worst.cell, best.cell), "bucket")]
+
+
+def _is_apart(best, row) -> bool:
+    """Return whether the intervals of two cells do not overlap; unknown ends count as overlapping."""
+    return not is_unknown(row.step_low_s) and not is_unknown(best.step_high_s) and row.step_low_s > best.step_high_s
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    cost = percent_number(values["cost_ratio"])
+    if finding.kind == "bucket_ties":
+        return f"Bucket size: all sizes are within noise; the largest difference of medians is {cost} % ({values['name']})."
+    return (
+        f"Bucket size: {values['name']} takes {cost} % longer than with {values['best_mb']:g} MiB"
+        f" ({time_text(values['step'])} against {time_text(values['best_step'])} per step)."
+    )
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
+    if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
+        return []
+    text = (
+        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w and cost o"
+        " per call of the all-reduce: the cost of the calls then equals the time of the last bucket, which nothing overlaps."
+        " Its ends come from w and o, not from how well the formula holds."
+    )
+    return [("Best bucket", text)]
+
+
+TABLES = {
+    "buckets": TableSpec(
+        BUCKETS,
+        lambda _, tables: buckets_table(tables["scaling"], tables["strategies"], tables["communication_models"]),
+    )
+}
+TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, sentence, methods=methods)

@@ -20,8 +20,10 @@ from regatta.core.text import (
     three,
     times,
 )
+from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
+    Section,
     Table,
     how_to_read,
     in_order,
@@ -33,11 +35,33 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.tables import COLLECTIVES, make_table
-from regatta.topics.scaling.tables import LaunchValues
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.scaling.tables import LaunchValues, medians_of_launches
 
 BYTES_PER_GB = 10**9
 TITLE = ("subject", "dtype")
+COLLECTIVES = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *SHAPE_COLUMNS)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "latency_s": REAL,
+    "latency_low_s": REAL,
+    "latency_high_s": REAL,
+    "algbw_gb_per_s": REAL,
+    "busbw_gb_per_s": REAL,
+    "pipelined_s": REAL,
+    "pipelined_low_s": REAL,
+    "pipelined_high_s": REAL,
+    "pipelined_algbw_gb_per_s": REAL,
+    "pipelined_busbw_gb_per_s": REAL,
+    "algorithm_bytes": WHOLE,
+    "max_abs_error": REAL,
+    "max_rel_error": REAL,
+}
+MOST_FINDINGS = 2
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 
 # Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
@@ -197,8 +221,7 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     spread = "" if spread == UNKNOWN else f" {spread}"
     alt = f"{title}: the highest bus bandwidth {calls} is {three(best.busbw_gb_per_s)} GB/s{spread}"
     alt += f", with {message_size(best.message_bytes)} {_where(best)}, n = {best.num_launches}"
-    further, largest = _reach(shown, best)
-    alt += f"{further}{_host_words(shown, '; ')}."
+    alt += f"{_reach(shown, best)}{_host_words(shown, '; ')}."
     caption = (
         f"Bus bandwidth {calls} over the message size; logarithmic below, linear from 0 at the side, higher is better. It is"
         f" algorithm bandwidth times a factor that makes it comparable with the peak of a link (see Methods){_host_words(shown, '; ')}."
@@ -206,27 +229,25 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     )
     columns = ("algbw (GB/s)", "busbw (GB/s)", f"{spread_head(shown['interval'])} of busbw", "pipelined busbw")
     table = _table(f"Bandwidth of {title}", columns, shown, _bandwidth_cells)
-    words = (alt, caption)
+    words, panel = (alt, caption), Panel(x, y, series)
     return make_figure(
-        figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, shown, [best.cell, *largest]
+        figure_id, f"Bus bandwidth: {title}", panel, words, table, shown[list(COLLECTIVES)], "collectives"
     )
 
 
-def _reach(shown: pd.DataFrame, best) -> tuple[str, list[str]]:
-    """Return whether the best was measured within a host or across nodes, and where there is both, what the largest shape has at
-    most; and the cell of that."""
+def _reach(shown: pd.DataFrame, best) -> str:
+    """Return whether the best was measured within a host or across nodes, and where there is both, what the largest shape has at most."""
     if _host_words(shown, ""):
-        return "", []
+        return ""
     where = ", across nodes" if best.nodes > 1 else ", within one host"
     known = shown[shown["busbw_gb_per_s"].notna()]
     if known["nodes"].max() == 1 or known["nodes"].min() > 1:
-        return where, []
+        return where
     at_largest = known[known["world_size"] == known["world_size"].max()]
     most = max(at_largest.itertuples(), key=lambda row: (row.nodes > 1, row.busbw_gb_per_s))
     if (most.nodes, most.gpus_per_node) == (best.nodes, best.gpus_per_node):
-        return where, []
-    text = f"{where}; on {shape(most.nodes, most.gpus_per_node)} at most {three(most.busbw_gb_per_s)} GB/s, n = {most.num_launches}"
-    return text, [most.cell]
+        return where
+    return f"{where}; on {shape(most.nodes, most.gpus_per_node)} at most {three(most.busbw_gb_per_s)} GB/s, n = {most.num_launches}"
 
 
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
@@ -251,8 +272,8 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
         columns, cells = (*columns, "own buffers", "largest rel. error"), _algorithm_cells
         caption += " Own buffers: what the algorithm allocates beside the message; the library does not tell."
     table = _table(f"Time of {title}", columns, rows, cells)
-    words, told = (f"{alt}.", caption), (least.cell, most.cell)
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, rows, told)
+    words, panel = (f"{alt}.", caption), Panel(x, y, series)
+    return make_figure(figure_id, f"Latency: {title}", panel, words, table, rows[list(COLLECTIVES)], "collectives")
 
 
 def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: Axis) -> Figure:
@@ -265,8 +286,10 @@ def _barrier(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, y: A
     most = max(measured.itertuples(), key=lambda row: row.latency_s)
     alt = f"{title}: up to {_time_text(most)}, {_where(most)}, n = {most.num_launches}{_host_words(rows, '; ')}."
     caption = f"Time of one blocking call, slowest rank, over the number of ranks; lower is better. {how_to_read(rows, 'latency_s')}"
-    table, words = _table(f"Time of {title}", _time_heads(rows), rows, _time_cells), (alt, caption)
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, rows, [most.cell])
+    table, panel = _table(f"Time of {title}", _time_heads(rows), rows, _time_cells), Panel(x, y, series)
+    return make_figure(
+        figure_id, f"Latency: {title}", panel, (alt, caption), table, rows[list(COLLECTIVES)], "collectives"
+    )
 
 
 def _time_text(row) -> str:
@@ -331,3 +354,57 @@ def message_size(num_bytes: int) -> str:
 
 def _message(row) -> str:
     return NOT_PLANNED if is_unknown(row.message_bytes) else message_size(row.message_bytes)
+
+
+def section(data: ReportData) -> Section:
+    figures = collective_figures(
+        data.tables["collectives"], medians_of_launches(data.measurements), bool(data.campaign.get("imported"))
+    )
+    return Section("communication", "Communication", "No collective was measured.", figures=tuple(figures))
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the highest bus bandwidth at the largest shape of each operation, all-reduce first; else the latencies."""
+    rows = data.tables["collectives"]
+    rows = rows[rows["latency_s"].notna()]
+    known = rows[rows["busbw_gb_per_s"].notna()]
+    column, is_best = ("busbw_gb_per_s", max) if len(known) else ("latency_s", min)
+    found = []
+    for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
+        complete = group[group["num_launches"] >= group["num_planned"]]
+        group = complete if len(complete) else group
+        largest = group[group["world_size"] == group["world_size"].max()]
+        best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
+        values = {"name": data.names[best.cell], "time": Value.of(best, "latency", "s")}
+        values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
+        source = of_cells("collectives", [best.cell])
+        found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
+    found.sort(key=lambda finding: not finding.values["name"].startswith("all_reduce"))
+    return found[:MOST_FINDINGS]
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    if finding.kind == "latency":
+        return f"{values['name']}: {time_text(values['time'])} per call."
+    return (
+        f"{values['name']}: {three(values['busbw_gb_per_s'])} GB/s bus bandwidth, {time_text(values['time'])} per call."
+    )
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    if all(cell["spec"]["benchmark"] != "collective" for cell in campaign["cells"]):
+        return []
+    text = (
+        "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks). t: one"
+        " blocking call, or in pipelined columns one of many calls with one wait at the end. busbw = algbw × 2(n−1)/n for"
+        " all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests,"
+        f" doc/PERFORMANCE.md). None for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
+    )
+    return [("Bandwidth", text)]
+
+
+TABLES = {
+    "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
+}
+TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, methods=methods)

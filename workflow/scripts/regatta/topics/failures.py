@@ -7,11 +7,27 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, plural
+from regatta.launchers import LAUNCHERS
+from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
+from regatta.report.panels import Section
+from regatta.report.status import STATUSES, shown_status
+from regatta.store.history import after_now_text
 from regatta.store.records import one_line
-from regatta.store.tables import FAILURES, make_table
+from regatta.store.tables import TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
 
 # Everything that was planned and is not ok, and everything that was skipped: tables/failures.csv.
 
+FAILURES = {
+    "cell": TEXT,
+    "repeat": WHOLE,
+    "status": TEXT,
+    "phase": TEXT,
+    "cause": TEXT,
+    "launch": TEXT,
+    "log": TEXT,
+    "command": TEXT,
+}
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>; the log lies with its batch
 
 
@@ -29,19 +45,103 @@ def log_path(launch: str | None) -> str | None:
     return f"batches/{match['batch']}/logs/{launch}.log" if match else None
 
 
-STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "not_measured", "not_started", "skipped")  # fmt: skip
 WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
-# Of which host a cause tells: its rank, srun's word on a task, or a node that failed. Two hosts are no two causes.
-HOST = re.compile(r"(?P<before>\brank \d+ on (?:host )?|\bsrun: error: |\ba node failed \()(?P<host>[^\s:,;()]+)")
+# Ignore hostnames when grouping causes: behind a rank, in the launcher's words, of a node that failed.
+BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
+HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times differ where the cause is one
 TAIL_LINES, TAIL_BYTES = 10, 4096
 
 
-def told_status(rows: pd.DataFrame) -> pd.Series:
-    """Return the status of each row as it is told: a planned repeat that was skipped is not_started. What is left as
-    skipped are cells that were never planned to run, which have no repeat."""
-    is_repeat = (rows["status"] == "skipped") & rows["repeat"].notna()
-    return rows["status"].mask(is_repeat.fillna(False), "not_started")
+def section(data: ReportData) -> Section:
+    """Return the failures grouped by cause, the skipped cells by reason, and the jobs that ended early."""
+    failures = data.tables["failures"]
+    planned = data.measurements[data.measurements["repeat"].notna()]
+    content = {
+        "num_planned": len(planned),
+        "groups": failure_groups(failures, data.launches.parent),
+        "skipped": skipped_groups(failures),
+        "interruptions": interruptions(data.problems),
+    }
+    num_bad = int((planned["status"] != "ok").sum())
+    state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
+    return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the finding on planned measurements without a valid record."""
+    planned = data.measurements[data.measurements["repeat"].notna()]
+    bad = planned[planned["status"] != "ok"]
+    if bad.empty:
+        return []
+    values = {"num": len(bad), "num_planned": len(planned), "by_status": dict(bad["status"].value_counts())}
+    sources = (of_runs("failures", bad), Source("measurements.csv", what="all rows with a repeat"))
+    return [Finding("not_ok", values, sources, tuple(bad["cell"].unique()))]
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    listed = ", ".join(f"{num} {status.replace('_', ' ')}" for status, num in sorted(values["by_status"].items()))
+    return f"Failed: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
+
+
+def warnings(data: ReportData) -> list[Advice]:
+    found = (_invalid(data.problems), _after_now(data.problems), _fewer_launches(data.measurements))
+    return [advice for advice in found if advice is not None]
+
+
+def _invalid(problems: dict) -> Advice | None:
+    num_torn, num_invalid = len(problems["corrupt"]), len(problems["invalid"])
+    if num_torn + num_invalid == 0:
+        return None
+    kinds = [(num_torn, "truncated or corrupt line"), (num_invalid, "invalid line")]
+    listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
+    return Advice(
+        f"The store has {listed}.",
+        "Methods lists them. A kill or a full disk truncates a last line; check the disk if there are more.",
+        (Source(PROBLEMS, what="corrupt, invalid"),),
+        {"num_torn": num_torn, "num_invalid": num_invalid},
+    )
+
+
+def _after_now(problems: dict) -> Advice | None:
+    ahead = sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", []))
+    if not ahead:
+        return None
+    return Advice(
+        f"{after_now_text(len(ahead), *ahead[-1])}.",
+        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older records.",
+        (Source(PROBLEMS, what="after_now"),),
+        {"num": len(ahead)},
+    )
+
+
+def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
+    planned = measurements[measurements["repeat"].notna()]
+    num_ok = (planned["status"] == "ok").groupby(planned["cell"]).sum()
+    num_short = int((num_ok < planned.groupby("cell").size()).sum())
+    if num_short == 0:
+        return None
+    return Advice(
+        f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
+        "Run the same command again for what was not measured. After fixing the causes under Failures, add --forcerun"
+        " measure to retry what failed.",
+        (of_runs("failures", planned[planned["status"] != "ok"]),),
+        {"num": num_short, "num_cells": len(num_ok)},
+    )
+
+
+ENDS = {"no_start": "no rank came up", "node_failure": "a node failed", "stopped": "stopped"}
+
+
+def interruptions(problems: dict) -> list[str]:
+    """Return a line for each job that ended before its batch was finished, whatever became of the batch later."""
+    lines = []
+    for job in problems.get("interrupted", []):
+        name = f"{job['batch']}, job {job['job']}" if job["job"] else job["batch"]
+        on_hosts = f" ({', '.join(job['hosts'])})" if job["hosts"] else ""
+        lines.append(f"{name}: {ENDS.get(job['kind'], job['kind'])}{on_hosts}: {job['cause']}")
+    return lines
 
 
 def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[dict]:
@@ -49,7 +149,7 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
 
     folder: the results folder, for the last lines of a log of each group; None: without.
     """
-    failures = failures.assign(status=told_status(failures))
+    failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
     keys = bad[["status", "phase", "cause"]].fillna("")
     keys["cause"] = keys["cause"].map(lambda cause: NUMBER.sub("0", _without_host(cause)))
@@ -68,7 +168,7 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
 
 def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Return (reason, cells) of the cells that were never planned to run."""
-    skipped = failures[told_status(failures) == "skipped"]
+    skipped = failures[shown_status(failures) == "skipped"]
     return [(reason, sorted(rows["cell"], key=natural)) for reason, rows in skipped.groupby("cause", sort=True)]
 
 
@@ -105,3 +205,7 @@ def _tail(logs: list[str | None], folder: Path | None) -> tuple[str, list[str]] 
         if lines:
             return log, lines
     return None
+
+
+TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
+TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings)

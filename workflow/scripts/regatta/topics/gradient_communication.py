@@ -5,15 +5,49 @@ tables/memory.csv. Definitions: docs/metrics.md.
 import pandas as pd
 
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, bracket, is_unknown, natural, percent, spread_head, three, times
-from regatta.report.panels import Figure, Table, how_to_read, in_order, name_rows, on_one_shape, panels
-from regatta.report.plotting import Axis, Panel, Point, Series, draw
-from regatta.report.sources import of_cells
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, natural, percent, spread_head, three, times
+from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    how_to_read,
+    in_order,
+    make_figure,
+    name_rows,
+    on_one_shape,
+    panels,
+)
+from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.records import MEMORY_BYTES
-from regatta.store.tables import MEMORY, STRATEGIES, make_table, to_csv
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.scaling.tables import LaunchValues, known
 
+STRATEGIES = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "step_p50_s": REAL,
+    "step_mean_s": REAL,
+    "step_std_s": REAL,
+    "whole_step_s": REAL,
+    "no_sync_s": REAL,
+    "communication_s": REAL,
+    "exposed_s": REAL,
+    "exposed_low_s": REAL,
+    "exposed_high_s": REAL,
+    "exposed_share_ratio": REAL,
+    "hidden_ratio": REAL,
+    "host_wait_s": REAL,
+    "communication_stream_s": REAL,
+    "exposed_stream_s": REAL,
+    "num_calls": WHOLE,
+    "gradient_bytes": WHOLE,
+    "algorithm_bytes": WHOLE,
+}
 MEDIANS = {
     "step_p50_s": "p50_s",
     "step_mean_s": "mean_s",
@@ -22,29 +56,17 @@ MEDIANS = {
     **{name: name for name in ("communication_stream_s", "exposed_stream_s")},
 }
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
-OWN_PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not. One rank has nothing to exchange."""
-    cells = [cell for cell in _trained(campaign) if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
+    cells = [cell for cell in step_cells(campaign) if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
     launches = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST])
     planned = {"num_planned": campaign["repeats"]}
     return make_table([cell_row(cell) | planned | _exchange(cell["id"], launches) for cell in cells], STRATEGIES)
 
 
-def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
-    launches = LaunchValues(measurements, MEMORY_BYTES)
-    rows = []
-    for cell in _trained(campaign):
-        largest = {name: _largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
-        own = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(largest)}
-        rows.append(cell_row(cell) | own | largest)
-    return make_table(rows, MEMORY)
-
-
-def _trained(campaign: dict) -> list[dict]:
+def step_cells(campaign: dict) -> list[dict]:
     cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
     return sorted(cells, key=lambda cell: natural(cell["id"]))
 
@@ -63,16 +85,11 @@ def _exchange(cell: str, launches: LaunchValues) -> dict:
         "exposed_high_s": spread.high,
         "exposed_share_ratio": over_launches(known(exposed / whole).tolist()).median,
         "hidden_ratio": over_launches(known(1 - exposed / alone).tolist()).median,
-        **{name: _largest(launches.of(cell, name)) for name in LARGEST},
+        **{name: largest(launches.of(cell, name)) for name in LARGEST},
     }
 
 
-def _sum_of_parts(largest: dict) -> int | None:
-    """Return the sum of the parts that are known, or None where what autograd saves is not among them."""
-    return None if largest["saved_bytes"] is None else sum(largest[name] or 0 for name in OWN_PARTS)
-
-
-def _largest(values: list[float]) -> int | None:
+def largest(values: list[float]) -> int | None:
     return int(max(values)) if values else None
 
 
@@ -132,9 +149,8 @@ def _exchange_figure(figure_id: str, title: str, rows: pd.DataFrame, told: pd.Da
     if len(told) > len(rows):
         names = ", ".join(told["label"].iloc[len(rows) :]).replace("\n", " ")
         caption += f" {names}: no step without exchange was measured, so what is exposed is not known."
-    traces = (of_cells("strategies", (best["cell"], worst["cell"])),)
-    csv, weight = to_csv(told[list(STRATEGIES)]), float(worst["exposed_share_ratio"])
-    return Figure(figure_id, f"Exchange of gradients: {title}", draw(panel), alt, caption, _table(title, told), csv, weight, source="strategies", traces=traces)  # fmt: skip
+    words, table, rows = (alt, caption), _table(title, told), told[list(STRATEGIES)]
+    return make_figure(figure_id, f"Gradient synchronization: {title}", panel, words, table, rows, "strategies")
 
 
 def _told(row: pd.Series) -> str:
@@ -193,3 +209,53 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
             for row in rows.itertuples()
         ),
     )
+
+
+def section(data: ReportData) -> Section:
+    figures = strategy_figures(data.tables["strategies"], data.measurements)
+    empty = "No step was measured with and without gradient synchronization."
+    return Section("strategies", "Gradient communication", empty, figures=tuple(figures))
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the cell whose step waits longest for gradient communication, as a share of the step."""
+    rows = data.tables["strategies"]
+    rows = rows[rows["exposed_share_ratio"].notna() & rows["exposed_s"].notna()]
+    if rows.empty:
+        return []
+    worst = max(rows.itertuples(), key=lambda row: row.exposed_share_ratio)
+    values = {
+        "name": data.names[worst.cell],
+        "share_ratio": float(worst.exposed_share_ratio),
+        "exposed": Value.of(worst, "exposed", "s"),
+        "step_s": float(worst.whole_step_s),
+        "num_cells": len(rows),
+    }
+    return [Finding("exposed", values, (of_cells("strategies", [worst.cell]),), (worst.cell,), "strategies")]
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    return (
+        f"Exposed communication: up to {percent_number(values['share_ratio'])} % of the step ({values['name']}):"
+        f" {time_text(values['exposed'])} of {duration(values['step_s'])}."
+    )
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
+    wrapped = [spec for spec in specs if spec["parameters"].get("strategy") not in (None, "none")]
+    if all(spec["nodes"] * spec["gpus_per_node"] < 2 for spec in wrapped):
+        return []
+    text = (
+        "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch, then the"
+        " median over launches. Hidden: 1 − exposed / time of the communication alone. n: launches with both steps. Unknown"
+        " for fsdp and static graphs, which have no step without synchronization."
+    )
+    return [("Exposed communication", text)]
+
+
+TABLES = {
+    "strategies": TableSpec(STRATEGIES, lambda campaign, tables: strategies_table(campaign, tables["measurements"]))
+}
+TOPIC = Topic("gradient_communication", "Gradient communication", TABLES, section, findings, sentence, methods=methods)

@@ -4,11 +4,23 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import UNKNOWN, is_unknown, rank_word, size
-from regatta.report.panels import Figure, Table, in_order, name_rows, on_one_shape, panels
-from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
-from regatta.report.sources import of_cells
-from regatta.store.tables import MEMORY, to_csv
+from regatta.report.panels import Figure, Section, Table, in_order, make_figure, name_rows, on_one_shape, panels
+from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
+from regatta.store.collect import cell_row
+from regatta.store.records import MEMORY_BYTES
+from regatta.store.tables import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.gradient_communication import largest, step_cells
+from regatta.topics.scaling.tables import LaunchValues
 
+MEMORY = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
+    "num_launches": WHOLE,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+    "part_bytes": WHOLE,
+}
+PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
 GIB = 2**30
 LINES = {"saved": "saved_bytes", "all parts": "part_bytes"}
 MEMORY_COLUMNS = {
@@ -21,6 +33,22 @@ MEMORY_COLUMNS = {
     "device": "device_used_bytes",
     "process (RSS)": "peak_rss_bytes",
 }
+
+
+def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
+    launches = LaunchValues(measurements, MEMORY_BYTES)
+    rows = []
+    for cell in step_cells(campaign):
+        parts = {name: largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
+        total = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(parts)}
+        rows.append(cell_row(cell) | total | parts)
+    return make_table(rows, MEMORY)
+
+
+def _sum_of_parts(parts: dict) -> int | None:
+    """Return the sum of the parts that are known, or None where what autograd saves is not among them."""
+    return None if parts["saved_bytes"] is None else sum(parts[name] or 0 for name in PARTS)
 
 
 def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
@@ -60,17 +88,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
         " backward pass. All parts: that, weights, gradients, the optimizer's state and an own strategy's buckets; weights that"
         " autograd saves are counted in both. The largest of the launches of each cell."
     )
-    return Figure(
-        figure_id,
-        f"Memory by batch size: {title}",
-        draw(Panel(x, y, tuple(series))),
-        alt,
-        caption,
-        _table(title, rows),
-        to_csv(rows[list(MEMORY)]),
-        source="memory",
-        traces=(of_cells("memory", (first["cell"], last["cell"])),),
-    )
+    words, table, panel = (alt, caption), _table(title, rows), Panel(x, y, tuple(series))
+    return make_figure(figure_id, f"Memory by batch size: {title}", panel, words, table, rows[list(MEMORY)], "memory")
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
@@ -107,3 +126,15 @@ def memory_tables(memory: pd.DataFrame) -> Table | None:
         ),
         sources=("memory",),
     )
+
+
+def section(data: ReportData) -> Section:
+    table = memory_tables(data.tables["memory"])
+    figures = memory_figures(data.tables["memory"], data.device)
+    return Section(
+        "memory", "Memory", "No memory data was recorded.", figures=tuple(figures), tables=(table,) if table else ()
+    )
+
+
+TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}
+TOPIC = Topic("memory", "Memory", TABLES, section)

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from regatta.core.names import SEPARATOR
-from regatta.core.statistics import PERCENTILES, over_launches
+from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
+from regatta.core.statistics import PERCENTILES as SAMPLE_PERCENTILES
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -16,9 +17,10 @@ from regatta.core.text import (
     ranks_word,
     times,
 )
-from regatta.report.panels import Table, launches, name_rows
+from regatta.report.panels import Section, Table, launches, name_rows
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
 
 # Percentiles of single training steps, and the rate of one GPU at each: tables/percentiles.csv. Definitions: docs/metrics.md.
 
@@ -30,7 +32,7 @@ def rate_column(time: str) -> str:
     return f"{time.removesuffix('_s')}_per_gpu_samples_per_s"
 
 
-WORKLOAD_AND_SHAPE = tuple(name for name in SCALING if name in CELL)
+WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
 PERCENTILE_COLUMNS = {
     "cell": TEXT,
     **{name: CELL[name] for name in WORKLOAD_AND_SHAPE},
@@ -88,7 +90,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
             (_on_ranks(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
             for row in _from_one_rank_up(own).itertuples()
         )
-        caption = f"Percentiles of the step of {workload}, samples/s of one {rank_word(device)}"
+        caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
         found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
     return tuple(found)
 
@@ -180,3 +182,32 @@ def _pairs(row, known: list[str]) -> list[str]:
 def _ms(seconds: float | None) -> str:
     """Return milliseconds with four figures: of three, a difference of one percent could not be recomputed."""
     return four(times(seconds, MILLISECONDS))
+
+
+def section(data: ReportData) -> Section:
+    least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in SAMPLE_PERCENTILES.items())
+    lead = (
+        "As printed in the imported files."
+        if data.campaign.get("imported")
+        else "Single steps, with the device idle before and after. Times: median over launches of each launch's percentile,"
+        f" slowest rank. Rates: batch size per rank / that time. n/a with fewer steps than needed ({least})."
+    )
+    tables = percentile_tables(data.tables["percentiles"], data.device)
+    return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in SAMPLE_PERCENTILES.items())
+    text = (
+        f"Linear interpolation, only with enough samples for one value beyond the percentile at {100 * CONFIDENCE:g} %"
+        f" confidence ({least} samples)."
+    )
+    return [("Percentiles", text)]
+
+
+TABLES = {
+    "percentiles": TableSpec(
+        PERCENTILE_COLUMNS, lambda campaign, tables: percentiles_table(campaign, tables["measurements"])
+    )
+}
+TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, methods=methods)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
 from regatta.core.text import NOT_PLANNED, UNKNOWN, plural, shape
-from regatta.report.sources import Finding, Trace
-from regatta.report.warnings import Advice
+from regatta.report.findings import PREFLIGHT, Advice, Finding, Source
+from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
 from regatta.store.records import one_line
+from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
 MOST_HOSTS = 4
@@ -65,42 +64,59 @@ def preflight_section(preflight: dict) -> PreflightSection:
     )
 
 
-def preflight_findings(section: PreflightSection | None) -> list[Finding]:
-    """Return the finding if a stack failed."""
-    failed = [stack.name for stack in section.stacks if not stack.ok] if section else []
+def section(data: ReportData) -> Section | None:
+    if data.preflight is None:
+        return None
+    shown = preflight_section(data.preflight)
+    state = ("failed", "bad") if any(not stack.ok for stack in shown.stacks) else ("ok", "good")
+    return Section("preflight", "Preflight", template="preflight.html.j2", content={"preflight": shown}, state=state)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the finding on stacks that failed the preflight."""
+    stacks = data.preflight["stacks"] if data.preflight else []
+    failed = tuple(one_line(stack["stack"]) for stack in stacks if not stack["verdict"]["ok"])
     if not failed:
         return []
-    text = f"{len(failed)} of {plural(len(section.stacks), 'stack')} failed the preflight: {', '.join(failed)}."
-    trace = Trace("preflight/*.json", tuple(f"stack {name}" for name in failed))
-    return [Finding(text, "preflight", "Preflight", (trace,))]
+    source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
+    return [Finding("preflight_failed", {"stacks": failed, "num_stacks": len(stacks)}, (source,))]
 
 
-def preflight_advice(section: PreflightSection | None, measurements: pd.DataFrame) -> list[Advice]:
-    """Return warnings of stacks with numbers in this report which the preflight failed, or did not look at."""
-    if section is None:
+def sentence(finding: Finding) -> str:
+    stacks, num = finding.values["stacks"], finding.values["num_stacks"]
+    return f"Preflight: {len(stacks)} of {plural(num, 'stack')} failed ({', '.join(stacks)})."
+
+
+def warnings(data: ReportData) -> list[Advice]:
+    """Return warnings on stacks with numbers in this report that the preflight failed, or did not check."""
+    if data.preflight is None:
         return []
-    num_ok = (
-        measurements.loc[measurements["status"] == "ok", "stack"].dropna().map(one_line).value_counts().sort_index()
-    )
-    told = {stack.name: stack.ok for stack in section.stacks}
-    failed = {name: num for name, num in num_ok.items() if told.get(name) is False}
-    unseen = {name: num for name, num in num_ok.items() if name not in told}
-    trace = Trace("preflight/*.json", what="all stacks"), Trace("measurements.csv", what="ok, by stack")
+    num_ok = data.ok["stack"].dropna().map(one_line).value_counts().sort_index()
+    verdicts = {one_line(stack["stack"]): stack["verdict"]["ok"] for stack in data.preflight["stacks"]}
+    failed = {name: num for name, num in num_ok.items() if verdicts.get(name) is False}
+    unchecked = {name: num for name, num in num_ok.items() if name not in verdicts}
+    sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
     found = []
     if failed:
-        found.append(Advice(
-            f"There are numbers of {plural(len(failed), 'stack')} that failed the preflight: {_with_counts(failed)}.",
-            "They may be of another software or network than the campaign says, and comparisons with them too. Mend what stands"
-            " under Preflight; if it holds for what was measured before, measure that again (--forcerun measure).",
-            traces=trace,
-        ))  # fmt: skip
-    if unseen:
-        found.append(Advice(
-            f"The preflight did not look at {plural(len(unseen), 'stack')} with numbers here: {_with_counts(unseen)}.",
-            "What these ranks loaded is known from their launches alone (Provenance). Run the campaign's preflight with that stack in it, and"
-            " compare only then.",
-            traces=trace,
-        ))  # fmt: skip
+        found.append(
+            Advice(
+                f"{plural(len(failed), 'stack')} with results failed the preflight: {_with_counts(failed)}.",
+                "The results may come from other software or another network than the campaign says. Fix what Preflight"
+                " lists; if it applied when the results were measured, measure them again (--forcerun measure).",
+                sources,
+                {"stacks": failed},
+            )
+        )
+    if unchecked:
+        found.append(
+            Advice(
+                f"The preflight did not check {plural(len(unchecked), 'stack')} with results: {_with_counts(unchecked)}.",
+                "Only the launches themselves show what these ranks loaded (Provenance). Run a preflight with these stacks"
+                " before comparing.",
+                sources,
+                {"stacks": unchecked},
+            )
+        )
     return found
 
 
@@ -181,3 +197,5 @@ NCCL_FACTS = (
     ("NCCL's plug-in", lambda verdict: _known(verdict["plugin"])),
     ("transports", lambda verdict: _known(*verdict["transports"], otherwise=UNKNOWN)),
 )
+
+TOPIC = Topic("preflight", "Preflight", {}, section, findings, sentence, warnings)

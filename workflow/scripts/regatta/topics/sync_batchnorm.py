@@ -17,11 +17,23 @@ from regatta.core.text import (
     three,
     times,
 )
-from regatta.report.panels import Figure, Table, how_to_read, launches, make_series, name_rows, panels
-from regatta.report.plotting import Axis, Panel, draw, size_ticks
-from regatta.report.sources import of_cells
+from regatta.report.findings import Finding, Value, of_cells, time_text
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    how_to_read,
+    launches,
+    make_figure,
+    make_series,
+    name_rows,
+    panels,
+)
+from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table, to_csv
+from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.scaling.tables import medians_of_launches
 
 _CELL = (
     "implementation", "batch_size", "hidden", "dtype", "nodes", "gpus_per_node", "world_size", "stack", "backend", "device",
@@ -67,6 +79,8 @@ def _columns(launches: pd.DataFrame) -> dict:
 # The figures of sync_batchnorm: time of both passes over the number of features; its table has each pass, memory, errors.
 
 MICROSECONDS, MILLISECONDS = 1e6, 1e3
+INPUT = ["batch_size", "hidden", "dtype"]
+MOST_FINDINGS = 2
 MEMORY_COLUMNS = {
     "allocator's peak": "peak_allocated_bytes",
     "saved for backward": "saved_bytes",
@@ -105,12 +119,12 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         f" medians need not add up. {how_to_read(rows, 'time_s')}"
     )
     measured = rows[rows["time_s"].notna()]
-    text, told = _told(measured)
+    text, _ = _told(measured)
     alt = f"Synchronised batch norm on {title}: {text}."
-    weight = float((measured["time_s"]).max())
-    csv = to_csv(rows[list(BATCH_NORMS)])
-    traces = (of_cells("batch_norms", told),)
-    return Figure(figure_id, f"Batch norm: {title}", draw(Panel(x, y, series)), alt, caption, _table(title, rows), csv, weight, source="batch_norms", traces=traces)  # fmt: skip
+    words, table, columns = (alt, caption), _table(title, rows), list(BATCH_NORMS)
+    return make_figure(
+        figure_id, f"Batch norm: {title}", Panel(x, y, series), words, table, rows[columns], "batch_norms"
+    )
 
 
 def _told(rows: pd.DataFrame) -> tuple[str, list[str]]:
@@ -176,3 +190,65 @@ def _table(title: str, rows: pd.DataFrame) -> Table:
 
 def _error(value: float | None) -> str:
     return UNKNOWN if is_unknown(value) else f"{value:.1e}"
+
+
+def section(data: ReportData) -> Section:
+    figures = batch_norm_figures(data.tables["batch_norms"], medians_of_launches(data.measurements))
+    empty = "No synchronized batch norm was measured."
+    return Section("batch-norms", "Synchronized batch norm", empty, figures=tuple(figures))
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return where the custom layer differs most from torch's on the same input, one for each shape and stack."""
+    rows = data.tables["batch_norms"]
+    rows = rows[rows["time_s"].notna()]
+    found = []
+    for _, group in rows.groupby(["nodes", "gpus_per_node", "stack", "backend"], sort=True):
+        inputs = group.pivot_table(index=INPUT, columns="implementation", values="cell", aggfunc="first")
+        if {"own", "torch"} <= set(inputs):
+            pairs = inputs[["own", "torch"]].dropna().to_numpy().tolist()
+            found += [_pair_finding(pairs, group.set_index("cell", drop=False), data)] if pairs else []
+    found.sort(key=lambda finding: -abs(np.log(finding.values["time_ratio"])))
+    return found[:MOST_FINDINGS]
+
+
+def _pair_finding(pairs: list[list[str]], by_cell: pd.DataFrame, data: ReportData) -> Finding:
+    ratios = [by_cell.loc[own, "time_s"] / by_cell.loc[torch, "time_s"] for own, torch in pairs]
+    most = max(range(len(pairs)), key=lambda index: abs(np.log(ratios[index])))
+    own, torch = pairs[most]
+    values = {
+        "name": data.names[own],
+        "time_ratio": float(ratios[most]),
+        "least_ratio": float(min(ratios)),
+        "most_ratio": float(max(ratios)),
+        "time": Value.of(by_cell.loc[own], "time", "s"),
+        "torch_time": Value.of(by_cell.loc[torch], "time", "s"),
+        "num_inputs": len(pairs),
+    }
+    return Finding("batch_norm", values, (of_cells("batch_norms", [own, torch]),), (own, torch), "batch-norms")
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    ends = "\N{EN DASH}".join(dict.fromkeys(ratio_text(values[name]) for name in ("least_ratio", "most_ratio")))
+    return (
+        f"Custom synchronized batch norm: {ends} times the time of torch's on the same input. Largest"
+        f" difference: {values['name']}, {time_text(values['time'])} against {time_text(values['torch_time'])}."
+    )
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    if all(cell["spec"]["benchmark"] != "sync_batchnorm" for cell in campaign["cells"]):
+        return []
+    text = (
+        "One iteration is forward and backward of one layer, with a device synchronization between them. Statistics are those of"
+        " the rows of all ranks. Errors: largest absolute difference from one process in fp64 on the joined rows, over ranks and"
+        " launches. Memory is per rank and exact, except for the allocator's peak; saved for backward includes the input."
+    )
+    return [("Batch norm", text)]
+
+
+TABLES = {
+    "batch_norms": TableSpec(BATCH_NORMS, lambda campaign, tables: batch_norms_table(campaign, tables["measurements"]))
+}
+TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, sentence, methods=methods)

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.report.provenance import NEW_EACH_LAUNCH, VERSIONS
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
-VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # as the preflight read them from NCCL's log
-NEW_EACH_LAUNCH = ("MASTER_", "SLURM_", "TORCHELASTIC_")  # variables that say nothing of the software
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"

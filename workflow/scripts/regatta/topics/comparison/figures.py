@@ -3,19 +3,15 @@
 import math
 import textwrap
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import matplotlib
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, ratio_text
 from regatta.core.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS, NO_TEST
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import COLOURS, GREY, GRID, INK, STYLE, WIDTH_IN, image_of, log_ticks
-from regatta.report.sources import of_rows
+from regatta.report.plotting import COLOURS, GREY, GRID, INK, WIDTH_IN, image_of, log_ticks, new_canvas, set_ticks
 from regatta.store.tables import to_csv
 from regatta.topics.comparison.environment import NOT_KNOWN, Difference
 from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
@@ -29,6 +25,10 @@ from regatta.topics.comparison.words import (
     summary,
     verdict_text,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 # Draw a forest plot: one row for each comparison, its ratio of times as a mark, its spread as a line.
 
@@ -87,8 +87,7 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
     """Return the plot as SVG, and its size in pixels. margin: ratio up to which times are equivalent."""
     heights = [LINE_POINTS * len(row.lines) + GAP_POINTS for row in rows]
     height, width = sum(heights) + TOP_POINTS + BOTTOM_POINTS, WIDTH_IN * POINTS_PER_INCH
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        figure = Canvas(figsize=(WIDTH_IN, height / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
+    with new_canvas(WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
         inner = width - LEFT_POINTS - RIGHT_POINTS
         axes = figure.add_axes((LEFT_POINTS / width, BOTTOM_POINTS / height, inner / width, sum(heights) / height))
         _scale(axes, rows, margin, sum(heights))
@@ -102,18 +101,15 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
         return image_of(figure), (390, round(height * PIXELS_PER_POINT))
 
 
-def _scale(axes: Axes, rows: list[Row], margin: float, height: float) -> None:
+def _scale(axes: "Axes", rows: list[Row], margin: float, height: float) -> None:
     values = [value for row in rows for value in (row.ratio, row.low, row.high) if value is not None]
     low, high = min([*values, 1 / (1 + margin)]), max([*values, 1 + margin])
     gap = max((high / low) ** 0.05, 1.001)
     axes.set_xscale("log")
     axes.set(xlim=(low / gap, high * gap), ylim=(0, height))
     ticks = ratio_ticks(low / gap, high * gap)
-    axes.xaxis.set_major_locator(FixedLocator([place for place, _ in ticks]))
-    axes.xaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_locator(NullLocator())
+    set_ticks(axes.xaxis, ticks)
+    axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(length=3)
@@ -136,7 +132,7 @@ def ratio_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     return tuple((place, f"{place:.3f}".rstrip("0").rstrip(".")) for place in places)
 
 
-def _draw_row(axes: Axes, row: Row, place: float) -> None:
+def _draw_row(axes: "Axes", row: Row, place: float) -> None:
     colour, marker, is_filled = MARKS[row.verdict]
     if row.low is not None:
         style = {"linewidth": 2} if row.is_interval else {"linewidth": 0.9, "dashes": (3, 1.5)}
@@ -152,13 +148,15 @@ def _draw_row(axes: Axes, row: Row, place: float) -> None:
     axes.text(1 + (RIGHT_POINTS - 3) / inner, place, row.num, ha="right", **text)
 
 
-def _legend(figure: Canvas, rows: list[Row], width: float, height: float) -> None:
+def _legend(figure: "Canvas", rows: list[Row], width: float, height: float) -> None:
     """Write which mark means which verdict, above the rows: those that the panel has."""
+    from matplotlib.lines import Line2D
+
     place, level = 8.0, height - 9
     for verdict in dict.fromkeys(word for word in MARKS if any(row.verdict == word for row in rows)):
         colour, marker, is_filled = MARKS[verdict]
         figure.add_artist(
-            matplotlib.lines.Line2D(
+            Line2D(
                 [place / width], [level / height], linestyle="none", marker=marker, markersize=5.5, markeredgewidth=1.2,
                 markerfacecolor=colour if is_filled else "white", markeredgecolor=colour,
             )
@@ -208,7 +206,7 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     shown = by_effect(rows.assign(label=_labels(rows))).head(MAX_ALIKE)
     most = f"{len(rows)}" if len(shown) == len(rows) else f"the {len(shown)} of {len(rows)} that are furthest from 1"
     title = (
-        f"{_pair_words(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
+        f"{pair_text(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
         f" {MIN_LAUNCHES_TEST} launches on they give the margin of their benchmark."
     )
     body = tuple((*_times(row), row.verdict) for row in shown.itertuples())
@@ -225,18 +223,12 @@ def finding(comparisons: pd.DataFrame) -> str:
     """Return the sentence on all comparisons: which side takes longer where nearly all agree, how many ended in which word,
     by which margin, and the largest effect."""
     known = judged_rows(comparisons)
-    text = f"{_pair_words(known)}: {finding_text(known)}"
+    text = f"{pair_text(known)}: {finding_text(known)}"
     told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
     if not len(told):
         return f"{text}."
     row = next(told.assign(label=_labels(known)).head(1).itertuples())
     return f"{text}. The largest difference: {row.label} takes {spread_text(row)} times as long (n = {launches_text(row)})."
-
-
-def _told_first(known: pd.DataFrame) -> pd.DataFrame:
-    """Return all rows that a finding is made of: that of its largest difference first, if it tells of one."""
-    told = by_effect(known[known["verdict"].isin(["slower", "faster"])]).head(1)
-    return pd.concat([told, known.drop(told.index)])
 
 
 def _within_margin_last(rows: pd.DataFrame) -> pd.DataFrame:
@@ -256,7 +248,7 @@ def _labels(known: pd.DataFrame) -> pd.Series:
     return told + SEPARATOR + own
 
 
-def _pair_words(known: pd.DataFrame) -> str:
+def pair_text(known: pd.DataFrame) -> str:
     """Return what is compared with what: `stack bound against contained`."""
     axis, values, references = (list(dict.fromkeys(known[name])) for name in ("axis", "value", "reference_value"))
     word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
@@ -279,16 +271,14 @@ def _figure(
     alt = finding(everything) if everything is not None else f"{title}: {summary(rows)}. First: {largest}."
     return Figure(
         figure_id,
-        f"{_pair_words(rows)}: {title}",
+        f"{pair_text(rows)}: {title}",
         svg,
         alt,
         _caption(rows, num_left, everything is not None),
         _numbers(f"Comparisons of {title}, by size of the effect", rows),
         to_csv(rows.drop(columns="label")),
-        float(everything is not None),
         size,
         "comparisons",
-        (of_rows("comparisons", rows if everything is None else _told_first(everything)),),
     )
 
 

@@ -73,21 +73,37 @@ def excluding_text(judged: pd.DataFrame) -> str:
     return f"{num} of {plural(len(own), 'interval')} exclude 1" if len(own) else ""
 
 
-def direction_text(judged: pd.DataFrame) -> str:
-    """Return which side takes longer where nearly all ratios say so and a sign test does not call it chance, else nothing:
-    `bound takes longer in 82 of 82 comparisons, by 2.1 % in the median and 2.8 % at most (sign test, p below 0.001)`."""
+def direction(judged: pd.DataFrame) -> dict | None:
+    """Return which side takes longer, where nearly all ratios agree and a sign test does not call it chance."""
     ratios = judged["time_ratio"].astype(float)
     if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
-        return ""
+        return None
     p_value = sign_test(ratios.tolist())
     num_above, num_below = int((ratios > 1).sum()), int((ratios < 1).sum())
     if p_value > FALSE_DISCOVERIES or max(num_above, num_below) < NEARLY_ALL * len(ratios):
+        return None
+    is_slower = num_above > num_below
+    return {
+        "value": judged["value"].iloc[0],
+        "is_slower": is_slower,
+        "num": max(num_above, num_below),
+        "num_pairs": len(ratios),
+        "median_ratio": float(ratios.median()),
+        "most_ratio": float(ratios.max() if is_slower else ratios.min()),
+        "p_value": p_value,
+    }
+
+
+def direction_text(found: dict | None) -> str:
+    """Return `bound is slower in 82 of 82 pairs, by 2.1 % (median; at most 2.8 %; sign test, p < 0.001)`; of None nothing."""
+    if found is None:
         return ""
-    word, num, most = ("longer", num_above, ratios.max()) if num_above > num_below else ("less time", num_below, ratios.min())  # fmt: skip
-    typical, most = (percent(abs(float(ratio) - 1)) for ratio in (ratios.median(), most))
+    typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
+    word = "slower" if found["is_slower"] else "faster"
+    p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
     return (
-        f"{judged['value'].iloc[0]} takes {word} in {num} of {plural(len(ratios), 'comparison')}, by {typical} % in the median and"
-        f" {most} % at most (sign test, p {'= ' if p_value >= 0.001 else ''}{p_text(p_value)})"
+        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} % (median; at"
+        f" most {most} %; sign test, {p_value})"
     )
 
 
@@ -118,20 +134,21 @@ def summary(comparisons: pd.DataFrame) -> str:
 
 
 def finding_text(judged: pd.DataFrame) -> str:
-    """Return what a finding says of rows with a verdict: a direction, if there is one, and the verdicts that occur."""
-    few, direction = too_few(judged), direction_text(judged)
+    """Return what all rows with a verdict say: a direction, if there is one, and the verdicts that occur."""
+    few, found = too_few(judged), direction(judged)
+    lead = direction_text(found)
     none_possible = f"no verdict is possible below {MIN_LAUNCHES_TEST} launches"
     if few.all():
-        return f"{direction or plural(len(judged), 'comparison')}; {none_possible}"
+        return f"{lead or plural(len(judged), 'comparison')}; {none_possible}"
     words = judged["verdict"]
-    told = ", ".join(f"{num} {word}" for word in VERDICTS if (num := int((words == word).sum())))
+    counts = ", ".join(f"{num} {word}" for word in VERDICTS if (num := int((words == word).sum())))
     margin = margin_text(judged)
-    if direction and (words == "equivalent").all():
-        text = f"{direction}: within the margin of {margin}"
-    elif direction:
-        text = f"{direction}; {told}, by a margin of {margin}"
+    if lead and (words == "equivalent").all():
+        text = f"{lead}: within the margin of {margin}"
+    elif lead:
+        text = f"{lead}; {counts}, by a margin of {margin}"
     else:
         excluding = excluding_text(judged)
-        text = f"of {plural(len(judged), 'comparison')} {told}, by a margin of {margin}"
+        text = f"of {plural(len(judged), 'comparison')} {counts}, by a margin of {margin}"
         text += f"; {excluding}" if excluding else ""
     return text + (f"; in {int(few.sum())} {none_possible}" if few.any() else "")

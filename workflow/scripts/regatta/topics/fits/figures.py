@@ -22,7 +22,6 @@ from regatta.core.text import (
 )
 from regatta.report.panels import Figure, Table, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw, size_ticks
-from regatta.report.sources import Trace, of_cells, of_rows
 from regatta.store.tables import CELL, to_csv
 from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_curve
 from regatta.topics.fits.scaling import SCALING_MODELS, scaling_curve
@@ -103,6 +102,7 @@ def _told(words: Words, fitted: list[Fitted]) -> str:
 
 MOST = 4  # figures of each kind: those of the largest shapes; the table has all
 STEPS = 24  # points of a drawn curve
+SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 WORDS = {"usl": "USL", "amdahl": "Amdahl"}
 MOST_NAMED = 6  # curves of one refusal
 SPREAD_OF_FITS = {
@@ -120,7 +120,7 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
     fastest = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
     drawn = fastest.drop_duplicates("model")[:MOST]
     found = []
-    for number, row in enumerate(_named_rows(drawn, models, "train_step"), start=1):
+    for number, row in enumerate(named_rows(drawn, models, "train_step"), start=1):
         planned = _cells_of(row, scaling, SCALING_MODELS).sort_values(["world_size", "nodes"], kind="stable")
         own = planned[planned["step_s"].notna()]
         figure_id, told = f"scaling-model-{number}", drawn.iloc[[number - 1]]
@@ -129,10 +129,7 @@ def scaling_model_figures(models: pd.DataFrame, scaling: pd.DataFrame, steps: di
             _scaling_model(figure_id, row, planned, steps, device, _chosen(row, curves)),
             _scaling_residuals(f"residuals-{figure_id}", row, own, steps, device),
         )
-        curves = pd.concat([told, curves.drop(told.index)])
-        found += _from(
-            pair, "scaling_models", told, (of_rows("scaling_models", curves), of_cells("scaling", own["cell"]))
-        )
+        found += _with_data(pair, "scaling_models", told)
     return found
 
 
@@ -156,14 +153,13 @@ def _sizes(row: dict, planned: pd.DataFrame, ranks: str) -> str:
 
 
 def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict, device: str, chosen: str) -> Figure:
-    """planned: the cells of the curve; only where all of them were measured, by two launches or more, it weighs as a finding."""
+    """planned: the cells of the curve, measured or not."""
     cells = planned[planned["step_s"].notna()]
     points = tuple(
         Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
         for cell in cells.itertuples()
     )
     last, beyond = int(row["max_world_size"]), int(row["extrapolated_world_size"])
-    weight = float(row["num_launches"] > 1 and len(cells) == len(planned))
     within = scaling_curve(row, sorted({int(n) for n in cells["world_size"]}))
     further = scaling_curve(row, [last, beyond])
     model = WORDS.get(row["scaling_model"], row["scaling_model"])
@@ -192,7 +188,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
         f" largest measured size, no further. Model and values are apart by a factor of {1 + row['max_residual_ratio']:.3f} at most; the next figure has all residuals. {SPREAD_OF_FITS[row['interval']]}"
     )
     table = _scaling_model_table(name, row)
-    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "", weight)
+    return Figure(figure_id, f"Scaling model: {name}", draw(panel), alt, caption, table, "")
 
 
 def _scaling_model_table(name: str, row: dict) -> Table:
@@ -218,14 +214,10 @@ def _scaling_model_table(name: str, row: dict) -> Table:
     return Table(f"Scaling model of {name}", heads, (told,))
 
 
-def _from(pair: tuple[Figure, Figure], table: str, told: pd.DataFrame, traces: tuple[Trace, ...]) -> list[Figure]:
-    """Return the figures of a model and its residuals with what they are made of; the first's data are the model's row."""
-    figure, residuals = pair
+def _with_data(pair: tuple[Figure, Figure], table: str, model: pd.DataFrame) -> list[Figure]:
+    """Return the figures of a model and its residuals; the first's data are the model's row of `table`."""
     columns = list(SCALING_MODELS if table == "scaling_models" else COMMUNICATION_MODELS)
-    return [
-        replace(figure, csv=to_csv(told[columns]), source=table, traces=traces),
-        replace(residuals, source=table, traces=traces),
-    ]
+    return [replace(pair[0], csv=to_csv(model[columns]), source=table), replace(pair[1], source=table)]
 
 
 def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
@@ -256,7 +248,7 @@ def communication_model_figures(models: pd.DataFrame, collectives: pd.DataFrame)
     fitted = models[models["refusal"].isna() & models["latency_a_s"].notna() & models["bandwidth_b_gb_per_s"].notna()]
     largest = fitted.sort_values("world_size", ascending=False, kind="stable").drop_duplicates("operation")
     found = []
-    for number, row in enumerate(_named_rows(largest[:MOST], models, "collective"), start=1):
+    for number, row in enumerate(named_rows(largest[:MOST], models, "collective"), start=1):
         own = _cells_of(row, collectives[collectives["latency_s"].notna()], COMMUNICATION_MODELS)
         own, figure_id = own.sort_values("message_bytes"), f"communication-model-{number}"
         told = largest.iloc[[number - 1]]
@@ -264,8 +256,7 @@ def communication_model_figures(models: pd.DataFrame, collectives: pd.DataFrame)
             _communication_model(figure_id, row, own),
             _communication_residuals(f"residuals-{figure_id}", row, own),
         )
-        traces = (of_rows("communication_models", told), of_cells("collectives", own["cell"]))
-        found += _from(pair, "communication_models", told, traces)
+        found += _with_data(pair, "communication_models", told)
     return found
 
 
@@ -314,7 +305,7 @@ def _message_axis(row: dict, cells: pd.DataFrame) -> Axis:
     return Axis("message", True, int(row["min_bytes"]), int(row["max_bytes"]), ticks)
 
 
-def _named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
+def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
     """Return chosen rows with the `name` that each curve has among all models of its table."""
     names = pd.Series(full_names(models, benchmark), index=models.index, dtype=object)
     return chosen.assign(name=names[chosen.index]).to_dict("records")
@@ -336,7 +327,7 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
     )
     for kind, models, benchmark in kinds:
         for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            names = [row["name"] for row in _named_rows(own, models, benchmark)]
+            names = [row["name"] for row in named_rows(own, models, benchmark)]
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             rows.append((kind, str(len(own)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")

@@ -12,7 +12,7 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, plural, three
-from regatta.store.tables import CELL, REAL, SCALING, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LackOfFit,
@@ -34,7 +34,7 @@ LEAST_MISFIT = 0.01  # allocations that are equal on paper differ by as much, an
 MAX_EXTRAPOLATION = 2
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
-CURVE = tuple(name for name in SCALING if name in CELL and name not in SHAPE)
+CURVE = tuple(name for name in (*STEP_COLUMNS, *SHAPE_COLUMNS) if name not in SHAPE)
 POINT = (*CURVE, "cell", "nodes", "world_size", "step_s", "step_low_s", "step_high_s")
 SCALING_MODELS = {
     **{name: CELL[name] for name in CURVE},

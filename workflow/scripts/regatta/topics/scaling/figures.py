@@ -32,16 +32,15 @@ from regatta.report.panels import (
     panels,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
+from regatta.topics.scaling.tables import SCALING
 from regatta.topics.scaling.words import (
     Threads,
     best_of_largest,
-    candidates,
     chosen_text,
     efficiency_caption,
     efficiency_text,
     further_rates,
     grade_word,
-    is_wide,
     launches_text,
     sharing,
 )
@@ -92,11 +91,8 @@ def _throughput(
         alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
     panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
     caption = f"Throughput over the number of {ranks_word(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
-    table, told = (
-        _throughput_table(title, rows, device),
-        (best.cell, *(base.cells if base else ()), *candidates(rows)["cell"]),
-    )
-    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows, told)
+    table = _throughput_table(title, rows, device)
+    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
 def _throughput_table(title: str, rows: pd.DataFrame, device: str) -> Table:
@@ -142,9 +138,8 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, 
     best = best_of_largest(known)
     caption = efficiency_caption(shown, base, rank_word(device), sharing(known))
     words = (efficiency_text(title, best, chosen_text(known), base, rank_word(device)), caption)
-    weight = 0.0 if is_wide(best) else 1 - best.efficiency_ratio
-    table, told = _efficiency_table(title, rows, base), (best.cell, *base.cells, *candidates(known)["cell"])
-    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows, told, weight)
+    table = _efficiency_table(title, rows, base)
+    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows[list(SCALING)], "scaling")
 
 
 def _efficiency_table(title: str, rows: pd.DataFrame, base: Baseline) -> Table:
@@ -247,8 +242,7 @@ def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Fig
         "Step time by bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
         f" better. {how_to_read(rows, 'step_s')}"
     )
-    told, weight = (worst.cell, best.cell), worst.step_s / best.step_s
-    return make_figure(figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows, told, weight)
+    return make_figure(figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
 def _largest_difference(rows: pd.DataFrame) -> tuple:

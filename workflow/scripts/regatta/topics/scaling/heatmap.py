@@ -6,17 +6,14 @@ value is hatched and bears the letter of its reason; what was never planned is e
 
 import math
 
-import matplotlib
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
-from matplotlib.patches import Rectangle
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import NOT_PLANNED, is_unknown, percent, plural, rank_word, shape
 from regatta.report.panels import Figure, Table, in_order, name_rows
-from regatta.report.plotting import INK, STYLE, WIDTH_IN, image_of
-from regatta.report.sources import of_cells
-from regatta.store.tables import CELL, SCALING, to_csv
+from regatta.report.plotting import INK, WIDTH_IN, image_of, new_canvas
+from regatta.store.tables import CELL, to_csv
+from regatta.topics.scaling.tables import SCALING
 
 MOST_PANELS, MOST_ROWS, MOST_COLUMNS = 4, 10, 8
 LETTERS = {
@@ -107,8 +104,8 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     )
     height = round(PIXELS_PER_INCH * _height_in(names))
     svg, size = _draw(names, shapes, values), (round(PIXELS_PER_INCH * WIDTH_IN), height)
-    csv, traces = to_csv(rows[list(SCALING)]), (of_cells("scaling", told),)
-    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size=size, source="scaling", traces=traces)
+    csv = to_csv(rows[list(SCALING)])
+    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size, "scaling")
 
 
 def _told(row: pd.Series) -> str:
@@ -127,8 +124,7 @@ def _height_in(names: list[str]) -> float:
 
 def _draw(names: list[str], shapes: list[str], values: dict) -> bytes:
     height_in = _height_in(names)
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg", "hatch.linewidth": 0.5}):
-        canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=72)
+    with new_canvas(WIDTH_IN, height_in, **{"hatch.linewidth": 0.5}) as canvas:
         axes = canvas.add_axes((0.42, 0.04, 0.56, 1 - 0.45 / height_in))
         for y, name in enumerate(names):
             for x, place in enumerate(shapes):
@@ -147,10 +143,14 @@ def _draw(names: list[str], shapes: list[str], values: dict) -> bytes:
 
 def colour_of(ratio: float) -> tuple[float, float, float, float]:
     """Return the map's colour for an efficiency; 100 % and more are the brightest."""
-    return matplotlib.colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
+    from matplotlib import colormaps
+
+    return colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
 
 
 def _square(axes, x: int, y: int, row) -> None:
+    from matplotlib.patches import Rectangle
+
     if is_unknown(row.efficiency_ratio):
         axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="#999999", hatch="////", linewidth=0.5))
         text, colour, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}

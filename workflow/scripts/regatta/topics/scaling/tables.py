@@ -11,7 +11,38 @@ import pandas as pd
 from regatta.core.statistics import over_launches, ratio_over_launches
 from regatta.core.text import natural
 from regatta.store.collect import cell_row
-from regatta.store.tables import REAL, SCALING, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+
+SCALING = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "step_s": REAL,
+    "step_low_s": REAL,
+    "step_high_s": REAL,
+    "throughput_samples_per_s": REAL,
+    "throughput_low_samples_per_s": REAL,
+    "throughput_high_samples_per_s": REAL,
+    "throughput_per_gpu_samples_per_s": REAL,
+    "throughput_tokens_per_s": REAL,
+    "flops_per_sample": WHOLE,
+    "compute_per_gpu_tflop_per_s": REAL,
+    "peak_dtype": TEXT,
+    "peak_tflop_per_s": REAL,
+    "mfu_ratio": REAL,
+    "baseline": TEXT,
+    "baseline_samples_per_s": REAL,
+    "efficiency_ratio": REAL,
+    "efficiency_low_ratio": REAL,
+    "efficiency_high_ratio": REAL,
+    "efficiency_interval": TEXT,
+    "grade": TEXT,
+    "wrapper_ratio": REAL,
+    "intra_node_ratio": REAL,
+    "inter_node_ratio": REAL,
+}
 
 # The values of the ok launches of each cell, column by column.
 
@@ -181,6 +212,13 @@ def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
     launches = LaunchValues(measurements, ["window_step_s"])
     steps = {cell: launches.of(cell, "window_step_s") for cell in launches.cells()}
     return {cell: values for cell, values in steps.items() if values}
+
+
+def medians_of_launches(measurements: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the median of each ok launch, in seconds, by cell."""
+    launches = LaunchValues(measurements, ["p50_s"])
+    medians = {cell: launches.of(cell, "p50_s") for cell in launches.cells()}
+    return {cell: values for cell, values in medians.items() if values}
 
 
 def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | None) -> bool:

@@ -1,32 +1,20 @@
-"""The section on stragglers: who is persistently last, drawn for the worst, or that nobody is; and who makes spikes."""
+"""The worst straggler drawn: times of all ranks of one record by host, and rank by rank over its iterations."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
 
-from regatta.core.text import UNKNOWN, duration, is_unknown, shape, three
-from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import COLOURS, GREY, INK, STYLE, WIDTH_IN, image_of
-from regatta.report.sources import Finding, Trace, file_of, joined, of_rows, row_number
+from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
+from regatta.report.panels import Figure, Table
+from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
-from regatta.topics.stragglers.spike_words import (
-    costliest,
-    spike_finding,
-    spike_groups,
-    spike_sentence,
-    spike_table,
-    told_spikes,
-)
-from regatta.topics.stragglers.tables import outcome, rank_tables, told_host, told_rank
+from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
 from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, spikes_of, times_that_tell
-
-# The worst straggler drawn: times of all ranks of one record in bands of hosts, and rank by rank over its iterations.
 
 WHAT = {
     IN_COLLECTIVE: ("time in the collective", "the last rank to come waits least, so it has the shortest time"),
@@ -50,27 +38,19 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def trace_of(row) -> Trace:
-    """Return where a row of `stragglers` or `straggler_hosts` stands."""
-    return Trace(file_of("stragglers" if hasattr(row, "rank") else "straggler_hosts"), (row_number(row.Index),))
-
-
-def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None) -> list[Figure]:
-    """Return the strip of one record, and its map where its times could be read. worst: see `worst_of`."""
+def straggler_figures(worst, words: str, waits: pd.DataFrame, times_ns: np.ndarray | None) -> list[Figure]:
+    """Return the strip of one record, and its map where its times could be read. worst: see `worst_of`; words: on it."""
     if worst is None:
         return []
     ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
     is_rank = hasattr(worst, "rank")
     late = [worst.rank] if is_rank else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
-    told = told_rank(worst) if is_rank else told_host(worst)
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
     record = f"{first['cell']}, {first['launch']} line {first['line']}"
-    found = [replace(_strip(ranks, late, told, place, record), source="waits", traces=(trace_of(worst),))]
+    found = [replace(_strip(ranks, late, words, place, record), source="waits")]
     if times_ns is not None:
-        file, line = f"launches/{first['launch']}.jsonl", f"line {first['line']}"
-        drawn = _map(times_ns, ranks, late, place, record)
-        found.append(replace(drawn, source=file, traces=(Trace(file, (line,)),)))
+        found.append(replace(_map(times_ns, ranks, late, place, record), source=f"launches/{first['launch']}.jsonl"))
     return found
 
 
@@ -103,8 +83,7 @@ def _strip(ranks: pd.DataFrame, late: list[int], told: str, place: str, record: 
 def _draw_strip(ranks: pd.DataFrame, late: list[int], what: str) -> bytes:
     factor, unit = _unit(float(ranks["p95_s"].max()))
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        canvas = Canvas(figsize=(WIDTH_IN, STRIP_IN), dpi=72)
+    with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
         is_small = len(ranks) > 64
         for rank, (bottom, dot, top) in enumerate(zip(low, middle, high, strict=True)):
@@ -114,8 +93,8 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], what: str) -> bytes:
         axes.set_xlim(-0.6, len(ranks) - 0.4)
         _bands(axes, _hosts(ranks))
         axes.set_xlabel("rank")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.locator_params(axis="y", nbins=5)
         axes.grid(visible=True, axis="y", color="#D8D8D8", linewidth=0.8)
         canvas.text(0.02, 0.985, f"{what} ({unit})", va="top")
         return image_of(canvas)
@@ -194,23 +173,22 @@ def _spikes(ranks: pd.DataFrame, times_ns: np.ndarray) -> tuple[list[int], str]:
     spikes = None if quantity == HOST_WAIT else spikes_of(quantity, times_ns, None, hosts)
     if spikes is None:
         return [], ""
-    marked = " Triangles: spikes." if spikes else ""
-    told = f"{marked} This record has {told_spikes(spikes, times_ns.shape[1], hosts)}."
+    marked = " Triangles: outliers." if spikes else ""
+    told = f"{marked} This record has {outliers_text(spikes, times_ns.shape[1], hosts)}."
     return [spike.iteration for spike in spikes], told
 
 
 def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, spikes: list[int]) -> bytes:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}):
-        canvas = Canvas(figsize=(WIDTH_IN, MAP_IN), dpi=72)
+    with new_canvas(WIDTH_IN, MAP_IN) as canvas:
         axes = canvas.add_axes((0.12, 0.18, 0.66, 0.7))
         extent = (0, num_iterations, len(columns) - 0.5, -0.5)
         image = axes.imshow(
             columns, aspect="auto", cmap="PuOr", vmin=-reach, vmax=reach, interpolation="nearest", extent=extent
         )
         axes.set_xlabel("iteration")
-        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.locator_params(axis="y", nbins=8, integer=True)
+        axes.locator_params(axis="x", nbins=5, integer=True)
         axes.plot(
             [1.03] * len(late),
             late,
@@ -242,40 +220,9 @@ def _unit(largest_s: float) -> tuple[float, str]:
     return next((factor, unit) for limit, factor, unit in UNITS if largest_s < limit)
 
 
-ALSO_TOLD = 5  # persistent ranks and hosts that are told in words, beside the one that is drawn
-
-
-def straggler_section(tables: dict[str, pd.DataFrame], waits: pd.DataFrame, times_ns: np.ndarray | None) -> Section:
-    """times_ns: of the worst record, (ranks, iterations); None where nobody is persistent or they cannot be read."""
-    stragglers, hosts = tables["stragglers"], tables["straggler_hosts"]
-    worst = worst_of(stragglers, hosts)
-    lead, traces = outcome(stragglers, waits), (Trace(file_of("waits"), what="all rows"),)
-    shown = rank_tables(stragglers, hosts)
-    if worst is not None:
-        late = [(row, told_host) for row in _persistent(hosts)] + [(row, told_rank) for row in _persistent(stragglers)]
-        told, traces = [tell(row) for row, tell in late], joined(trace_of(row) for row, _ in late[:ALSO_TOLD])
-        lead = " ".join(
-            [
-                *told[:ALSO_TOLD],
-                *([f"{len(told) - ALSO_TOLD} more stand in the tables."] if len(told) > ALSO_TOLD else []),
-                "In a collective a rank may also come out first because the algorithm lets it; what it computes longest at is its own.",
-            ]
-        )
-    groups = spike_groups(stragglers)
-    lead = " ".join(text for text in (lead, spike_sentence(groups)) if text)
-    table, finding = spike_table(groups), spike_finding(groups)
-    shown = (*shown, table) if table else shown
-    figures = tuple(straggler_figures(worst, waits, times_ns))
-    findings, trace = (("straggler-strip", 1),), of_rows("stragglers", costliest(groups))
-    told = (Finding(finding, "stragglers", "Stragglers", (trace,)),) if finding else ()
-    traces = joined((*traces, of_rows("stragglers", groups)))
-    return Section("stragglers", "Stragglers", lead, lead if shown else "", figures, shown, findings, told, traces)
-
-
-def worst_times(tables: dict[str, pd.DataFrame], launches: Path) -> np.ndarray | None:
+def worst_times(worst, launches: Path) -> np.ndarray | None:
     """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file; None without one."""
-    worst = worst_of(tables["stragglers"], tables["straggler_hosts"])
-    record = None if worst is None else read_one_line(launches / f"{worst.launch}.jsonl", int(worst.line))
+    record = read_one_line(launches / f"{worst.launch}.jsonl", int(worst.line))
     if record is None or record["kind"] != "record":
         return None
     try:
@@ -285,6 +232,18 @@ def worst_times(tables: dict[str, pd.DataFrame], launches: Path) -> np.ndarray |
     return times_ns if quantity == worst.quantity else None
 
 
-def _persistent(table: pd.DataFrame) -> list:
-    found = table[table["is_persistent"].fillna(False).astype(bool)]
-    return sorted(found.itertuples(), key=lambda row: -row.lag_ratio)
+def outliers_text(spikes: Sequence[Spike], num_iterations: int, hosts: Sequence[str | None]) -> str:
+    """Return one record's outliers in words: `3 outliers in 60 iterations: 1 of all ranks, 2 of rank 1 on host n2`."""
+    if not spikes:
+        return f"no outliers in {plural(num_iterations, 'iteration')}"
+    parts = []
+    for (kind, who), num in sorted(Counter((s.kind, s.who) for s in spikes).items(), key=_order):
+        on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
+        names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
+        parts.append(f"{num} {names.get(kind, 'of unknown cause')}")
+    return f"{plural(len(spikes), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
+
+
+def _order(counted: tuple[tuple, int]) -> tuple:
+    (kind, who), num = counted
+    return [ALL_RANKS, ONE_HOST, ONE_RANK, None].index(kind), -num, str(who)

@@ -19,7 +19,6 @@ from regatta.core.text import (
 )
 from regatta.report.panels import Figure, Table, launches, name_rows, on_one_shape, panels
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
-from regatta.report.sources import of_cells
 from regatta.store.records import BENCHMARK
 from regatta.store.tables import EPOCHS, to_exact_csv
 from regatta.topics.memory import MEMORY_COLUMNS
@@ -169,7 +168,7 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     nums = sorted(set(rows["num_launches"]))
     num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
     text += f" Each point is one launch ({num} per cell), the line joins their medians."
-    alt, traces = f"{title}: {_told(curve, rows)}.", (of_cells("training_runs", _cells_told(curve, rows)),)
+    alt = f"{title}: {_told(curve, rows)}."
     series, csv = _series(curve, rows, own), to_exact_csv(own[list(EPOCHS)])
     ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
@@ -177,9 +176,7 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), series, dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
     words = (alt, text, table, csv)
-    return Figure(
-        f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), *words, source="epochs", traces=traces
-    )
+    return Figure(f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), *words, source="epochs")
 
 
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:

@@ -1,0 +1,57 @@
+"""A new container runtime and a new scheduler are each one struct in a dict: nothing else of the driver is edited."""
+
+import dataclasses
+
+from campaign_files import collectives, fake_sif, load
+
+from regatta.campaign.matrix import expand
+from regatta.launchers import LAUNCHERS
+from regatta.launchers.base import Geometry
+from regatta.launchers.launch import launch_argv
+from regatta.plan.plan import make_plan, plan_json
+from regatta.plan.text import plan_text
+from regatta.runtimes import RUNTIMES
+
+
+def test_a_new_runtime_starts_images(tmp_path, monkeypatch):
+    def prefix(stack, device, variables, folders):
+        return ["podman", "run", "--rm", stack["image"]]
+
+    monkeypatch.setitem(
+        RUNTIMES, "podman", dataclasses.replace(RUNTIMES["apptainer"], prefix=prefix, problems=no_problems)
+    )
+    image = str(fake_sif(tmp_path / "a.sif"))
+    campaign = load(
+        tmp_path, collectives(4096, stacks={"a": {"kind": "contained", "runtime": "podman", "image": image}})
+    )
+    cell = expand(campaign).cells[0]
+    assert cell.spec["stack"]["runtime"] == "podman"
+    line = launch_argv(Geometry(campaign.cluster, 1, 2, "cpu"), cell.stack, ["x.py"])
+    assert line[:5] == ["podman", "run", "--rm", image, "python3"]
+    assert cell.command.startswith(f"podman run --rm {image} python3 ")
+
+
+def no_problems(stack, given, site):
+    return []
+
+
+def test_a_new_scheduler_starts_ranks_and_says_what_jobs_ask_for(tmp_path, monkeypatch):
+    def argv(geometry, stack, python, program, limit_seconds=None, hosts=()):
+        return ["flux", "run", f"-N{geometry.nodes}", *python, *program]
+
+    flux = dataclasses.replace(
+        LAUNCHERS["none"],
+        name="flux",
+        title="Flux",
+        submits=True,
+        argv=argv,
+        cluster_keys=("partition",),
+        job_words=lambda cluster, nodes, gpus_per_node, device, minutes: f"--queue={cluster['partition']} -N{nodes}",
+    )
+    monkeypatch.setitem(LAUNCHERS, "flux", flux)
+    cluster = {"scheduler": "flux", "partition": "batch", "num_nodes": 2, "gpus_per_node": 2}
+    campaign = load(tmp_path, collectives(4096, shapes=[{"nodes": [2], "gpus_per_node": [1]}]), cluster)
+    monkeypatch.setattr("regatta.plan.plan.load_campaign", lambda path, may_lack_files: campaign)
+    plan = make_plan(tmp_path / "campaign.yaml", tmp_path / "results")
+    assert plan_json(plan)["stacks"]["host"].startswith("flux run -N2 ")
+    assert "jobs of 2x1 ask for: --queue=batch -N2" in plan_text(plan)

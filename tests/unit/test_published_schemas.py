@@ -1,0 +1,112 @@
+"""The JSON Schemas for editors: up to date, self-contained, and named by every campaign and cluster file."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from campaign_files import TEXT, write
+
+from regatta.campaign.published import PUBLISHED, published_schemas
+from regatta.core.benchmarks import load_benchmark
+from regatta.core.schemas import load_schema
+from regatta.plan.plan import make_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "config").rglob("*.yaml"))
+MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
+COMMAND = "python workflow/scripts/publish_schemas.py"
+
+
+def kind(path: Path) -> str:
+    return "cluster" if path.parent.name == "clusters" else "campaign"
+
+
+def validator(name: str) -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def examples() -> list[dict]:
+    text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+
+
+def errors(change: str, old: str) -> list[str]:
+    """Return the places at which the default campaign is refused after an edit."""
+    text = (ROOT / "config" / "config.yaml").read_text(encoding="utf-8")
+    assert old in text
+    data = yaml.safe_load(text.replace(old, change, 1))
+    return [".".join(map(str, error.absolute_path)) for error in validator("campaign").iter_errors(data)]
+
+
+def test_what_is_published_is_what_the_schemas_say():
+    texts = published_schemas()
+    assert sorted(texts) == sorted(PUBLISHED.iterdir())
+    for path, text in texts.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date. Run: {COMMAND}"
+
+
+@pytest.mark.parametrize("name", ["campaign", "cluster"])
+def test_a_published_schema_is_valid_and_refers_to_no_other_file(name):
+    schema = json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert "$ref" not in json.dumps(schema)
+    assert '"x-' not in json.dumps(schema)
+    assert set(schema["properties"]) == set(load_schema(name)["properties"])
+    assert all(rule["description"] for rule in schema["properties"].values())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_first_line_of_each_file_names_its_schema_and_the_file_is_valid(path):
+    found = MODELINE.match(path.read_text(encoding="utf-8"))
+    assert found, f"{path} must begin with # yaml-language-server: $schema="
+    assert (path.parent / found[1]).resolve() == PUBLISHED / f"{kind(path)}.json"
+    assert list(validator(kind(path)).iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == []
+
+
+def test_the_examples_of_the_readme_are_valid():
+    campaign, *clusters = examples()
+    assert list(validator("campaign").iter_errors(campaign)) == []
+    for cluster in clusters:
+        assert list(validator("cluster").iter_errors(cluster)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "change", "place"),
+    [
+        ("repeats: 3", "repeets: 3", ""),
+        ("strategy: [none, ddp]", "strategy: [none, dpd]", "benchmarks.0.parameters.strategy.1"),
+        ("batch_size: [8]", "batch_sizes: [8]", "benchmarks.0.parameters"),
+        ("benchmark: collective", "benchmark: collectiv", "benchmarks.1.benchmark"),
+        ("operation: [all_reduce]", "operation: [ddp]", "benchmarks.1.parameters.operation.0"),
+        ("baseline: {strategy: none,", "baseline: {strategi: none,", "baseline"),
+        ("baseline:", "versus: nodse\nbaseline:", "versus"),
+        ("baseline:", "exclude: [{when: {modle: resnet18}, reason: x}]\nbaseline:", "exclude.0.when"),
+    ],
+)
+def test_an_editor_marks_an_error_where_it_is(old, change, place):
+    assert place in errors(change, old)
+
+
+def test_the_parameters_of_each_benchmark_are_there_with_their_descriptions():
+    entry = validator("campaign").schema["properties"]["benchmarks"]["items"]
+    inlined = {
+        case["if"]["properties"]["benchmark"]["const"]: case["then"]["properties"]["parameters"]
+        for case in entry["allOf"]
+    }
+    assert sorted(inlined) == entry["properties"]["benchmark"]["enum"]
+    for name, schema in inlined.items():
+        wanted = {key: rule["description"] for key, rule in load_benchmark(name).parameters.items()}
+        assert {key: rule["description"] for key, rule in schema["properties"].items()} == wanted
+
+
+def test_the_line_for_editors_changes_no_cell_and_no_batch(tmp_path):
+    line = "# yaml-language-server: $schema=../workflow/schemas/published/campaign.json\n"
+    text = TEXT.replace("cluster: tiny", "cluster: local")
+    plans = [make_plan(write(tmp_path, content), tmp_path / "results") for content in (text, line + text)]
+    cells, batches = zip(*(([c.cell.id for c in p.cells], [b.id for b in p.batches]) for p in plans), strict=True)
+    assert cells[0] == cells[1]
+    assert batches[0] == batches[1]
+    assert len(cells[0]) > 0 < len(batches[0])

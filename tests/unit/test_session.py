@@ -1,0 +1,188 @@
+"""What the rules are given and what closes a run, with a small stand-in for Snakemake's workflow object."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from campaign_files import fake_sif, small
+
+from regatta.campaign.load import load_campaign
+from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
+from regatta.core.files import hold
+from regatta.launchers import slurm_queue as queue
+from regatta.workflow import Session
+
+SLURM = {"schema": 1, "name": "tiny", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 2, "partition": "p"}
+LOCAL = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder to call Snakemake in, with a cluster file; and the signal handlers as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(load_campaign, "__defaults__", (tmp_path / "clusters",))
+    monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
+    for name in ("SLURM_JOB_ID", "SLURM_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield tmp_path
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), **changes) -> Session:
+    """Return the session of one call. changes: of the workflow object."""
+    os.makedirs("clusters", exist_ok=True)
+    with open("clusters/tiny.yaml", "w") as file:
+        yaml.safe_dump(cluster, file)
+    with open("campaign.yaml", "w") as file:
+        yaml.safe_dump(data or small(), file, sort_keys=False)
+    config = SimpleNamespace(configfiles=["campaign.yaml"], config={})
+    dag = SimpleNamespace(targets=set(targets), forcerun=set(), until=set(), omit_from=set())
+    fields = {"is_main_process": True, "local_exec": True, "dryrun": False, "touch": False, "execute": lambda: None}
+    fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
+    return Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
+
+
+def status_of(call, *arguments) -> int:
+    with pytest.raises(SystemExit) as ended:
+        call(*arguments)
+    return ended.value.code
+
+
+def test_a_campaign_is_planned_and_the_files_of_its_batches_are_named():
+    found = session()
+    assert found.batches
+    assert found.manifests() == sorted(f"results/small/batches/{batch}/manifest.json" for batch in found.batches)
+    assert found.workflow.config_settings.configfiles == []  # jobs read what was frozen
+
+
+def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
+    assert session().batch_resources() == {}
+    data = small(shapes=[{"nodes": [2], "gpus_per_node": [2]}])
+    found = session(data, SLURM, ["-n"], local_exec=False)
+    resources = found.batch_resources()
+    wildcards = SimpleNamespace(batch=found.batches[0])
+    assert resources["slurm_partition"] == "p"
+    asked = {key: value(wildcards, 1) for key, value in resources.items() if callable(value)}
+    assert (asked["mpi"], asked["nodes"], asked["tasks_per_node"]) == ("srun", 2, 2)
+    assert resources["runtime"](wildcards, 2) == 2 * asked["runtime"]
+    preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items() if callable(value)}
+    assert (preflight["nodes"], preflight["tasks_per_node"]) == (2, 2)
+
+
+def test_a_job_on_a_node_plans_nothing_and_keeps_the_resource_by_which_it_runs_there():
+    found = session(is_main_process=False)
+    assert found.plan is None
+    assert found.batch_resources()["mpi"](None, 1) == "srun"
+    assert (str(found.results), found.batches, found.manifests()) == ("results/none", [], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config_settings": SimpleNamespace(configfiles=["a", "b"], config={})}, "a campaign is one file"),
+        ({"config_settings": SimpleNamespace(configfiles=["a"], config={"x": 1})}, r"--config (x) is not used"),
+        ({"config_settings": SimpleNamespace(configfiles=["none.yaml"], config={})}, "none.yaml"),
+    ],
+)
+def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
+    assert status_of(lambda: session(**changes)) == USER_ERROR
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_local", "message"),
+    [(LOCAL, False, "has scheduler none: nothing of it is submitted"), (SLURM, True, "Use --profile profiles/slurm")],
+)
+def test_the_wrong_profile_is_refused(cluster, is_local, message, capsys):
+    found = session(cluster=cluster, arguments=["-n"], local_exec=is_local)
+    assert status_of(found.prepare) == USER_ERROR
+    assert message in capsys.readouterr().err
+
+
+def test_a_campaign_that_runs_already_is_refused(capsys):
+    found = session()
+    with hold(found.results / ".lock", ""):
+        assert status_of(found.prepare) == USER_ERROR
+    assert "another Snakemake is running this campaign" in capsys.readouterr().err
+
+
+def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeypatch):
+    monkeypatch.setattr("regatta.workflow.end_jobs", lambda stop, closing: None)
+    found = session()
+    found.results.mkdir(parents=True, exist_ok=True)
+    found.gate_files[0].write_text("ok")
+    found.prepare()
+    assert not found.gate_files[0].exists()
+    assert status_of(session().prepare) == USER_ERROR
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
+    assert found.has_to_stop.is_set()
+
+
+def test_measure_is_forced_from_the_command_line_alone(capsys):
+    found = session()
+    found.workflow.dag_settings.forcerun = {"measure"}
+    assert status_of(found.prepare) == USER_ERROR
+    assert session(arguments=["--forcerun", "measure"]).is_retry
+
+
+def test_a_plan_lists_a_missing_image_and_a_run_refuses_it_with_the_same_words(capsys):
+    data = small(stacks={"a": {"kind": "contained", "image": "none.sif", "runtime": "apptainer"}})
+    assert status_of(lambda: session(data, SLURM, local_exec=False)) == USER_ERROR
+    refusal = capsys.readouterr().err
+    assert "stacks.a.image = 'none.sif' cannot be read" in refusal
+    planned = session(data, SLURM, ["plan"], targets=["plan"])
+    planned.prepare()
+    assert [missing.text for missing in planned.plan.campaign.missing] == refusal.splitlines()
+    both = session(data, SLURM, ["plan", "all"], targets=["plan", "all"])
+    assert status_of(both.prepare) == USER_ERROR
+    assert capsys.readouterr().err == refusal
+    fake_sif(both.plan.campaign.file.path.absolute().parent / "none.sif")
+    assert session(data, SLURM, ["-n"], local_exec=False).plan.campaign.missing == ()
+
+
+def test_a_run_without_results_ends_with_its_status_also_where_nothing_was_left_to_do(capsys):
+    found = session()
+    assert status_of(found.workflow.execute) == NOTHING_MEASURED
+    assert "nothing was measured" in capsys.readouterr().err
+    assert session(dryrun=True).workflow.execute() is None
+    part = session(targets=["measure"])
+    assert part.close() is None
+
+
+def test_a_failed_run_ends_with_the_report_of_what_there_is(monkeypatch, capsys):
+    monkeypatch.setattr("regatta.workflow.subprocess.run", lambda line: SimpleNamespace(returncode=0))
+    found = session()
+    assert status_of(found.close_failed, "x.log") == NOTHING_MEASURED
+    assert "Snakemake's log: x.log" in capsys.readouterr().err
+    found = session(scheduler=SimpleNamespace(failed=[SimpleNamespace(rules=["collect", "measure"])]))
+    assert status_of(found.close_failed, "x.log") == UNEXPECTED_ERROR
+    assert "rule collect failed" in capsys.readouterr().err
+
+
+def test_a_gate_that_failed_has_the_last_word(capsys):
+    found = session(targets=["gate"])
+    found.results.mkdir(parents=True, exist_ok=True)
+    found.gate_files[0].write_text("gate: failed\n")
+    assert status_of(found.close_failed, "x.log") == UNEXPECTED_ERROR
+    assert capsys.readouterr().out == "gate: failed\n"
+
+
+def test_a_baseline_campaign_is_checked_before_anything_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr("regatta.workflow.end_jobs", lambda stop, closing: None)
+    found = session(small(gate={"baseline_campaign": "small"}), targets=["gate"])
+    assert status_of(found.prepare) == USER_ERROR
+    assert "gate.baseline_campaign is this campaign itself" in capsys.readouterr().err
+
+
+def test_some_missing_records_are_an_incomplete_run(monkeypatch):
+    monkeypatch.setattr("regatta.workflow.run_status", lambda *arguments: (INCOMPLETE, "1 of 2"))
+    assert status_of(session().close) == INCOMPLETE

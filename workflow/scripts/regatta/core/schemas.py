@@ -1,0 +1,181 @@
+"""Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy."""
+
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonschema
+import yaml
+
+from regatta.core.errors import nearest
+
+SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
+TYPE_NAMES = {
+    "array": "a list, as in [a, b]",
+    "object": "keys and values",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+LENGTHS = {"minLength": "at least", "maxLength": "at most"}
+
+Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
+
+
+class Violation(NamedTuple):
+    """What is wrong at a place, and what the author of the file can do about it: empty, or a sentence after a space."""
+
+    where: Where
+    text: str
+    remedy: str = ""
+
+
+@cache
+def load_schema(name: str) -> dict:
+    """Return `workflow/schemas/<name>.yaml`, for instance `campaign` or `benchmarks/collective`."""
+    return yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def place(where: Where) -> str:
+    """Return a place as people write it: `benchmarks[0].parameters.model[1]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).lstrip(".")
+
+
+def show(value: object) -> str:
+    """Return a value as it may stand in a message: short, and in YAML's words."""
+    text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def violations(value: object, schema: dict, base: Where = ()) -> list[Violation]:
+    """Return all violations of a value that stands at `base` of its file."""
+    found = _Validator(schema).iter_errors(value)
+    return [violation for error in found for violation in _violations((*base, *error.absolute_path), error)]
+
+
+def first_violation(value: object, schema: dict, is_strict: bool = False) -> str | None:
+    """Return the violation that stands first in a value, or None.
+
+    is_strict: 1.0 is not a whole number, and NaN not a number, as readers in Python need it.
+    """
+    try:  # the first by place: jsonschema goes through a set of names, in another order in each process
+        errors = (_StrictValidator if is_strict else _Validator)(schema).iter_errors(value)
+        error = min(errors, key=lambda error: list(error.absolute_path), default=None)
+        return None if error is None else next(iter(_violations(tuple(error.absolute_path), error))).text
+    except RecursionError:  # jsonschema prints the value that is wrong
+        return "it is nested too deeply"
+
+
+def fill_defaults(data: dict, schema: dict) -> dict:
+    """Return `data` with the schema's `default` for each key that is not there, at every level of objects."""
+    filled = dict(data)
+    for key, rule in schema.get("properties", {}).items():
+        if key not in filled and "default" in rule:
+            filled[key] = rule["default"]
+        if isinstance(filled.get(key), dict) and rule.get("properties"):
+            filled[key] = fill_defaults(filled[key], rule)
+    return filled
+
+
+def _pattern(_: object, pattern: str, value: object, __: dict) -> Iterator[jsonschema.ValidationError]:
+    """As JSON Schema means it: `$` is the end of the text. Python's matches before a last line break, too."""
+    if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+_StrictValidator = jsonschema.validators.extend(
+    _Validator,
+    type_checker=_Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: type(value) is int,
+            "number": lambda _, value: type(value) in (int, float) and value == value,
+        }
+    ),
+)
+
+
+def _violations(where: Where, error: jsonschema.ValidationError) -> Iterator[Violation]:
+    rule, value = error.validator, error.instance
+    name = place(where) or "the file"
+    if rule == "additionalProperties":
+        known = list(error.schema.get("properties", {}))
+        inside = f" in {place(where)}" if where else ""
+        for key in value:
+            if key not in known:
+                remedy = f"{nearest(key, known)} Keys that may stand here: {', '.join(known)}."
+                yield Violation((*where, key), f"unknown key '{key}'{inside}", remedy)
+    elif rule == "required":
+        missing = [key for key in error.validator_value if key not in value]
+        # jsonschema reports `required` once for each missing key; the first report names them all.
+        if error.message.startswith(repr(missing[0])):
+            remedy = "; ".join(f"`{key}:` ({_meaning(error.schema, key)})" for key in missing)
+            yield Violation(where, f"{name} lacks {', '.join(missing)}", f" Add {remedy}.")
+    elif "propertyNames" in error.schema_path:
+        text, remedy = _explanation(rule, value, error)
+        yield Violation((*where, value), f"the name {show(value)} in {name} {text}", remedy)
+    else:
+        text, remedy = _explanation(rule, value, error)
+        yield Violation(where, f"{name} = {show(value)} {text}", remedy)
+
+
+def _meaning(schema: dict, key: str) -> str:
+    return _description(schema.get("properties", {}).get(key, {})) or key
+
+
+def _description(schema: dict) -> str:
+    """Return the first sentence of a schema's description, without its full stop."""
+    return schema.get("description", "").split(". ")[0].rstrip(".")
+
+
+def _explanation(rule: str, value: object, error: jsonschema.ValidationError) -> tuple[str, str]:
+    """Return what is wrong with a value, and what to write instead."""
+    limit = error.validator_value
+    about = f" ({meaning})" if (meaning := _description(error.schema)) else ""
+    if rule == "type":
+        wanted = " or ".join(TYPE_NAMES[t] for t in ([limit] if isinstance(limit, str) else limit))
+        return f"is not {wanted}{about}", _type_hint(limit, value, bool(about))
+    if rule in ("enum", "const"):
+        known = limit if rule == "enum" else [limit]
+        listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
+        hint = " Take the quotes off." if value in map(str, known) else nearest(value, known)
+        return f"is not known here.{hint} Choose from: {listed}", ""
+    if rule == "minItems":
+        return f"is empty{about}", " Give at least one value, or take the key out."
+    if rule == "uniqueItems":
+        twice = next(v for i, v in enumerate(value) if v in value[:i])
+        return f"holds {show(twice)} twice", " Keep one of the two."
+    if rule == "minProperties":
+        return f"is empty{about}", " Give at least one entry."
+    if rule in ("pattern", "anyOf"):
+        return f"does not have the right form ({error.schema.get('description', limit)})", ""
+    if rule in LIMITS:
+        return f"is out of range: it must be {LIMITS[rule]} {limit}{about}", ""
+    if rule in LENGTHS:
+        return f"has {len(value)} characters; allowed are {LENGTHS[rule]} {limit}{about}", ""
+    return f"is not allowed: {error.message}{about}", ""
+
+
+def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> str:
+    if wanted == "array" and not isinstance(value, dict | None):
+        return f" Write [{value if isinstance(value, str) else show(value)}]."
+    if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
+        # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
+        return f" YAML reads it as a text; write {Decimal(value):f}, without quotes."
+    if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
+        return f" Put it in quotes: '{show(value)}'."
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

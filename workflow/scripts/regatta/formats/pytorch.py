@@ -1,0 +1,393 @@
+"""PyTorch's benchmarks/distributed/ddp/benchmark.py: the tables that it prints (read only), and its --json reports.
+
+A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
+GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
+a whole number; the finer one over a table gives its times. The `8G` of the last rows is a constant of the program: on
+machines with four GPUs it is wrong, and ranks and GPUs per node decide.
+
+A report has one entry for each model; in it one for each number of ranks, of which the first is without DDP, by its
+position alone. `measurements` are seconds of single synchronised steps, those of rank 0 first, then those of rank 1.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from regatta.core.errors import UserError
+from regatta.core.text import is_unknown, shape
+from regatta.formats.base import (
+    NANOSECONDS,
+    Format,
+    Options,
+    Reading,
+    Source,
+    entry_cell,
+    entry_parameters,
+    entry_shape,
+    lines_of,
+    parameters_of,
+    quoted,
+    refusal,
+    shape_of,
+    times_ns,
+)
+from regatta.formats.exporter import ResultsFolder, cell_fields, other_parameters
+
+BANNER = "PyTorch distributed benchmark suite"
+IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
+PERCENTS = (50, 75, 90, 95)
+TITLE = re.compile(r"Benchmark: (?P<model>\w+) with batch size (?P<batch>\d{1,15})\s*")
+ROW = re.compile(
+    r"\s*(?P<ranks>\d{1,15}) GPUs --\s+(?P<label>no ddp|\d{1,15}M/\d{1,15}G):"
+    + "".join(rf"\s+p{p}:\s+(?P<s{p}>\d{{1,15}}\.\d{{3}})s\s+(?P<x{p}>\d{{1,15}})/s" for p in PERCENTS)
+    + r"(?:</code></pre>)?\s*"
+)
+FACTS = {
+    "torch": re.compile(r"\* PyTorch version: (\S+)\s*"),
+    "cuda": re.compile(r"\* CUDA version: (\S+)\s*"),
+    "backend": re.compile(r"\* Distributed backend: (\w+)\s*"),
+    "bucket": re.compile(r"\* Maximum bucket size: (\d{1,15})MB\s*"),
+}
+ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
+TEXT_STATISTIC = (
+    "the median over the steps of all ranks together, each step synchronised; not of the slowest rank, and no spread"
+)
+
+
+@dataclass
+class Table:
+    """One model's table. rows: (line number, match)."""
+
+    line: int
+    model: str
+    batch_size: int
+    rows: list[tuple[int, re.Match]] = field(default_factory=list)
+    is_open: bool = True
+    is_diff: bool = False
+
+    @property
+    def labels(self) -> list[str]:
+        return [f"{match['ranks']} GPUs -- {match['label']}" for _, match in self.rows]
+
+
+def _is_text(text: str) -> bool:
+    return BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None
+
+
+def _read_text(text: str, name: str, options: Options) -> Source:
+    lines = lines_of(text)
+    tables, facts = _tables(lines, name), _facts(lines)
+    shown = _gpus_in_topology(lines)
+    gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
+    notes = []
+    if shown not in (None, gpus_per_node):
+        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was taken")
+    if "bucket" not in facts:
+        notes.append(f"the bucket size is not printed; the program's default is {DEFAULT_BUCKET_MB} MB")
+    bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
+    readings = [
+        _row_reading(table, line, match, gpus_per_node, bucket, name, notes)
+        for table in tables
+        for line, match in table.rows
+    ]
+    environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
+    backend = facts.get("backend", "nccl")
+    return Source(TEXT_STATISTIC, backend, "cuda", tuple(readings), tuple(notes), environment, twice="again")
+
+
+def _tables(lines: list[str], name: str) -> list[Table]:
+    """Return the tables of measurements, without those of diff.py, which upstream's README shows beside them."""
+    tables: list[Table] = []
+    for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("Benchmark:"):
+            match = TITLE.fullmatch(line)
+            if match is None:
+                raise refusal(name, number, f"found {quoted(line)}", "'Benchmark: <model> with batch size <number>'")
+            tables.append(Table(number, match["model"], int(match["batch"])))
+        elif tables and tables[-1].is_open:
+            _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
+        elif "GPUs --" in line:
+            raise refusal(
+                name, number, f"found a row outside of a table: {quoted(line)}", "'Benchmark: <model> ...' above it"
+            )
+    tables = [table for table in tables if not table.is_diff]
+    _check_complete(tables, len(lines), name)
+    return tables
+
+
+def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str) -> None:
+    """Read a line between a table's title and the blank line behind its rows."""
+    if not line.strip():
+        table.is_open = not table.rows
+    elif "sec/iter" in line:
+        table.is_diff = "diff" in line.split()
+        table.is_open = not table.is_diff
+    elif match := ROW.fullmatch(line):
+        _check_row(table, number, match, name)
+        table.rows.append((number, match))
+    elif "GPUs --" in line or is_last:
+        raise refusal(name, number, f"found {quoted(line)}", f"a whole row: {ROW_FORM}")
+
+
+def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
+    """Refuse a row whose seconds and rates contradict each other: a digit of it was lost."""
+    if (match["label"] == "no ddp") != (not table.rows):
+        raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
+    for p in PERCENTS:
+        seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
+        # The rate was cut to a whole number, the seconds were rounded to three decimals.
+        slowest = table.batch_size / rate if rate else float("inf")
+        if not table.batch_size / (rate + 1) - 0.000501 <= seconds <= slowest + 0.000501 or slowest == float("inf"):
+            found = f"p{p} is {match[f's{p}']}s and {rate}/s"
+            raise refusal(name, number, found, f"{table.batch_size} samples a step / seconds = rate")
+    values = [int(match[f"x{p}"]) for p in PERCENTS]
+    if values != sorted(values, reverse=True):
+        raise refusal(name, number, f"rates {values} of p50 to p95", "no percentile faster than one before it")
+
+
+def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
+    if not tables:
+        raise refusal(name, num_lines, "no table 'Benchmark: <model> with batch size <number>'", "at least one")
+    for table in tables:
+        if not table.rows:
+            raise refusal(name, table.line, f"the table of {table.model} has no row", ROW_FORM)
+        if table.labels != tables[0].labels:
+            found = f"the table of {table.model} has {len(table.rows)} rows ({table.labels[-1]} is the last)"
+            want = f"the {len(tables[0].rows)} rows of {tables[0].model}'s ({tables[0].labels[-1]} is its last)"
+            raise refusal(name, table.rows[-1][0], found, want)
+
+
+def _facts(lines: list[str]) -> dict[str, str]:
+    found = {}
+    for line in lines:
+        for key, pattern in FACTS.items():
+            if match := pattern.fullmatch(line):
+                found[key] = match[1]
+    return found
+
+
+def _gpus_in_topology(lines: list[str]) -> int | None:
+    """Return how many GPUs a machine has, by the head of `nvidia-smi topo -m`, which the program prints first."""
+    for index, line in enumerate(lines):
+        if "nvidia-smi topo -m" in line:
+            for head in lines[index + 1 : index + 4]:
+                if columns := re.findall(r"\bGPU\d+\b", head):
+                    return len(columns)
+    return None
+
+
+def _gpus_in_labels(tables: list[Table], name: str) -> int:
+    """Return the GPUs per machine that the labels give, where they fit the number of ranks."""
+    largest = 1
+    for table in tables:
+        for number, match in table.rows:
+            ranks, label = int(match["ranks"]), match["label"]
+            machines, gpus = (1, 1) if label == "no ddp" else _label(label)
+            if machines * gpus != ranks:
+                found = f"label {label} says {machines * gpus} GPUs, and {ranks} took part"
+                raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
+            largest = max(largest, gpus)
+    return largest
+
+
+def _label(label: str) -> tuple[int, int]:
+    machines, gpus = re.fullmatch(r"(\d+)M/(\d+)G", label).groups()
+    return int(machines), int(gpus)
+
+
+def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name: str, notes: list[str]) -> Reading:
+    ranks, label = int(match["ranks"]), match["label"]
+    size = shape_of(ranks, gpus_per_node)
+    if size is None or ranks == 0:
+        raise refusal(
+            name, line, f"{ranks} ranks on nodes of {gpus_per_node} GPUs", "whole nodes; correct --gpus-per-node"
+        )
+    if label != "no ddp" and _label(label) != size:
+        note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
+        note += ", and the GPUs in the label are a constant of the program"
+        if note not in notes:
+            notes.append(note)
+    is_rate = _is_rate_finer(table)
+    strategy = "none" if label == "no ddp" else "ddp"
+    named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
+    parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
+    times, printed = {}, {"label": f"{ranks} GPUs -- {label}"}
+    for p in PERCENTS:
+        seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
+        times[f"p{p}_s"] = table.batch_size / rate if is_rate else seconds
+        printed |= {f"p{p}_sec_per_iter": seconds, f"p{p}_ex_per_sec": rate}
+    return Reading(line, "train_step", parameters, *size, times_s=times, printed=printed)
+
+
+def _is_rate_finer(table: Table) -> bool:
+    """Return whether the rate is finer than the seconds, over a whole table: ratios must not mix them."""
+    pairs = [(float(match["s50"]), int(match["x50"])) for _, match in table.rows]
+    return sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
+
+
+# Reports.
+
+JSON_STATISTIC = "single steps of every rank, each synchronised: a step costs what its slowest rank took"
+NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were taken"
+NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a place for
+NOT_IN_REPORT = (*NAMED, "bucket_cap_mb")  # which may differ between its results
+
+
+def _is_report(value: object) -> bool:
+    return isinstance(value, dict) and "benchmark_results" in value
+
+
+def _read_report(report: dict, name: str, options: Options) -> Source:
+    readings, twice = [], "again"
+    for i, entry in enumerate(report["benchmark_results"]):
+        for position, result in enumerate(entry["result"]):
+            if position == 0 and not result["measurements"]:
+                continue  # a report that Regatta wrote of a campaign without such a cell
+            place = f"benchmark_results[{i}].result[{position}]"
+            if position == 0 and len(result["ranks"]) != 1:
+                want = "one rank in the first result of a model, which is the one without DDP"
+                raise refusal(name, None, f"{place} has {len(result['ranks'])} ranks", want)
+            named = {"model": entry["model"], "batch_size": int(entry["batch_size"])}
+            named["strategy"] = "ddp" if position else "none"
+            if result.get("parameters") is None:
+                if report["bucket_size"] is None:
+                    raise refusal(name, None, "bucket_size is null", "a number of MB")
+                named |= {"image_size": IMAGE_SIZE, "bucket_cap_mb": report["bucket_size"]}
+            parameters = entry_parameters(result, "train_step", **named)
+            readings += _launches(result, parameters, options, name, place)
+            twice = "launch" if "launches" in result else twice
+    if not readings:
+        raise refusal(name, None, "benchmark_results has no measurement", "measurements of one model at least")
+    versions = {"torch": report["pytorch_version"], "cuda": report["cuda_version"]}
+    versions = {key: None if value is None else str(value) for key, value in versions.items()}
+    notes, backend = () if "device" in report else (NO_DEVICE,), report["distributed_backend"]
+    return Source(JSON_STATISTIC, backend, report.get("device", "cuda"), tuple(readings), notes, versions, twice=twice)
+
+
+def _launches(result: dict, parameters: dict, options: Options, name: str, place: str) -> Iterator[Reading]:
+    """Yield the launches of a result: one, but for a report that Regatta wrote, which says where each begins."""
+    num_ranks = len(result["ranks"])
+    size, samples = entry_shape(result, num_ranks, options, name, place), _samples_ns(result, num_ranks, name, place)
+    cell, num = entry_cell(result), len(samples[0])
+    if "launches" not in result:
+        counts = {"steps_per_window": 1, "num_iterations": num}
+        yield Reading(None, "train_step", parameters, *size, samples_ns=samples, **counts, **cell)
+        return
+    start = 0
+    for launch in result["launches"]:
+        end, step = start + int(launch["num_iterations"]), launch.get("window_step_s")
+        part, times = [row[start:end] for row in samples], {} if step is None else {"window_step_s": float(step)}
+        yield Reading(None, "train_step", parameters, *size, times, samples_ns=part, num_iterations=end - start, **cell)
+        start = end
+    if start != num:
+        want = f"{num} iterations in all, as many as each rank has measurements"
+        raise refusal(name, None, f"{place}.launches has {start} iterations", want)
+
+
+def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[list[int]]:
+    """Return [rank][iteration]. Measurements stand rank by rank, the same number of each."""
+    times = times_ns(result["measurements"], name, f"{place}.measurements")
+    if num_ranks == 0 or not times or len(times) % num_ranks:
+        found = f"{place}.measurements has {len(times)} values for {num_ranks} ranks"
+        raise refusal(name, None, found, "the same number for each")
+    num = len(times) // num_ranks
+    return [times[rank * num : (rank + 1) * num] for rank in range(num_ranks)]
+
+
+def _report(folder: ResultsFolder) -> dict:
+    """Return the measured training steps as a report that upstream's diff.py reads.
+
+    The samples of all launches of a cell stand together, those of a rank behind each other. Raises UserError where the
+    form has no place for what was measured: two bucket sizes, two stacks, strategies other than none and ddp.
+    """
+    cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
+    if not cells:
+        raise UserError(f"{folder.path}: no training step has a valid record, so nothing is written.")
+    _check_room(folder, cells)
+    models: dict[tuple, list[dict]] = {}
+    for cell in cells:
+        parameters = cell["spec"]["parameters"]
+        models.setdefault((parameters["model"], parameters["batch_size"]), []).append(cell)
+    wrapped = [cell["spec"]["parameters"]["bucket_cap_mb"] for cell in cells if _is_wrapped(cell)]
+    return {
+        "pytorch_version": folder.version("torch"),
+        "cuda_version": folder.version("cuda"),
+        "distributed_backend": cells[0]["spec"]["backend"],
+        "bucket_size": wrapped[0] if wrapped else None,
+        "device": cells[0]["spec"]["device"],
+        "benchmark_results": [
+            {"model": model, "batch_size": batch_size, "result": _results(folder, own)}
+            for (model, batch_size), own in models.items()
+        ],
+    }
+
+
+def _is_wrapped(cell: dict) -> bool:
+    return cell["spec"]["parameters"]["strategy"] != "none"
+
+
+def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
+    """Refuse cells that would be one and the same in a report."""
+    folder.one_value(cells, "strategy", ("none", "ddp"))
+    folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
+    others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
+    for name in ("stack", "backend", "device", *others):
+        folder.one_value(cells, name)
+    shapes: dict[int, tuple] = {}
+    for cell in filter(_is_wrapped, cells):
+        own = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
+        other = shapes.setdefault(_num_ranks(cell), own)
+        if own != other:
+            raise UserError(
+                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no"
+                f" nodes. Choose one, such as --where nodes={own[0]}."
+            )
+
+
+def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:
+    """Return the results of one model: the one without DDP first, also where there is none, then by number of ranks."""
+    alone = [cell for cell in cells if not _is_wrapped(cell)]
+    wrapped = [cell for cell in cells if _is_wrapped(cell)]
+    wrapped.sort(key=lambda cell: (_num_ranks(cell), cell["spec"]["nodes"]))
+    first = _result(folder, alone[0]) if alone else {"ranks": [0], "measurements": []}
+    return [first, *(_result(folder, cell) for cell in wrapped)]
+
+
+def _num_ranks(cell: dict) -> int:
+    return cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"]
+
+
+def _result(folder: ResultsFolder, cell: dict) -> dict:
+    """Return one result. Keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
+    by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
+    launches = []
+    for _, row in folder.ok_rows(cell).iterrows():
+        samples, window_step_s = folder.record(row).get("samples_ns"), row["window_step_s"]
+        if samples is None:
+            raise UserError(
+                f"{folder.path}: {cell['id']} has no samples by rank, which this format is made of. Write --format csv."
+            )
+        for of_rank, more in zip(by_rank, samples, strict=True):
+            of_rank += [value / NANOSECONDS for value in more]
+        step = None if is_unknown(window_step_s) else float(window_step_s)
+        launches.append({"num_iterations": len(samples[0]), "window_step_s": step})
+    return {
+        "ranks": list(range(len(by_rank))),
+        "measurements": [value for of_rank in by_rank for value in of_rank],
+        **cell_fields(cell["spec"]),
+        "parameters": other_parameters(cell["spec"], NAMED),
+        "launches": launches,
+    }
+
+
+PYTORCH_TEXT = Format("pytorch-text", "a table of PyTorch's benchmark.py", _is_text, _read_text)
+PYTORCH_JSON = Format(
+    "pytorch-json",
+    "a --json report of PyTorch's benchmark.py",
+    _is_report,
+    _read_report,
+    is_json=True,
+    write=_report,
+    benchmarks=("train_step",),
+    not_held="memory, warm-up, parts of a step",
+)

@@ -1,0 +1,155 @@
+"""What a launcher is to the rest of Regatta, and what launchers share: starting and ending processes, reading logs."""
+
+import ctypes
+import math
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from regatta.core.errors import Problem
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then the rest is killed
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where ranks are started: on which cluster, on how many nodes, how many on each, and what they compute on."""
+
+    cluster: dict
+    nodes: int
+    gpus_per_node: int
+    device: str
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """How one rank ended: `exit_code` as Python counts it, negative for a signal; None where the launcher's words are
+    unknown, and where the scheduler ended the rank."""
+
+    rank: int
+    host: str | None
+    exit_code: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """What the launcher of a launch says in its log. node_problem: its line about a node that is gone.
+
+    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, where it names each rank. first_end:
+    of the first rank that failed. left: a cause where ranks ended long before the others, which were then killed.
+    """
+
+    node_problem: str | None = None
+    hosts: frozenset[str] = frozenset()
+    exit_codes: frozenset[int | None] = frozenset()
+    rank_codes: dict[int, int] = field(default_factory=dict)
+    first_end: TaskEnd | None = None
+    left: str | None = None
+
+
+Job = str | None  # the id of a job; None outside of one
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How ranks are started and jobs are asked for under one scheduler. What a scheduler lacks keeps its default."""
+
+    name: str
+    title: str  # for people
+    argv: Callable[..., list[str]]  # (geometry, stack, python, program, limit_seconds, hosts); python: words up to it
+    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables and line
+    dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
+    lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
+    read_log: Callable[[str], LogReading]
+    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # of (cluster, is_local, shapes)
+
+    # Cluster and stack files
+    submits: bool = False  # jobs wait in a queue and run on other machines
+    cluster_keys: tuple[str, ...] = ()  # mean something to this scheduler alone
+    stack_keys: tuple[str, ...] = ()  # likewise; they belong to a cell's id
+    cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
+    stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
+    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # with the cluster's
+    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # of scripts that the options name
+
+    # Launches
+    variables: tuple[str, ...] = ()  # prefixes of variables that the scheduler reads or sets: ranks do not inherit them
+    kept_variables: tuple[str, ...] = ()  # except these
+    replaced_variables: tuple[str, ...] = ()  # not inherited either
+    rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
+    end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
+    log_lines: str = r"(?!)"  # pattern of lines of the launcher itself
+    host_words: str = r"(?!)"  # pattern of what is before a host in a cause
+
+    # The job that this process runs in
+    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError where ranks need one
+    hosts: Callable[[Job], list[str]] = lambda job: []
+    state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
+    is_answering: Callable[[], bool] = lambda: True
+    foreign_steps: Callable[[Job], list[str] | None] = lambda job: []  # other measurements; None if unknown
+    end_foreign: str = ""  # command that ends them
+
+    # Submission by Snakemake
+    job_constants: dict[str, int | str] = field(default_factory=dict)  # resources of a job as the job itself sees them
+    job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
+    site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
+    submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
+    job_words: Callable[..., str | None] = lambda *arguments: None  # what a job asks for, for people
+    submit_command: str = ""  # that takes these words
+    longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
+    shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
+    keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
+    take_over: Callable[[str, Path], None] = lambda campaign, folder: None  # before it runs
+
+
+def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:
+    """Start a launch in a separate session, output to `log`. If the driver is killed, the kernel ends the launch."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_driver,
+        )
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End a launch: SIGTERM, and SIGKILL for whatever is left. Returns when all its processes are gone."""
+    family = descendants(process)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for child in family:
+        try:
+            child.kill()
+        except psutil.Error:
+            continue
+    psutil.wait_procs(family, timeout=STOP_SECONDS)
+
+
+def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _end_with_driver() -> None:
+    # Runs in the child between fork and exec. The driver has one thread, so this is safe.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,330 @@
+"""Slurm: ranks are started by srun in a job that Snakemake's executor submitted, or that the user holds."""
+
+import math
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from regatta.core.errors import Problem, UserError
+from regatta.core.files import Taken, hold_number
+from regatta.launchers import slurm_queue as queue
+from regatta.launchers import slurm_resources as resources
+from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
+from regatta.launchers.slurm_queue import STEP_NAME, expand
+from regatta.runtimes.base import is_below
+
+# Once one rank has ended, the others have this long to shut down; then srun ends them.
+SECONDS_AFTER_FIRST_EXIT = 60
+PORT_BY_HAND = "MASTER_PORT=29500"
+SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
+RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
+# Options that Regatta passes itself.
+SRUN_BY_REGATTA = [
+    "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-G", "--gpus", "--gpus-per-node", "--gres", "-t",
+    "--time", "--jobid", "-o", "--output", "-e", "--error", "-K", "--kill-on-bad-exit", "--export", "-D", "--chdir",
+    "-J", "--job-name", "-W", "--wait", "--overlap",
+]  # fmt: skip
+SBATCH_BY_REGATTA = [
+    "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-c", "--cpus-per-task", "-t", "--time", "-p",
+    "--partition", "-A", "--account", "-q", "--qos", "-C", "--constraint", "--reservation", "--exclusive", "--mem",
+    "--mem-per-cpu", "-G", "--gpus", "--gpus-per-node", "--gres", "-J", "--job-name", "-o", "--output", "-e",
+    "--error", "--export", "--comment", "--parsable", "--wrap", "-D", "--chdir", "-k", "--no-kill", "-M",
+    "--clusters", "--ntasks-per-gpu", "--cpus-per-gpu", "--requeue", "--no-requeue", "-a", "--array",
+]  # fmt: skip
+
+
+# Options of srun and sbatch in stacks and cluster files.
+
+
+def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
+    """Return a problem for each option that Regatta gives itself: a second one would start other ranks than planned."""
+    found = []
+    for index, option in enumerate(options):
+        name = re.split("[= ]", option)[0]
+        if name in taken or (option[:2] in taken and not option.startswith("--")):
+            text = "is given by Regatta itself, from the campaign's shapes and the cluster file. Take it out."
+            found.append(Problem((key, index), text))
+        elif name.startswith("--") and option[len(name) :].startswith(" "):
+            words = f"{name}={option[len(name) :].strip()}"
+            text = f"is one word, which a long option with a space is not. Write {words}."
+            found.append(Problem((key, index), text))
+    return found
+
+
+def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
+    """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
+    found = option_problems("srun", owner["srun"], SRUN_BY_REGATTA)
+    for index, option in enumerate(owner["srun"]):
+        path = Path(_script_option(option)[1])
+        is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
+        if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
+            text = "names no file that can be read here. Write its whole path; a folder that only nodes have goes into"
+            found.append(Problem(("srun", index), f"{text} node_folders.", is_missing=True, is_in_id=True))
+    return found
+
+
+def cluster_problems(cluster: dict) -> list[Problem]:
+    found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
+    return found + srun_problems(cluster, cluster["node_folders"])
+
+
+def stack_options(cluster: dict, stack: dict) -> dict[str, list[str]]:
+    cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
+    return {"srun": [*cluster["srun"], *cpus, *stack["srun"]]}
+
+
+def script_paths(stack: dict) -> dict[str, Path]:
+    """Return the scripts that options of srun name. Of several, srun takes the last."""
+    options = [_script_option(option) for option in stack["srun"]]
+    return {name: Path(value) for name, value in options if "/" in value or (name in RUN_BY_SRUN and value)}
+
+
+def _script_option(option: str) -> tuple[str, str]:
+    """Return the whole name and the value of an option that names a script, also abbreviated; else two empty texts."""
+    name, _, value = option.partition("=")
+    whole = [known for known in SCRIPT_OPTIONS if known.startswith(name) and len(name) > 2]
+    return (whole[0], value) if whole else ("", "")
+
+
+# Launches.
+
+
+def argv(
+    geometry: Geometry,
+    stack: dict,
+    python: list[str],
+    program: list[str],
+    limit_seconds: float | None = None,
+    hosts: Sequence[str] = (),
+) -> list[str]:
+    """Return srun with one task per rank. All options are explicit: the Slurm executor unsets their variables."""
+    nodes, gpus = geometry.nodes, geometry.gpus_per_node
+    line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
+    if geometry.device == "cuda":
+        request = geometry.cluster["gpu_request"]
+        line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
+    if hosts:
+        line.append(f"--nodelist={','.join(hosts)}")
+    line += [f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1", f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
+    if limit_seconds is not None:
+        line.append(f"--time={math.ceil(limit_seconds / 60)}")
+    return [*line, *stack["srun"], *python, *program]
+
+
+def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[str]) -> tuple[list[str], list[str]]:
+    return [PORT_BY_HAND], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program)
+
+
+def end_ranks(job: str | None, process: subprocess.Popen) -> None:
+    if process.returncode != 0:
+        queue.end_steps(job)
+
+
+# Jobs.
+
+
+def find_job(cluster: dict) -> str:
+    job = queue.job_id()
+    if job is None:
+        raise UserError(
+            f"cluster '{cluster['name']}' has scheduler slurm, but this is no Slurm job. Use --profile profiles/slurm,"
+            " or call Snakemake with profiles/local inside an allocation (salloc) that the batch's shape fits."
+        )
+    return job
+
+
+def lock(job: str, folder: Path) -> TextIO:
+    """Lock a job for this user across results folders. If the home folder cannot be locked, lock beside the results.
+
+    One file for all jobs, and a number in it for each: a file per job would be left behind.
+    """
+    cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
+    except Taken:
+        raise
+    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home folder
+        return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
+
+
+def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
+    """Return why jobs cannot be submitted, or why launches do not fit in the allocation that the user holds."""
+    if not is_local:
+        return None
+    if queue.job_id() is None:
+        remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+        return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
+    problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1) if shapes else None
+    remedy = "Ask salloc for as much, or use --profile profiles/slurm, which submits each shape."
+    return f"{problem}. {remedy}" if problem else None
+
+
+def take_over(campaign: str, folder: Path) -> None:
+    """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
+    from regatta.launchers.slurm_executor import mend_status_queries  # loads Snakemake
+
+    mend_status_queries()
+    queue.wait_for_live_jobs(campaign, folder)
+
+
+# What srun says of how its tasks ended (Slurm 26.05; `srun: error: n2: task 3: Exited with exit code 1`).
+
+TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
+# Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
+NO_NODE = re.compile(
+    r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))"
+    r"(?!.*Unable to contact slurm controller).*"
+    r"(Node failure|NODE FAILURE|Unable to confirm allocation|Communication connection failure|"
+    r"Unable to contact slurmd|Zero Bytes were transmitted|Socket timed out on send/recv|"
+    r"Required node not available|Nodes? .* not responding|Unable to resolve).*$",
+    re.MULTILINE,
+)
+# Of such lines, the nodes that they are about. (STEP 7.0 ON n1 only says who speaks.)
+NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
+# Before a task's end: it is Slurm that ended the step. (DUE TO TASK FAILURE follows the end of another task.)
+ENDED_BY_SLURM = re.compile(
+    r"^srun: First task exited (?P<wait>\w+) ago|"
+    r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",
+    re.MULTILINE,
+)
+# Lines of srun once a task has ended; what it says before that is why no task came up.
+LOG_LINES = (
+    r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
+    r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+)
+# strsignal(3) of the signals that end a rank, as srun prints them
+SIGNAL_WORDS = {
+    "Killed": signal.SIGKILL,
+    "Segmentation fault": signal.SIGSEGV,
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Illegal instruction": signal.SIGILL,
+    "Floating point exception": signal.SIGFPE,
+    "Terminated": signal.SIGTERM,
+    "Out Of Memory": signal.SIGKILL,
+}
+
+
+def first_task_end(log: str) -> TaskEnd | None:
+    """Return the first task that ended badly: srun then ends the others (--kill-on-bad-exit), so those say nothing."""
+    found = TASKS_ENDED.search(log)
+    if found is None:
+        return None
+    end = _task_end(found)
+    by_slurm = ENDED_BY_SLURM.search(log, 0, found.start())
+    if by_slurm is None:
+        return end
+    wait, why = by_slurm["wait"], by_slurm["why"]
+    text = f"still ran {wait} after another rank had ended, and was killed" if wait else f"cancelled by Slurm {why}"
+    return replace(end, exit_code=None, text=text)
+
+
+def tasks_that_left(log: str) -> str | None:
+    """Return the tasks that ended well before the others, where srun ended those for it (--wait), such as `0-1,3`."""
+    found = re.search(r"^srun: StepId=\S+ tasks? ([\d,-]+): exited$", log, re.MULTILINE)
+    return found[1] if found and "srun: First task exited" in log else None
+
+
+def node_problem(log: str) -> str | None:
+    """Return srun's line about a node that is gone or cannot be reached, or None."""
+    found = NO_NODE.search(log)
+    return " ".join(found[0].split()) if found else None
+
+
+def blamed_hosts(log: str) -> set[str]:
+    """Return the nodes that srun names where a launch ended: those that are gone; else those on which tasks ended by
+    themselves, with an exit code or first of all. Empty where it names none, or where Slurm ended the tasks."""
+    if problems := list(NO_NODE.finditer(log)):
+        named = [names for found in problems for names in NAMED_NODES.findall(found[0])]
+        return {host for names in named for host in _hosts(names)}
+    first = first_task_end(log)
+    if first is None or first.exit_code is None:
+        return set()
+    ends = [_task_end(found) for found in TASKS_ENDED.finditer(log)]
+    return {first.host} | {end.host for end in ends if (end.exit_code or 0) > 0}
+
+
+def _hosts(names: str) -> list[str]:
+    try:
+        return expand(names)
+    except ValueError:  # a line that a rank printed
+        return []
+
+
+def _task_end(found: re.Match) -> TaskEnd:
+    host, tasks, text = found.groups()
+    return TaskEnd(int(re.split(r"[,-]", tasks)[0]), host, _exit_code(text), text)
+
+
+def _exit_code(text: str) -> int | None:
+    for words, number in SIGNAL_WORDS.items():
+        if text.startswith(words):
+            return -number
+    found = re.match(r"Exited with exit code (\d+)", text)
+    if found is None:
+        return None
+    code = int(found[1])
+    # A shell, and some images' first process, say a signal so.
+    return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
+
+
+def read_log(log: str) -> LogReading:
+    left = tasks_that_left(log)
+    text = f"rank {left} ended without an error while others still ran; srun ended those after a while"
+    return LogReading(
+        node_problem=node_problem(log),
+        hosts=frozenset(blamed_hosts(log)),
+        exit_codes=frozenset(_task_end(found).exit_code for found in TASKS_ENDED.finditer(log)),
+        first_end=first_task_end(log),
+        left=text if left else None,
+    )
+
+
+LAUNCHER = Launcher(
+    name="slurm",
+    title="Slurm",
+    submits=True,
+    cluster_keys=(
+        "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint",
+        "reservation", "exclusive", "sbatch", "srun", "max_walltime_minutes",
+    ),
+    stack_keys=("srun",),
+    cluster_problems=cluster_problems,
+    stack_problems=srun_problems,
+    stack_options=stack_options,
+    script_paths=script_paths,
+    argv=argv,
+    by_hand=by_hand,
+    variables=("SLURM_", "SRUN_", "SBATCH_"),  # srun takes options from these
+    kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
+    rank_variables=queue.meeting_point,
+    dump_stacks=lambda job, process: queue.signal_steps(job, "USR1"),
+    end_ranks=end_ranks,
+    read_log=read_log,
+    log_lines=LOG_LINES,
+    host_words=r"\bsrun: error: ",
+    find_job=find_job,
+    hosts=lambda job: queue.hosts_of_job(job),
+    state=lambda job: queue.job_state(job),
+    is_answering=lambda: queue.is_answering(),
+    lock=lock,
+    foreign_steps=lambda job: queue.running_steps(job),
+    end_foreign="scancel",
+    job_constants=resources.JOB_CONSTANTS,
+    job_resources=resources.job_resources,
+    site_resources=resources.site_resources,
+    submit_variables=resources.submit_variables,
+    job_words=resources.sbatch_words,
+    submit_command="sbatch",
+    longest_planned_minutes=resources.longest_planned_minutes,
+    shape_problems=resources.shape_problems,
+    profile_problem=profile_problem,
+    keep_configuration=queue.keep_configuration,
+    take_over=take_over,
+)  # fmt: skip

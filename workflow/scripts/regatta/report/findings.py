@@ -1,0 +1,129 @@
+"""What the report says on top of its figures: findings and warnings, each with the rows that it is made of.
+
+A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence. Findings
+are computed from tables, never from figures, so that what fits into a figure does not decide what is found.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from regatta.core.text import is_unknown, plural, three
+from regatta.store.tables import COLLECTED
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the numbers of a statement stand. file: in the results folder. rows: their names; what: words in place of them."""
+
+    file: str
+    rows: tuple[str, ...] = ()
+    what: str = ""
+
+    @property
+    def anchor(self) -> str:
+        return anchor_of(self.file)
+
+
+HEADERS = Source("launches/*.jsonl", what="the first line of each")
+TIME_UNITS = ((1, 1, "s"), (1e-3, 1e3, "ms"), (0, 1e6, "\N{MICRO SIGN}s"))
+PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" of a single launch."""
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    kind: str = "none"
+    num_launches: int = 0
+
+    @classmethod
+    def of(cls, row, name: str, unit: str, kind: str = "interval") -> "Value":
+        """Return `<name>_<unit>` of a table's row with its ends `<name>_low_<unit>` and `<name>_high_<unit>`."""
+        estimate, low, high = (getattr(row, f"{name}{end}_{unit}") for end in ("", "_low", "_high"))
+        num = int(row.num_launches)
+        if is_unknown(low) or is_unknown(high):
+            return cls(float(estimate), num_launches=num)
+        return cls(float(estimate), float(low), float(high), getattr(row, kind), num)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result worth reading first. values: by name; numbers are in the units of the tables. sources: the rows behind it."""
+
+    kind: str
+    values: dict[str, object]
+    sources: tuple[Source, ...]
+    cells: tuple[str, ...] = ()
+    anchor: str = ""  # of the page, where more of it stands; the topic's section if empty
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A warning: what was found, what to do about it, and the rows that it was found in, the one that is shown first."""
+
+    found: str
+    advice: str
+    sources: tuple[Source, ...]
+    values: dict[str, object] = field(default_factory=dict)
+
+
+def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:
+    """Return `37 % (range 32\N{EN DASH}39 %, 3 launches)`, `87 % (95 % CI 85\N{EN DASH}89 %, 6 launches)` or `37 % (1 launch)`."""
+    num = plural(value.num_launches, "launch", "launches")
+    if value.low is None or value.high is None:
+        return f"{show(value.estimate)} {unit} ({num})"
+    word = "range" if value.kind == "range" else "95 % CI"
+    return f"{show(value.estimate)} {unit} ({word} {show(value.low)}\N{EN DASH}{show(value.high)} {unit}, {num})"
+
+
+def percent_text(value: Value) -> str:
+    return value_text(value, percent_number, "%")
+
+
+def time_text(value: Value) -> str:
+    """Return a value in seconds with the unit that suits it."""
+    factor, unit = next((factor, unit) for least, factor, unit in TIME_UNITS if value.estimate >= least)
+    return value_text(value, lambda seconds: three(factor * seconds), unit)
+
+
+def percent_number(ratio: float) -> str:
+    """Return a ratio in percent with the digits that a measurement supports: 37, 3.2, 0.4."""
+    percent = 100 * ratio
+    return f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:z.1f}"
+
+
+def file_of(table: str) -> str:
+    """Return the file of a table, tables/scaling.csv or measurements.csv; what has a dot is a file already."""
+    return table if "." in table else f"{table}.csv" if table in COLLECTED else f"tables/{table}.csv"
+
+
+def anchor_of(file: str) -> str:
+    """Return where on the page a file can be downloaded, or what stands in it is shown."""
+    if file.endswith(".csv"):
+        return f"#csv-{file.rpartition('/')[2].removesuffix('.csv')}"
+    return {PROBLEMS: "#left-out", PREFLIGHT: "#preflight"}.get(file, "#provenance")
+
+
+def of_cells(table: str, cells: Iterable[str | None]) -> Source:
+    """Return the rows of some cells, in this order, of a table with one row for each cell."""
+    return Source(file_of(table), tuple(dict.fromkeys(cell for cell in cells if not is_unknown(cell))))
+
+
+def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source:
+    """Return some rows of a table, named by the columns of `key`, without one by their number below the heading."""
+    if not key:
+        return Source(file_of(table), tuple(f"row {index + 1}" for index in rows.index))
+    return Source(
+        file_of(table), tuple(", ".join(map(str, values)) for values in rows[list(key)].itertuples(index=False))
+    )
+
+
+def of_runs(table: str, rows: pd.DataFrame) -> Source:
+    """Return some rows of measurements.csv or failures.csv: one for each cell and repeat."""
+    named = rows.assign(name=[f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()])
+    return of_rows(table, named, ("name",))

@@ -1,0 +1,18 @@
+"""Container runtimes, by the name that a stack's `runtime` has; `host` is the runtime of kind host, which needs none.
+
+A new runtime is a module with a `Runtime` and a line here.
+"""
+
+from regatta.runtimes import apptainer, host
+from regatta.runtimes.base import Runtime
+
+RUNTIMES = {
+    "host": host.RUNTIME,
+    "apptainer": apptainer.RUNTIME,
+    "singularity": apptainer.RUNTIME,
+}
+
+
+def runtime_of(stack: dict) -> Runtime:
+    """Return the runtime that starts the Python of a stack."""
+    return RUNTIMES["host" if stack["kind"] == "host" else stack["runtime"]]

@@ -1,0 +1,89 @@
+"""What a container runtime is to the rest of Regatta, and what runtimes share: paths, binds, hashes of files."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from regatta.core.errors import Problem, UserError
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known of the machine that ranks run on.
+
+    is_here: it is this one. node_folders: that this one lacks. job_variables: prefixes of those that only a job has.
+    """
+
+    is_here: bool
+    node_folders: tuple[str, ...] = ()
+    job_variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How the Python of a stack is started, and what of the stack that involves."""
+
+    place: str  # what holds the libraries of the ranks
+    has_image: bool  # False on the host, where all paths are those of the host
+    identity_keys: tuple[str, ...]  # what of a stack belongs to a cell's id, besides its kind, python and env
+    default_python: str  # interpreter of a stack that names none
+    # Words before Python, of (stack, device, variables, folders). variables: of the job, put into binds; None keeps
+    # their names. folders: what ranks read and write.
+    prefix: Callable[[dict, str, Mapping[str, str] | None, tuple[Path, ...]], list[str]]
+    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # under which they override those of an image
+    host_python: Callable[[dict], Path | None]  # the host's path of the stack's Python; None inside an image
+    identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
+    problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # of (stack, keys that its file has, site)
+    library_remedy: Callable[[dict, str], str]  # how to give a stack libraries that it lacks
+    user_variables: tuple[str, ...] = ()  # prefixes of variables of the runtime: no id knows them; not inherited
+    kept_variables: tuple[str, ...] = ()  # except these
+
+
+def whole_path(text: str | None) -> Path | None:
+    """Return a path of a campaign file as an absolute one, with ~ and variables expanded."""
+    return Path(os.path.expanduser(os.path.expandvars(text))).absolute() if text else None
+
+
+def is_below(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Return a bind with its $VARIABLES replaced. Raises UserError that names one that is not set."""
+    try:
+        return Template(text).substitute(variables)
+    except KeyError as error:
+        raise UserError(
+            f"binds: {text} names ${error.args[0]}, which is not set in the job. Set it, or write the path."
+        ) from None
+    except ValueError:
+        raise UserError(f"binds: {text} holds a $ that begins no name of a variable. Write $$ for a plain $.") from None
+
+
+def bind_problem(bind: str, index: int, site: Site) -> Problem | None:
+    """Return what is wrong with `source:target` of a stack's binds. A source that does not exist here is missing."""
+    key = ("binds", index)
+    source, *rest = bind.split(":")
+    if len(rest) > 2 or not source or (len(rest) == 2 and rest[1] not in ("ro", "rw")):
+        return Problem(key, "is not source, source:target or source:target:ro.")
+    if not all(part.startswith(("/", "$")) for part in [source, *rest[:1]]):
+        return Problem(key, "is not absolute. Begin both source and target with / or a variable.")
+    names = re.findall(r"\$\{?(\w+)", bind.replace("$$", ""))
+    of_the_job = {name: f"/{name}" for name in names if name == "TMPDIR" or name.startswith(site.job_variables)}
+    try:
+        path = Path(expand(bind, {**os.environ, **of_the_job}).split(":")[0])
+    except UserError as error:
+        text = f"cannot be used: {str(error).removeprefix('binds: ')}".replace(" in the job", " here")
+        return Problem(key, text, is_missing=" is not set " in text)
+    if of_the_job or os.path.exists(path) or is_below(path, site.node_folders):
+        return None
+    hint = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+    return Problem(key, f"is not there: {path} does not exist. {hint}", is_missing=True)

@@ -1,0 +1,111 @@
+"""All topics, in the order of the page, and their tables. Adding a topic is one line here."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from regatta.report.provenance import read_headers
+from regatta.store.collect import read_collected
+from regatta.store.launch_files import read_frozen
+from regatta.store.tables import COLLECTED, read_csv, write_csv
+from regatta.topics import (
+    buckets,
+    communication,
+    failures,
+    gradient_communication,
+    machines,
+    memory,
+    percentiles,
+    precision,
+    preflight,
+    sync_batchnorm,
+)
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.comparison import section as comparison
+from regatta.topics.fits import section as fits
+from regatta.topics.scaling import section as scaling
+from regatta.topics.stragglers import section as stragglers
+from regatta.topics.training_runs import section as training_runs
+
+TOPICS: tuple[Topic, ...] = (
+    failures.TOPIC,
+    preflight.TOPIC,
+    machines.TOPIC,
+    precision.TOPIC,
+    scaling.TOPIC,
+    scaling.HEATMAP,
+    percentiles.TOPIC,
+    buckets.TOPIC,
+    gradient_communication.TOPIC,
+    communication.TOPIC,
+    fits.TOPIC,
+    memory.TOPIC,
+    training_runs.TOPIC,
+    sync_batchnorm.TOPIC,
+    stragglers.TOPIC,
+    comparison.TOPIC,
+)
+
+
+def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
+    """Return the tables of all topics by name. Raises ValueError if two topics, or a topic and the store, share a name."""
+    found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
+    tables: dict[str, TableSpec] = {}
+    for topic in topics:
+        for name, spec in topic.tables.items():
+            if name in found:
+                raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
+            found[name], tables[name] = f"topic '{topic.id}'", spec
+    return tables
+
+
+TABLES = _tables_of(TOPICS)
+
+
+class _OnDemand(dict):
+    """Tables by name, each made when it is first asked for: a table may be made of others, in any order."""
+
+    def __init__(self, campaign: dict, collected: dict[str, pd.DataFrame]) -> None:
+        super().__init__(collected)
+        self.campaign = campaign
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        self[name] = TABLES[name].make(self.campaign, self)
+        return self[name]
+
+
+def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return each table by its name. campaign: frozen; collected: as read from measurements.csv and what is beside it."""
+    on_demand = _OnDemand(campaign, collected)
+    tables = {name: on_demand[name] for name in TABLES}
+    repeats = {
+        cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell
+    }  # of an imported campaign
+    for table in tables.values():
+        if repeats and "num_planned" in table and "cell" in table:
+            table["num_planned"] = table["cell"].map(repeats).astype("Int64").fillna(table["num_planned"])
+    return tables
+
+
+def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    for name in TABLES:
+        write_csv(tables[name], folder / f"{name}.csv")
+
+
+def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    return {name: read_csv(folder / f"{name}.csv", spec.columns) for name, spec in TABLES.items()}
+
+
+def read_report_data(
+    campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
+) -> ReportData:
+    """Read all that a report is made of. preflight: its result, if there was one."""
+    collected = read_collected(measurements)
+    return ReportData(
+        read_frozen(campaign),
+        {**collected, **read_tables(tables)},
+        read_headers(launches, collected["measurements"]),
+        read_frozen(problems),
+        launches,
+        read_frozen(preflight) if preflight else None,
+    )

@@ -1,0 +1,315 @@
+"""The topic of stragglers: ranks and hosts that the others wait for, and outliers among iterations. docs/metrics.md."""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from regatta.core.statistics import OUTER_FENCE
+from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
+from regatta.core.verdicts import FALSE_DISCOVERIES
+from regatta.report.findings import Advice, Finding, of_rows, percent_number
+from regatta.report.panels import Section, Table
+from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
+from regatta.topics.stragglers.spikes import MOST_OF_SPIKE
+from regatta.topics.stragglers.tables import (
+    MOST_OF_RECORDS,
+    STRAGGLER_HOSTS,
+    STRAGGLERS,
+    straggler_hosts_table,
+    stragglers_table,
+)
+from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, SUSPECT_P
+
+MOST_ROWS = 20
+ALSO_SHOWN = 5  # persistent ranks and hosts that are named in the lead
+FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are shown in the section alone
+# What the last rank does, and in what.
+DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
+OF_WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps", HOST_WAIT: "steps"}
+WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
+COUNTS = {
+    "num_spikes_all_ranks": "all ranks",
+    "num_spikes_one_host": "one host",
+    "num_spikes_one_rank": "one rank",
+    "unknown": "unknown",
+}
+CHECK = (
+    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then measure"
+    " again without it. Medians are barely affected by outliers, means and high percentiles are."
+)
+
+
+def section(data: ReportData) -> Section:
+    stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
+    worst, late, groups = worst_of(stragglers, hosts), _late(hosts, stragglers), outlier_groups(stragglers)
+    lead = [sentence(_late_finding(table, row)) for table, row in late[:ALSO_SHOWN]]
+    lead += [f"{len(late) - ALSO_SHOWN} more are in the tables."] if len(late) > ALSO_SHOWN else []
+    lead = lead or [nobody_text(stragglers, data.tables["waits"])]
+    tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
+    figures = ()
+    if worst is not None:
+        times_ns = worst_times(worst, data.launches)
+        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns))
+    text = " ".join([*lead, *outlier_texts(groups)])
+    return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the worst persistent straggler, and the outliers that cost most."""
+    stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
+    worst = worst_of(stragglers, hosts)
+    found = []
+    if worst is not None:
+        found.append(_late_finding("stragglers" if hasattr(worst, "rank") else "straggler_hosts", worst))
+    return found + [_outlier_finding(row) for row in costliest(outlier_groups(stragglers)).itertuples()]
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    if finding.kind == "outliers":
+        listed = ", ".join(f"{num:,} {COUNTS[name]}" for name, num in values["by_class"].items() if num)
+        return (
+            f"Outliers add {percent_number(values['cost_ratio'])} % to {WHAT[values['quantity']]} on {values['place']}:"
+            f" {values['num']:,} of {values['num_iterations']:,} iterations ({listed})."
+        )
+    lag = f"{duration(values['lag_s'])} ({percent_number(values['lag_ratio'])} % of the iteration)"
+    launches = f"{values['num_suspect_launches']} of {plural(values['num_launches'], 'launch', 'launches')}"
+    if finding.kind == "straggler_host":
+        return (
+            f"Straggler: host {values['host']}, whose rank {DOES[values['quantity']]} in {launches}"
+            f" ({three(values['num_expected_launches'])} expected by chance); {lag} behind the median of the other hosts."
+        )
+    where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
+    return (
+        f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])} % of"
+        f" {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the others."
+    )
+
+
+def _late(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[tuple[str, object]]:
+    """Return (table, row) of each persistent host and rank, the largest lag first."""
+    found = []
+    for name, table in (("straggler_hosts", hosts), ("stragglers", stragglers)):
+        persistent = table[table["is_persistent"].fillna(False).astype(bool)]
+        found += [(name, row) for row in sorted(persistent.itertuples(), key=lambda row: -row.lag_ratio)]
+    return found
+
+
+def _late_finding(table: str, row) -> Finding:
+    names = ("quantity", "num_suspect_launches", "num_launches", "lag_s", "lag_ratio")
+    values = {name: getattr(row, name) for name in names} | {"last_ratio": row.num_last / row.num_iterations}
+    source = of_rows(table, pd.DataFrame(index=[row.Index]))
+    if table == "straggler_hosts":
+        values |= {"host": row.host, "num_expected_launches": row.num_expected_launches}
+        return Finding("straggler_host", values, (source,), anchor="stragglers")
+    hosts = () if is_unknown(row.hosts) else tuple(row.hosts.split(" "))
+    values |= {"rank": row.rank, "hosts": hosts, "place": _place(row)}
+    return Finding("straggler_rank", values, (source,), anchor="stragglers")
+
+
+def _place(row) -> str:
+    return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
+
+
+def nobody_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
+    """Return the sentence where nobody is persistent: what was checked, and whether so few launches could detect anyone."""
+    if stragglers.empty:
+        return "No measurement on two or more ranks shows whom the others waited for."
+    first_ranks = waits[waits["rank"] == 0]
+    text = (
+        f"No persistent straggler in {plural(int(first_ranks['num_records'].sum()), 'measurement')},"
+        f" {plural(waits['launch'].nunique(), 'launch', 'launches')}."
+    )
+    num = len(stragglers)
+    short = [row for row in stragglers.itertuples() if _needed(row, num) > row.num_launches]
+    if len(short) < num:
+        return text
+    least = min(short, key=lambda row: _needed(row, num))
+    return (
+        f"{text} {plural(least.num_launches, 'launch', 'launches')} cannot detect one on {least.world_size} ranks;"
+        f" {_needed(least, num)} are needed."
+    )
+
+
+def _needed(row, num_rows: int) -> int:
+    """Return in how many launches a rank has to be the suspect, in all of them, to be beyond chance by itself."""
+    return math.ceil(math.log(num_rows / FALSE_DISCOVERIES) / math.log(row.world_size) + 1e-9)
+
+
+def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
+    """Return the ranks, and the hosts where there are several, that were the suspect of a launch."""
+    found = []
+    for noun, table, name in (("rank", stragglers, _rank_name), ("host", hosts, lambda row: row.host)):
+        suspect = table[table["num_suspect_launches"] > 0]
+        if suspect.empty:
+            continue
+        ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
+        caption = f"{noun.capitalize()}s that were last in most measurements of a launch{_first_of(len(ordered))}"
+        columns = (noun, "Quantity", "Launches", "Last in (%)", "Lag (ms)", "Lag (%)", "Corrected p", "Persistent")
+        body = tuple(_late_row(row, name) for row in ordered.head(MOST_ROWS).itertuples())
+        found.append(Table(caption, columns, body, sources=("straggler_hosts" if noun == "host" else "stragglers",)))
+    return found
+
+
+def _first_of(num: int) -> str:
+    return f" (first {MOST_ROWS} of {num})" if num > MOST_ROWS else ""
+
+
+def _late_row(row, name: Callable) -> tuple[str, ...]:
+    return (
+        name(row),
+        row.quantity.replace("_", " "),
+        f"{row.num_suspect_launches}/{row.num_launches}",
+        percent(row.num_last / row.num_iterations),
+        UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
+        percent(row.lag_ratio),
+        f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
+        "yes" if row.is_persistent else "no",
+    )
+
+
+def _rank_name(row) -> str:
+    hosts = UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(" ", ", ")
+    return f"rank {row.rank} on {hosts}, {_place(row)}"
+
+
+def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each shape, stack and quantity that was checked: its counts, and the rank with most of one rank.
+
+    rank, hosts: unknown where no rank has more than half of them.
+    """
+    checked = stragglers[stragglers["num_fenced"].notna()].sort_values(
+        "num_spikes_of_rank", ascending=False, kind="stable"
+    )
+    first = checked.drop_duplicates(["nodes", "gpus_per_node", "stack", "device", "quantity"])
+    known = first[list(COUNTS)[:-1]].sum(axis=1)
+    has_most = 2 * first["num_spikes_of_rank"] > first["num_spikes_one_rank"]
+    return first.assign(
+        unknown=first["num_spikes"] - known,
+        rank=first["rank"].where(has_most),
+        hosts=first["hosts"].where(has_most),
+        share=first["num_spikes"] / first["num_fenced"],
+        cost=first["spike_cost_iterations"] / first["num_fenced"],
+    ).sort_values(["share", "quantity"], ascending=[False, True], kind="stable")
+
+
+def costliest(groups: pd.DataFrame) -> pd.DataFrame:
+    """Return the group that outliers cost most; no row where none costs enough to matter."""
+    found = groups[(groups["share"] > FINDING_RATIO) & (groups["cost"] > FINDING_RATIO)]
+    return found.sort_values("cost", ascending=False, kind="stable").head(1)
+
+
+def _outlier_finding(row) -> Finding:
+    values = {
+        "quantity": row.quantity,
+        "place": _place(row),
+        "num": int(row.num_spikes),
+        "num_iterations": int(row.num_fenced),
+        "cost_ratio": float(row.cost),
+        "by_class": {name: int(getattr(row, name)) for name in COUNTS},
+    }
+    return Finding("outliers", values, (of_rows("stragglers", pd.DataFrame(index=[row.Index])),), anchor="stragglers")
+
+
+def outlier_texts(groups: pd.DataFrame) -> list[str]:
+    """Return the sentence on all groups together; none where nothing was checked."""
+    num_iterations, num = int(groups["num_fenced"].sum()), int(groups["num_spikes"].sum())
+    if not num_iterations:
+        return []
+    if not num:
+        return [f"No outliers in {num_iterations:,} iterations."]
+    listed = ", ".join(f"{count:,} {name}" for column, name in COUNTS.items() if (count := int(groups[column].sum())))
+    cost = groups["spike_cost_iterations"].sum() / num_iterations
+    text = (
+        f"{num:,} outliers in {num_iterations:,} iterations ({percent(num / num_iterations)} %; {listed}); they add"
+        f" {three(100 * cost)} % to the total time."
+    )
+    named = [row for row in groups.itertuples() if _is_named(row)]
+    if not named:
+        return [text]
+    top = max(named, key=lambda row: row.num_spikes_of_rank)
+    return [text, f"Of one rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
+
+
+def _is_named(row) -> bool:
+    """Return whether a rank is worth naming: more than half of one rank's outliers may still be chance."""
+    has_all = row.num_spikes_of_rank == row.num_spikes_one_rank > 1
+    return has_all or (not is_unknown(row.has_most_spikes) and bool(row.has_most_spikes))
+
+
+def _most(row) -> str:
+    hosts = [] if is_unknown(row.hosts) else row.hosts.split(" ")
+    on = f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts" if hosts else ""
+    return f"rank {row.rank}{on} has {row.num_spikes_of_rank} of {row.num_spikes_one_rank}"
+
+
+def outlier_tables(groups: pd.DataFrame) -> list[Table]:
+    """Return the groups with outliers, those with the largest share first; none where all may be chance."""
+    found = groups[groups["num_spikes"] > 0]
+    if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
+        return []
+    caption = f"Outliers: iterations far longer than the others of their measurement{_first_of(len(found))}"
+    columns = ("In", "Iterations", "Outliers", "Outliers (%)", "Added time (%)", *COUNTS.values(), "Most of one rank")
+    body = tuple(
+        (
+            f"{WHAT[row.quantity]}, {_place(row)}",
+            f"{row.num_fenced:,}",
+            f"{row.num_spikes:,}",
+            three(100 * row.share),
+            three(100 * row.cost),
+            *(f"{getattr(row, column):,}" for column in COUNTS),
+            UNKNOWN if is_unknown(row.rank) else _most(row),
+        )
+        for row in found.head(MOST_ROWS).itertuples()
+    )
+    return [Table(caption, columns, body, sources=("stragglers",))]
+
+
+def warnings(data: ReportData) -> list[Advice]:
+    """Return the warning on the host, or if there is none the rank, that caused most outliers of a single one."""
+    for name, noun in (("straggler_hosts", "host"), ("stragglers", "rank")):
+        table = data.tables[name]
+        found = table[table["has_most_spikes"].fillna(False).astype(bool)]
+        if len(found):
+            most = found.sort_values(f"num_spikes_of_{noun}", ascending=False, kind="stable").head(1)
+            row = next(most.itertuples())
+            num = row.num_spikes_of_host if noun == "host" else row.num_spikes_of_rank
+            total = row.num_spikes_of_any_host if noun == "host" else row.num_spikes_one_rank
+            who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
+            text = (
+                f"{who} held up the others in {num} of {plural(total, 'outlier')} that a single {noun} caused"
+                f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
+            )
+            return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
+    return []
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    """Return what a straggler and an outlier are, for a campaign with cells of several ranks."""
+    if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
+        return []
+    stragglers = (
+        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have arrived,"
+        " or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect in a record: last"
+        f" in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records (binomial), and later than the"
+        f" median of the others by more than {100 * LAG_RATIO:g} % of the iteration. Suspect in a launch: in more than"
+        f" {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more launches than chance gives (binomial; hosts:"
+        f" Poisson binomial; Benjamini-Hochberg over the table, below {100 * FALSE_DISCOVERIES:g} %)."
+    )
+    outliers = (
+        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges above"
+        f" the upper quartile). All ranks: more than {100 * MOST_OF_SPIKE:g} % of the excess over the median is common to all."
+        " One rank, or one host: without it the iteration is no outlier. In a collective, the rank that did not wait while all"
+        " others did. Unknown: all others. Whole steps on GPUs are not classified. Added time: excess over the median iteration,"
+        " over all iterations."
+    )
+    return [("Stragglers", stragglers), ("Outliers", outliers)]
+
+
+TABLES = {
+    "stragglers": TableSpec(STRAGGLERS, lambda _, tables: stragglers_table(tables["waits"])),
+    "straggler_hosts": TableSpec(STRAGGLER_HOSTS, lambda _, tables: straggler_hosts_table(tables["waits"])),
+}
+TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, sentence, warnings, methods)
