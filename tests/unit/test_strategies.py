@@ -5,8 +5,8 @@ from synthetic import collective_cell, make_campaign, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.gradient_communication import memory_table, strategies_table, strategy_figures
-from regatta.topics.memory import memory_tables
+from regatta.topics.gradient_communication import strategies_table, strategy_figures
+from regatta.topics.memory import memory_table, memory_tables
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [

@@ -8,8 +8,7 @@ from synthetic import make_campaign, train_cell
 from regatta.store.collect import cell_row
 from regatta.store.records import device_of
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.gradient_communication import memory_table
-from regatta.topics.memory import memory_figures
+from regatta.topics.memory import memory_figures, memory_table
 from regatta.topics.scaling.figures import scaling_figures
 from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.scaling.words import model_tables, peaks_text
