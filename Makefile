@@ -31,7 +31,7 @@ SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
 # On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would lie idle.
 CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
 WORKFLOW_FILES = Snakefile workflow/rules
-PYTEST = "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
@@ -71,11 +71,11 @@ report: ## build the report again from what has been measured
 
 test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev
-	@exec $(PYTEST) -m "not install" tests/unit tests/bench tests/workflow $(ARGS)
+	@$(PYTEST) -m "not install" --ignore tests/cluster --ignore tests/browser $(ARGS)
 
 test-site: ## run the tests on a Slurm cluster in namespaces, in a browser, and of the installation
 	$(INSTALL) driver rank dev
-	@exec $(PYTEST) -m "cluster or browser or install" tests/cluster tests/browser tests/unit/test_makefile.py $(ARGS)
+	@$(PYTEST) -m "cluster or browser or install" --ignore tests/bench --ignore tests/workflow $(ARGS)
 
 test-all: test test-site ## run all tests
 

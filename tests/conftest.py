@@ -1,14 +1,19 @@
 """Tests import Regatta's library as the thin scripts do: `from regatta import ...`, with workflow/scripts on the path.
 
-`make test` runs four files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
+`make test` runs six files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
 Begun in turns, the first wait while the second compute; long files come early, the many short ones of tests/unit last.
 """
 
+import os
 import sys
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+
+# `make test ARGS=...` hands its variables down, also to a make that a test starts.
+for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "CONFIG", "PROFILE", "VENV"):
+    os.environ.pop(name, None)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scripts"))
 
