@@ -1,6 +1,6 @@
 """Tests import Regatta's library as the thin scripts do: `from regatta import ...`, with workflow/scripts on the path.
 
-`make test` runs six files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
+`make test` runs four files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
 Begun in turns, the first wait while the second compute; long files come early, the many short ones of tests/unit last.
 """
 

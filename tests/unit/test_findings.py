@@ -268,6 +268,8 @@ def test_sections_of_a_campaign_draw_rows_of_the_table_that_they_name(analysed):
     _, data = analysed
     for topic in TOPICS:
         section = topic.section(data) if topic.section else None
+        shown = {"warnings"} | ({section.id} if section and section.has_content else set())
+        assert {finding.anchor or topic.id for finding in topic.findings(data)} <= shown, "a dead link"
         for figure in section.figures if section else ():
             if figure.id.startswith(COMPUTED):
                 continue

@@ -83,7 +83,7 @@ def test_the_examples_of_the_readme_are_valid():
         ("operation: [all_reduce]", "operation: [ddp]", "benchmarks.1.parameters.operation.0"),
         ("baseline: {strategy: none,", "baseline: {strategi: none,", "baseline"),
         ("baseline:", "versus: nodse\nbaseline:", "versus"),
-        ("baseline:", "exclude: [{when: {modle: resnet18}, reason: x}]\nbaseline:", "exclude.0.when"),
+        ("baseline:", "exclude: [{when: {modelx: resnet18}, reason: x}]\nbaseline:", "exclude.0.when"),
     ],
 )
 def test_an_editor_marks_an_error_where_it_is(old, change, place):

@@ -1,7 +1,7 @@
 """A topic: one part of the report, and everything that it needs, in one module or folder.
 
 It is a struct of plain functions. topics/catalog.py lists all topics in the page's order; tables, rules, sections,
-findings, warnings and methods derive from that list. docs/extending.md shows how to add one.
+findings, warnings and methods derive from that list.
 """
 
 from collections.abc import Callable, Mapping

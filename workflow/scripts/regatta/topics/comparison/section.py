@@ -73,7 +73,7 @@ def findings(data: ReportData) -> list[Finding]:
         }
     key = ("cell", "reference")
     sources = (of_rows("comparisons", pd.concat([decided, judged.drop(decided.index)]), key),)
-    return [Finding("comparisons", values, sources, tuple(decided["cell"]))]
+    return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
 
 
 def sentence(finding: Finding) -> str:

@@ -83,13 +83,12 @@ def _letters(measurements: pd.DataFrame) -> dict[str, str]:
 def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], shapes: list[str]) -> Figure:
     values = {(row.row_name, row.shape): row for row in rows.itertuples()}
     title = "Efficiency of all cells" + (f" ({number} of {num_parts})" if num_parts > 1 else "")
-    known, told = rows[rows["efficiency_ratio"].notna()], list(rows["cell"])
+    known = rows[rows["efficiency_ratio"].notna()]
     if known.empty:
         alt = f"{title}: none of {plural(len(rows), 'cell')} has a value."
     else:
         low, high = (known.loc[known["efficiency_ratio"].agg(pick)] for pick in ("idxmin", "idxmax"))
         alt = f"{title}: from {_told(low)} to {_told(high)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
-        told = [low["cell"], high["cell"], *told]
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     said = {letter: status.replace("_", " ") for status, letter in LETTERS.items()} | WORDS
     hatched = f" Hatched: {', '.join(f'{letter} {said[letter]}' for letter in letters)}." if letters else ""

@@ -212,11 +212,6 @@ def _ends(curve: Curve, rows: pd.DataFrame) -> list[dict]:
     return sorted(rows[rows[column].notna()].to_dict("records"), key=lambda row: row[column])
 
 
-def _cells_told(curve: Curve, rows: pd.DataFrame) -> list[str]:
-    known = [row["cell"] for row in _ends(curve, rows)]
-    return known if len(known) <= MAX_TOLD else [known[0], known[-1]]
-
-
 def _told(curve: Curve, rows: pd.DataFrame) -> str:
     """Return where each training ended, or of many the best and the worst."""
     known = _ends(curve, rows)
