@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 import collective
-import peers
 import run_launch
+from harness import peers
 
 
 def stale_result() -> None:

@@ -15,7 +15,7 @@ import run_launch
 
 
 def build(parameters: dict, ranks):
-    from timing import Workload
+    from harness.timing import Workload
 
     fault = parameters["fault"]
     is_culprit = ranks.rank == 1
@@ -41,7 +41,7 @@ def build(parameters: dict, ranks):
 sys.modules["fault"] = types.SimpleNamespace(VERSION=1, build=build)
 
 if "FAKE_HOSTS" in os.environ:
-    import placement
+    from harness import placement
 
     placement.host_name = lambda: os.environ["FAKE_HOSTS"].split(",")[int(os.environ["RANK"])]
 

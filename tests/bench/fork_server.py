@@ -27,9 +27,8 @@ from types import SimpleNamespace
 SEARCH_PATH = sys.path[1:]
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "bench"))
 
-import process  # noqa: E402
-import sampling  # noqa: E402
 import start_ranks  # noqa: E402
+from harness import process, sampling  # noqa: E402
 
 # What the programs import sooner or later. torch._dynamo: on the first step of an optimizer, for example.
 PRELOADED = (

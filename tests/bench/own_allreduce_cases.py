@@ -17,8 +17,8 @@ from bench_cells import BENCH
 
 sys.path.insert(0, str(BENCH))
 
-import own_allreduce
-import peers
+from algorithms import allreduce
+from harness import peers
 
 
 def lengths(num_ranks: int, dtype: torch.dtype) -> list[int]:
@@ -72,7 +72,7 @@ def problems_of(algorithm: str, num_elements: int, dtype: torch.dtype, group: di
     summands = contributions(num_ranks, num_elements, dtype)
     own = summands[dist.get_rank(group)]
     buffer = own.to(device, copy=True)
-    all_reduce = own_allreduce.make(algorithm, buffer, group)
+    all_reduce = allreduce.make(algorithm, buffer, group)
     all_reduce.run()
     first = buffer.clone()
     buffer.copy_(own)
@@ -91,8 +91,8 @@ def problems_of(algorithm: str, num_elements: int, dtype: torch.dtype, group: di
 
 def run_random_cases(found: dict, groups: dict[int, dist.ProcessGroup], device: str) -> None:
     for num_ranks, group in groups.items():
-        for algorithm in own_allreduce.ALGORITHMS:
-            for dtype in own_allreduce.DTYPES:
+        for algorithm in allreduce.ALGORITHMS:
+            for dtype in allreduce.DTYPES:
                 for num_elements in lengths(num_ranks, dtype):
                     found["problems"] += problems_of(algorithm, num_elements, dtype, group, device)
                     found["num_cases"][algorithm] = found["num_cases"].get(algorithm, 0) + 1
@@ -100,7 +100,7 @@ def run_random_cases(found: dict, groups: dict[int, dist.ProcessGroup], device: 
 
 def run_known_case(found: dict, name: str, algorithm: str, own: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Sum `own` in place, and note the result, what was sent, and the bytes of work buffers."""
-    all_reduce = own_allreduce.make(algorithm, own, group)
+    all_reduce = allreduce.make(algorithm, own, group)
     sent, batch = [], dist.batch_isend_irecv
 
     def counted(operations: list) -> list:
@@ -117,7 +117,7 @@ def run_known_case(found: dict, name: str, algorithm: str, own: torch.Tensor, gr
 
 def run_known_cases(found: dict, groups: dict[int, dist.ProcessGroup], device: str) -> None:
     """Cases whose results test_bench_own_allreduce.py knows from reckoning by hand."""
-    for algorithm in own_allreduce.ALGORITHMS:
+    for algorithm in allreduce.ALGORITHMS:
         for num_ranks, group in groups.items():
             rank = dist.get_rank(group)
             own = torch.tensor([rank + 1, 10 * (rank + 1), 7], device=device)
@@ -132,7 +132,7 @@ def run_known_cases(found: dict, groups: dict[int, dist.ProcessGroup], device: s
 
 def run_scattered_case(found: dict, group: dist.ProcessGroup, device: str) -> None:
     """A group whose ranks are not those of the whole: its ranks count from 0."""
-    for algorithm in own_allreduce.ALGORITHMS:
+    for algorithm in allreduce.ALGORITHMS:
         own = torch.tensor([dist.get_rank()], device=device)
         run_known_case(found, "scattered", algorithm, own, group)
 
@@ -140,7 +140,7 @@ def run_scattered_case(found: dict, group: dist.ProcessGroup, device: str) -> No
 def run_refused_case(found: dict, group: dist.ProcessGroup, device: str) -> None:
     """A rank outside a group must be told so."""
     try:
-        own_allreduce.make("ring", torch.zeros(3, device=device), group)
+        allreduce.make("ring", torch.zeros(3, device=device), group)
         found["problems"].append("a rank outside the group was let in")
     except ValueError as error:
         if "not in the group" not in str(error):

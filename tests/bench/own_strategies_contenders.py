@@ -4,9 +4,8 @@ import torch
 import torch.distributed as dist
 from own_strategies_models import FAMILIES, Family
 
-import own_strategies
-import peers
-import strategies
+from algorithms import gradient_synchronization, strategies
+from harness import peers
 
 # Caps in MiB: below any weight, so that each is a bucket; some buckets of several weights; one bucket.
 CONTENDERS = {
@@ -25,7 +24,7 @@ SHARDED = ("plain", "resnext", "lm_tiny", "transformer", "tied", "frozen")
 # The number of ranks matters for sums, for ranks that use different weights, and for buckets that ranks fill in another
 # order. How weights lie in memory, or which are frozen, is the same for any number.
 ANY_NUMBER_OF_RANKS = ("plain", "transformer", "unused", "branches", "mixed_dtypes")
-OWN = [name for name, (strategy, _) in CONTENDERS.items() if strategy in own_strategies.STRATEGIES]
+OWN = [name for name, (strategy, _) in CONTENDERS.items() if strategy in gradient_synchronization.STRATEGIES]
 
 
 class DistributedDataParallel:
@@ -77,4 +76,4 @@ def make_sync(contender: str, model, family: Family, device):
         return FullySharded(model, dist.get_rank(), dist.get_world_size(), device)
     if strategy == "ddp":
         return DistributedDataParallel(model, cap, family.has_unused)
-    return own_strategies.make(strategy, model, cap)
+    return gradient_synchronization.make(strategy, model, cap)

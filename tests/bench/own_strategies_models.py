@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import transformer
+from workloads import transformer
 
 
 @dataclass

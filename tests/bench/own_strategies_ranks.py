@@ -24,8 +24,8 @@ import torch.distributed as dist
 from own_strategies_contenders import OWN, contenders, families, make_sync
 from own_strategies_models import FAMILIES, Family
 
-import own_strategies
-import peers
+from algorithms import gradient_synchronization
+from harness import peers
 
 # Each step: (micro-batches, zero_grad's set_to_none). The last lets autograd add into views of buckets.
 STEPS = ((1, True), (2, True), (2, False))
@@ -208,7 +208,7 @@ def check_broadcast(rank: int, device) -> None:
     torch.manual_seed(rank)
     torch.nn.init.normal_(model.weight)
     model.to(device)
-    own_strategies.make("naive", model, None).close()
+    gradient_synchronization.make("naive", model, None).close()
     assert model.count.item() == 5
     assert model.mask.tolist() == [True, False] * 3
     assert model.halves.tolist() == [0.5] * 3
@@ -225,7 +225,7 @@ def check_subgroup(rank: int, world_size: int, device) -> None:
     own = rank // half
     model = torch.nn.Linear(2, 1, bias=False).to(device)
     torch.nn.init.constant_(model.weight, float(rank))
-    sync = own_strategies.make("overlap", model, None, groups[own])
+    sync = gradient_synchronization.make("overlap", model, None, groups[own])
     assert model.weight.tolist() == [[float(own * half)] * 2]
     model(torch.full((1, 2), float(rank), device=device)).sum().backward()
     sync.finish()

@@ -16,8 +16,8 @@ from torch import nn
 
 sys.path.insert(0, str(BENCH))
 
-import own_sync_batchnorm
-import peers
+from algorithms import batchnorm
+from harness import peers
 
 COLLECTIVES = (
     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
@@ -103,7 +103,7 @@ def sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
 def run(case: Case, device: torch.device, counts: dict) -> dict[str, float]:
     """Return this rank's largest differences and its number of collectives in the last batch, and in eval mode."""
     reference = make_layer(nn.BatchNorm2d if case.is_image else nn.BatchNorm1d, case).double()
-    layer = make_layer(own_sync_batchnorm.SyncBatchNorm, case).to(device)
+    layer = make_layer(batchnorm.SyncBatchNorm, case).to(device)
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     for batch in range(case.num_batches):
         whole_x, whole_dy, ends = joined(case, batch)

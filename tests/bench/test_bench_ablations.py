@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import sampling
+from harness import sampling
 
 MS = 1_000_000
 
@@ -25,7 +25,7 @@ def test_rounds_take_a_third_of_the_sampling_time(median_ms, elapsed_s, num_runs
 def alone(monkeypatch):
     """One rank without a process group."""
     pytest.importorskip("torch")
-    import peers
+    from harness import peers
 
     monkeypatch.setattr(peers, "number_from_rank_0", lambda value, ranks: value)
     monkeypatch.setattr(peers, "barrier", lambda ranks: None)
@@ -34,7 +34,7 @@ def alone(monkeypatch):
 
 
 def test_whole_and_ablated_iterations_take_turns_and_the_first_round_does_not_count(alone):
-    import timing
+    from harness import timing
 
     calls = []
     workload = timing.Workload(
@@ -51,7 +51,7 @@ def test_whole_and_ablated_iterations_take_turns_and_the_first_round_does_not_co
 
 
 def test_an_iteration_may_tell_parts_of_itself_and_is_read_when_the_device_is_idle(alone):
-    import timing
+    from harness import timing
 
     told, calls = [], []
     alone.synchronize = lambda: calls.append("synchronize")
@@ -71,8 +71,7 @@ def test_an_iteration_may_tell_parts_of_itself_and_is_read_when_the_device_is_id
 
 
 def test_a_part_that_one_rank_cannot_tell_is_left_out_of_the_record(alone, monkeypatch):
-    import measure
-    import peers
+    from harness import measure, peers
 
     monkeypatch.setattr(peers, "gather_rows", lambda values, ranks: [[7] * len(values), values])
     assert measure.part_fields({"step": [5, 6], "exposed_stream": [3, -1]}, alone) == {"step": [[7, 7], [5, 6]]}
@@ -80,7 +79,7 @@ def test_a_part_that_one_rank_cannot_tell_is_left_out_of_the_record(alone, monke
 
 
 def test_a_fixed_number_of_iterations_is_timed_without_warmup(alone):
-    import timing
+    from harness import timing
 
     calls = []
     workload = timing.Workload(iterate=lambda: calls.append(1), check=dict, num_iterations=3)

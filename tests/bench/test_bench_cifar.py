@@ -13,9 +13,7 @@ pytest.importorskip("numpy")
 import numpy
 import torch
 
-import cifar
-import cifar_batches
-import cifar_pickle
+from workloads import cifar, cifar_batches, cifar_pickle
 
 pytestmark = pytest.mark.torch
 

@@ -9,14 +9,11 @@ pytest.importorskip("torch")
 import torch
 
 import collective
-import collective_errors
-import collective_operations
-import collective_patterns
-import free_memory
-import timing
 from collective import Parameters
-from collective_operations import OPERATIONS
-from peers import Ranks
+from harness import free_memory, timing
+from harness.peers import Ranks
+from workloads import collective_operations, collective_patterns
+from workloads.collective_operations import OPERATIONS
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -181,10 +178,10 @@ def test_what_just_fits_is_not_refused(alone, monkeypatch, tmp_path):
 def test_fractions_are_rounded_alike_and_never_zero():
     positions = torch.arange(0, 100_000, 7)
     for rank, dtype in itertools.product((0, 5), (torch.float32, torch.bfloat16)):
-        addends = collective_errors.fractions(positions, rank, dtype)
+        addends = collective_patterns.fractions(positions, rank, dtype)
         assert 0 < addends.min() < 0.01
         assert 0.99 < addends.max() <= 1
-        assert not torch.equal(addends, collective_errors.fractions(positions, rank + 1, dtype))
+        assert not torch.equal(addends, collective_patterns.fractions(positions, rank + 1, dtype))
 
 
 def test_windows_of_a_workload_run_its_own_way_after_their_preparation(monkeypatch):

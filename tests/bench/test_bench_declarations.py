@@ -36,6 +36,6 @@ def test_the_table_of_a_benchmark_by_hand_shows_all_memory(monkeypatch):
     from regatta.core.benchmarks import result_columns
 
     monkeypatch.syspath_prepend(str(BENCH))
-    from by_hand_table import MEMORY_LABELS
+    from harness.by_hand_table import MEMORY_LABELS
 
     assert set(MEMORY_LABELS) == set(result_columns("memory"))

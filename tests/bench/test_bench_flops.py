@@ -8,9 +8,8 @@ import torch
 from bench_cells import BENCH, train_step_cell
 from torch import nn
 
-import torchvision_models
-import transformer
-from flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
+from workloads import torchvision_models, transformer
+from workloads.flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
 
 pytestmark = pytest.mark.torch
 

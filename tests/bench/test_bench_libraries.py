@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import libraries
-from libraries import Mount, origin_of, parse_mounts, with_origin
+from harness import libraries
+from harness.libraries import Mount, origin_of, parse_mounts, with_origin
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "apptainer"
 

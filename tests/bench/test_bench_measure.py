@@ -10,13 +10,10 @@ import torch
 import torch.distributed as dist
 from bench_cells import SHORT_SAMPLING
 
-import measure
-import process
-import sampling
-import timing
-import weights
-from failures import Progress
-from peers import Ranks
+from harness import measure, process, sampling, timing
+from harness.failures import Progress
+from harness.peers import Ranks
+from workloads import weights
 
 pytestmark = pytest.mark.torch
 

@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-import own_allreduce
-from own_allreduce import ALGORITHMS
+from algorithms import allreduce
+from algorithms.allreduce import ALGORITHMS
 
 pytestmark = pytest.mark.torch
 
@@ -108,7 +108,7 @@ def single_rank():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
     buffer = torch.arange(5.0)
-    all_reduce = own_allreduce.make(algorithm, buffer)
+    all_reduce = allreduce.make(algorithm, buffer)
     all_reduce.run()
     assert torch.equal(buffer, torch.arange(5.0))
     assert all_reduce.extra_bytes == 0
@@ -127,19 +127,19 @@ def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
 )
 def test_refuses_in_words(single_rank, algorithm, buffer, message):
     with pytest.raises(ValueError, match=message):
-        own_allreduce.make(algorithm, buffer)
+        allreduce.make(algorithm, buffer)
 
 
 def test_a_buffer_that_requires_gradients_and_has_a_shape_is_summed_in_place(single_rank):
     buffer = torch.ones(2, 3, requires_grad=True)
-    own_allreduce.make("ring", buffer).run()
+    allreduce.make("ring", buffer).run()
     assert buffer.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
 def test_an_addition_waits_for_its_own_message_only():
     """Rank 2 of 4 gets three pieces: 0 and 1 are summed where they came in, then its own is added, then rank 3's."""
     own, zero, one, three = torch.tensor([4.0]), torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([8.0])
-    additions = own_allreduce.rank_ordered([own] * 3, [zero, one, three], num_lower=2)
+    additions = allreduce.rank_ordered([own] * 3, [zero, one, three], num_lower=2)
     assert [addition.num_needed for addition in additions] == [2, 2, 3]
     assert [(addition.target is zero, addition.source is one) for addition in additions[:1]] == [(True, True)]
     assert [addition.source is source for addition, source in zip(additions[1:], (zero, three), strict=True)] == [

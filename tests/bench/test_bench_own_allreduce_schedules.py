@@ -2,8 +2,8 @@
 
 import pytest
 
-import own_allreduce_schedules
-from own_allreduce_schedules import SCHEDULES, Piece, Round
+from algorithms import allreduce_schedules
+from algorithms.allreduce_schedules import SCHEDULES, Piece, Round
 
 RANK_COUNTS = [*range(1, 18), 31, 32, 33]
 
@@ -79,7 +79,7 @@ def test_halving_and_doubling_folds_the_ranks_beyond_a_power_of_two():
 
 def test_a_ring_of_three_by_hand():
     """Rank 0 sends chunk 0, then the sum of chunk 2; it ends summing with chunk 1, and passes on sums 1 and 0."""
-    assert own_allreduce_schedules.ring(0, 3, 6) == [
+    assert allreduce_schedules.ring(0, 3, 6) == [
         Round((Piece(1, 0, 2),), (Piece(2, 4, 6),), True),
         Round((Piece(1, 4, 6),), (Piece(2, 2, 4),), True),
         Round((Piece(1, 2, 4),), (Piece(2, 0, 2),), False),
@@ -89,7 +89,7 @@ def test_a_ring_of_three_by_hand():
 
 def test_halving_and_doubling_of_four_by_hand():
     """Rank 1 keeps the lower half, then of that the upper quarter; and backwards."""
-    assert own_allreduce_schedules.halving_doubling(1, 4, 8) == [
+    assert allreduce_schedules.halving_doubling(1, 4, 8) == [
         Round((Piece(3, 4, 8),), (Piece(3, 0, 4),), True),
         Round((Piece(0, 0, 2),), (Piece(0, 2, 4),), True),
         Round((Piece(0, 2, 4),), (Piece(0, 0, 2),), False),
@@ -103,7 +103,7 @@ def test_butterfly_begins_with_the_next_rank_so_that_not_all_send_to_the_same():
 
 
 def test_chunks_of_a_short_buffer_are_empty_and_are_not_sent():
-    assert own_allreduce_schedules.chunk_bounds(2, 4) == [0, 0, 1, 1, 2]
+    assert allreduce_schedules.chunk_bounds(2, 4) == [0, 0, 1, 1, 2]
     assert sum(sent_by(SCHEDULES["ring"](rank, 4, 2))[0] for rank in range(4)) == 2 * 2 * 3
 
 

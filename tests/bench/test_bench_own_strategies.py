@@ -14,8 +14,7 @@ import torch
 import torch.distributed as dist
 from own_strategies_contenders import OWN, contenders, families
 
-import gradient_buckets
-import own_strategies
+from algorithms import gradient_buckets, gradient_synchronization
 
 pytestmark = pytest.mark.torch
 
@@ -108,7 +107,7 @@ def test_a_bucket_holds_one_dtype_and_buckets_are_in_the_order_in_which_they_get
 
 def test_no_parameters_give_no_buckets(alone):
     assert gradient_buckets.group_parameters([], 100) == []
-    sync = own_strategies.make("bucketed", torch.nn.ReLU(), 25)
+    sync = gradient_synchronization.make("bucketed", torch.nn.ReLU(), 25)
     sync.finish()
     sync.reduce_alone()
     assert (sync.num_calls, sync.gradient_bytes, sync.extra_bytes) == (0, 0, 0)
@@ -127,15 +126,15 @@ def test_no_parameters_give_no_buckets(alone):
 def test_calls_and_bytes_by_hand(alone, strategy, cap, num_calls, extra_bytes):
     model = torch.nn.Sequential(torch.nn.Linear(500, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 9))
     model[1].requires_grad_(False)
-    sync = own_strategies.make(strategy, model, cap)
+    sync = gradient_synchronization.make(strategy, model, cap)
     assert sync.gradient_bytes == 4 * (4000 + 8 + 72 + 9)
     assert (sync.num_calls, sync.extra_bytes) == (num_calls, extra_bytes)
 
 
-@pytest.mark.parametrize("strategy", own_strategies.STRATEGIES)
+@pytest.mark.parametrize("strategy", gradient_synchronization.STRATEGIES)
 def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
     model = torch.nn.Linear(2, 1, bias=False)
-    sync = own_strategies.make(strategy, model, 1 if strategy == "bucketed" else None)
+    sync = gradient_synchronization.make(strategy, model, 1 if strategy == "bucketed" else None)
     for step in (1, 2, 3):
         model(torch.ones(1, 2)).sum().backward()
         sync.finish()
@@ -158,10 +157,10 @@ def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
 )
 def test_make_refuses_in_words(strategy, cap, message):
     with pytest.raises(ValueError, match=message):
-        own_strategies.make(strategy, torch.nn.Linear(1, 1), cap)
+        gradient_synchronization.make(strategy, torch.nn.Linear(1, 1), cap)
 
 
 def test_sparse_gradients_are_refused_before_they_are_needed():
     model = torch.nn.Sequential(torch.nn.Embedding(4, 4, sparse=True))
     with pytest.raises(ValueError, match=r"^0 gives sparse gradients, which cannot be reduced here."):
-        own_strategies.make("flat", model, None)
+        gradient_synchronization.make("flat", model, None)

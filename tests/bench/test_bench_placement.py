@@ -6,11 +6,8 @@ pytest.importorskip("torch")
 
 import torch
 
-import environment
-import host_memory
-import peers
-import placement
-from placement import Place, find_problems
+from harness import environment, free_memory, peers, placement
+from harness.placement import Place, find_problems
 
 pytestmark = pytest.mark.torch
 
@@ -137,8 +134,8 @@ def write_nodes(folder, nodes: list[tuple[str, int, int]]) -> None:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     (tmp_path / "meminfo").write_text(MEMINFO)
-    monkeypatch.setattr(host_memory, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(host_memory, "NUMA_NODES", tmp_path / "node")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory, "NUMA_NODES", tmp_path / "node")
     return tmp_path
 
 
@@ -156,13 +153,13 @@ def machine(tmp_path, monkeypatch):
 )
 def test_memory_of_a_host_is_that_of_nodes_with_cores(machine, nodes, total_kb, available_kb):
     write_nodes(machine / "node", nodes)
-    assert (host_memory.total_bytes(), host_memory.available_bytes()) == (1024 * total_kb, 1024 * available_kb)
+    assert (free_memory.total_bytes(), free_memory.available_bytes()) == (1024 * total_kb, 1024 * available_kb)
 
 
 def test_memory_of_a_host_that_does_not_tell_is_unknown(machine):
     (machine / "meminfo").unlink()
-    assert (host_memory.total_bytes(), host_memory.available_bytes()) == (None, None)
+    assert (free_memory.total_bytes(), free_memory.available_bytes()) == (None, None)
 
 
 def test_this_machine_has_as_much_memory_as_it_says():
-    assert 2**28 < host_memory.available_bytes() <= host_memory.total_bytes()
+    assert 2**28 < free_memory.available_bytes() <= free_memory.total_bytes()

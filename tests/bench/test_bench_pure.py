@@ -7,11 +7,8 @@ import os
 
 import pytest
 
-import failures
-import launch_file
-import process
-import records
-from by_hand_table import duration, render
+from harness import failures, process, records
+from harness.by_hand_table import duration, render
 
 
 class OutOfMemoryError(RuntimeError):
@@ -64,21 +61,21 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     path = tmp_path / "launch.jsonl"
     written = []
     monkeypatch.setattr(os, "write", lambda descriptor, text: written.append(text) or len(text))
-    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "start", "cell": "a"})
+    records.append_line(records.open_launch_file(path), path, {"kind": "start", "cell": "a"})
     assert written == [b'{"kind":"start","cell":"a"}\n']
 
 
 def test_lines_are_appended_to_what_is_there(tmp_path):
     path = tmp_path / "launch.jsonl"
     path.write_text('{"kind":"launch"}\n')
-    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "complete"})
+    records.append_line(records.open_launch_file(path), path, {"kind": "complete"})
     assert path.read_text() == '{"kind":"launch"}\n{"kind":"complete"}\n'
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path):
     path = tmp_path / "launch.jsonl"
     with pytest.raises(ValueError, match="Out of range float"):
-        launch_file.append_line(launch_file.open_launch_file(path), path, {"loss": float("nan")})
+        records.append_line(records.open_launch_file(path), path, {"loss": float("nan")})
     assert path.read_text() == ""
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-import sampling
-from sampling import NS_PER_S, SamplingPlan
+from harness import sampling
+from harness.sampling import NS_PER_S, SamplingPlan
 
 PLAN = SamplingPlan(
     target_precision=0.01, min_seconds=1.0, max_seconds=2.0, min_samples=10, max_samples=1000, max_warmup_seconds=1.0

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from bench_cells import BENCH, all_reduce_cell, clean_environment, train_step_cell
 
-import other_ranks
+from harness import other_ranks
 
 START_RANKS = BENCH / "start_ranks.py"
 PRINT = "os.write(1, (words + chr(10)).encode())\n"  # at once: ranks share the pipe

@@ -9,8 +9,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-import own_strategies
-import stream_times
+from algorithms import gradient_synchronization, stream_times
 
 pytestmark = pytest.mark.torch
 
@@ -57,18 +56,20 @@ def log(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(dist, "all_reduce", logged_all_reduce)
     monkeypatch.setattr(stream_times.StepEvents, "mark", logged_mark)
-    monkeypatch.setattr(own_strategies.GradientSync, "wait", lambda sync: (calls.append("wait"), sync.works.clear()))
+    monkeypatch.setattr(
+        gradient_synchronization.GradientSync, "wait", lambda sync: (calls.append("wait"), sync.works.clear())
+    )
     return calls
 
 
-def train(model: torch.nn.Module, sync: own_strategies.GradientSync) -> None:
+def train(model: torch.nn.Module, sync: gradient_synchronization.GradientSync) -> None:
     model.zero_grad()
     model(torch.ones(2, 4)).sum().backward()
     sync.finish()
 
 
 def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone, model, log):
-    sync = own_strategies.make("bucketed", model, 80 / 2**20)  # 80 bytes: a layer
+    sync = gradient_synchronization.make("bucketed", model, 80 / 2**20)  # 80 bytes: a layer
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
     assert log == ["first_call", "all_reduce", "first_call", "all_reduce", "computed", "wait", "reduced"]
@@ -76,7 +77,7 @@ def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone,
 
 @pytest.mark.parametrize(("strategy", "num_calls"), [("flat", 1), ("naive", 4)])
 def test_calls_after_backward_are_marked_before_the_first_and_after_the_last(alone, model, log, strategy, num_calls):
-    sync = own_strategies.make(strategy, model, None)
+    sync = gradient_synchronization.make(strategy, model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
     assert log == ["first_call", "all_reduce"] * num_calls + ["reduced"]
@@ -85,7 +86,7 @@ def test_calls_after_backward_are_marked_before_the_first_and_after_the_last(alo
 def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, model):
     """Milliseconds of the events: the first call at 2, the last gradient at 7.5, the last result at 9.25."""
     clock = iter([2.0, 7.5, 9.25])
-    sync = own_strategies.make("overlap", model, None)
+    sync = gradient_synchronization.make("overlap", model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     assert streams.read() == (7_250_000, 1_750_000)
@@ -93,7 +94,7 @@ def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, mod
 
 def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
     clock = iter([2.0, 9.25])
-    sync = own_strategies.make("flat", model, None)
+    sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     assert streams.read() == (7_250_000, 7_250_000)
@@ -101,7 +102,7 @@ def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
 
 def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
     clock = itertools.count(1.0)
-    sync = own_strategies.make("flat", model, None)
+    sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     log.clear()
@@ -112,7 +113,7 @@ def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
 
 
 def test_a_step_without_exchange_is_unknown_and_not_zero(alone, model):
-    sync = own_strategies.make("flat", model, None)
+    sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(itertools.count(1.0)))
     with sync.no_sync():
         streams.run(lambda: train(model, sync))
@@ -152,7 +153,7 @@ def test_what_ddp_does_not_tell_is_unknown(alone, model):
 
 def test_the_parts_of_a_traced_step_have_one_entry_for_each(alone, model):
     clock = itertools.count(1.0)
-    sync = own_strategies.make("flat", model, None)
+    sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
     ablation = stream_times.traced_step(lambda: train(model, sync), streams)
     for _ in range(2):

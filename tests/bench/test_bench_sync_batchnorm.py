@@ -10,9 +10,9 @@ pytest.importorskip("torch")
 import torch
 from bench_cells import BENCH
 
-import own_sync_batchnorm
 import sync_batchnorm
-from peers import Ranks
+from algorithms import batchnorm
+from harness.peers import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -82,7 +82,7 @@ def test_cases_hold_on_a_gpu(run_ranks, tmp_path):
 
 
 def test_gradients_are_those_of_finite_differences():
-    layer = own_sync_batchnorm.SyncBatchNorm(3).double()
+    layer = batchnorm.SyncBatchNorm(3).double()
     x = torch.randn(5, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
     assert torch.autograd.gradcheck(layer, (x,))
     weights = (x, layer.weight, layer.bias)
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_input_in_bf16_is_normalised_in_fp32():
-    layer = own_sync_batchnorm.SyncBatchNorm(4)
+    layer = batchnorm.SyncBatchNorm(4)
     x = (torch.randn(64, 4, generator=torch.Generator().manual_seed(1)) + 8).bfloat16().requires_grad_()
     output = layer(x)
     output.sum().backward()
@@ -102,7 +102,7 @@ def test_input_in_bf16_is_normalised_in_fp32():
 def test_weights_go_from_torch_s_batch_norm_and_back():
     theirs = torch.nn.BatchNorm1d(3)
     theirs(torch.randn(8, 3))
-    ours = own_sync_batchnorm.SyncBatchNorm(3)
+    ours = batchnorm.SyncBatchNorm(3)
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(4, 3)
@@ -112,9 +112,9 @@ def test_weights_go_from_torch_s_batch_norm_and_back():
 def test_a_model_is_converted_with_its_parameters_and_statistics():
     norm = torch.nn.BatchNorm2d(3, eps=1e-3, momentum=0.2)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.Sequential(norm)).eval()
-    own_sync_batchnorm.convert(model)
+    batchnorm.convert(model)
     ours = model[1][0]
-    assert isinstance(ours, own_sync_batchnorm.SyncBatchNorm)
+    assert isinstance(ours, batchnorm.SyncBatchNorm)
     assert (ours.eps, ours.momentum, ours.training) == (1e-3, 0.2, False)
     assert ours.weight is norm.weight
     assert ours.running_var is norm.running_var
@@ -122,11 +122,11 @@ def test_a_model_is_converted_with_its_parameters_and_statistics():
 
 def test_module_refuses_what_torch_refuses_in_words():
     with pytest.raises(ValueError, match=r"1 values per channel: a batch norm that trains needs at least 2\."):
-        own_sync_batchnorm.SyncBatchNorm(3)(torch.randn(1, 3))
+        batchnorm.SyncBatchNorm(3)(torch.randn(1, 3))
     with pytest.raises(ValueError, match=r"input of shape \(2, 4\): \(N, 3\) or more dimensions expected\."):
-        own_sync_batchnorm.SyncBatchNorm(3)(torch.randn(2, 4))
+        batchnorm.SyncBatchNorm(3)(torch.randn(2, 4))
     with pytest.raises(ValueError, match="track_running_stats=False is not supported"):
-        own_sync_batchnorm.convert(torch.nn.Sequential(torch.nn.BatchNorm1d(3, track_running_stats=False)))
+        batchnorm.convert(torch.nn.Sequential(torch.nn.BatchNorm1d(3, track_running_stats=False)))
 
 
 CELL = {"implementation": "own", "batch_size": 32, "hidden": 128, "dtype": "fp32"}

@@ -12,12 +12,10 @@ import torch
 from bench_cells import BENCH
 from train_run_cases import CELL
 
-import cifar
-import cifar_cnn
-import own_sync_batchnorm
-import train_loop
 import train_run
-from peers import Ranks
+from algorithms import batchnorm
+from harness.peers import Ranks
+from workloads import cifar, cifar_cnn, train_loop
 
 pytestmark = pytest.mark.torch
 
@@ -134,7 +132,7 @@ def test_a_training_that_diverged_is_null_and_fails_its_check(monkeypatch):
 
 def test_published_network_is_built_with_the_norm_that_is_asked_for():
     model = cifar_cnn.build_model("cifar_cnn", "own_sync")
-    assert sum(isinstance(layer, own_sync_batchnorm.SyncBatchNorm) for layer in model.modules()) == 2
+    assert sum(isinstance(layer, batchnorm.SyncBatchNorm) for layer in model.modules()) == 2
     model = cifar_cnn.build_model("cifar_cnn", "batch")
     assert sum(isinstance(layer, torch.nn.BatchNorm2d) for layer in model.modules()) == 2
     assert sum(weights.numel() for weights in model.parameters()) == 825_988
@@ -188,7 +186,7 @@ def test_exactly_the_epochs_are_timed_and_each_in_two_parts(outcome):
 SMALL_SET = """\
 import runpy, sys
 sys.path.insert(0, {bench!r})
-import cifar
+from workloads import cifar
 cifar.NUM_SYNTHETIC = {{"train": 100, "test": 100}}
 sys.argv[0] = {bench!r} + "/train_run.py"
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -9,8 +9,8 @@ pytest.importorskip("torch")
 
 import torch
 
-import transformer
-from transformer import Dimensions
+from workloads import transformer
+from workloads.transformer import Dimensions
 
 pytestmark = pytest.mark.torch
 

@@ -11,11 +11,10 @@ pytest.importorskip("torch")
 import torch
 from bench_cells import train_step_parameters
 
-import free_memory
-import timing
 import train_step
-import transformer
-from peers import Ranks
+from harness import free_memory, timing
+from harness.peers import Ranks
+from workloads import transformer
 
 pytestmark = pytest.mark.torch
 

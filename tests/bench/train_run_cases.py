@@ -15,12 +15,10 @@ from torch import nn
 
 sys.path.insert(0, str(BENCH))
 
-import cifar
-import measure
-import peers
-import train_loop
 import train_run
-from failures import Progress
+from harness import measure, peers
+from harness.failures import Progress
+from workloads import cifar, train_loop
 
 # 101 test images: the two shares of the test set differ by one image.
 SMALL_SYNTHETIC = {"train": 130, "test": 101}

@@ -111,7 +111,7 @@ def make_step(name: str, cap_mb: float, way: str) -> tuple[Callable[[], None], i
     """Return one training step, and its collective calls where they are known."""
     import torch
 
-    import own_strategies
+    from algorithms import gradient_synchronization
 
     torch.manual_seed(0)
     model, inputs, labels = make_model(name)
@@ -122,7 +122,7 @@ def make_step(name: str, cap_mb: float, way: str) -> tuple[Callable[[], None], i
         options = {"broadcast_buffers": False, "gradient_as_bucket_view": way == "ddp views"}
         trained = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=cap_mb, **options)
     else:
-        sync = own_strategies.make(way, model, cap_mb if way == "bucketed" else None)
+        sync = gradient_synchronization.make(way, model, cap_mb if way == "bucketed" else None)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -138,8 +138,7 @@ def make_model(name: str):
     """Return a model, a batch of random inputs, and labels for all its predictions."""
     import torch
 
-    import torchvision_models
-    import transformer
+    from workloads import torchvision_models, transformer
 
     size = MODELS[name]
     if name.startswith("transformer"):

@@ -74,14 +74,14 @@ def time_algorithms(message_bytes: int, num_rounds: int) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    import own_allreduce
+    from algorithms import allreduce
 
     # Sums of small whole numbers are exact in any order, so that one result can be held against the others.
     values = (torch.arange(message_bytes // 4) % 127 + dist.get_rank()).to(torch.float32)
     expected, buffer = values.clone(), values.clone()
     dist.all_reduce(expected)
     calls = {"torch": lambda: dist.all_reduce(buffer)}
-    calls |= {name: own_allreduce.make(name, buffer).run for name in own_allreduce.ALGORITHMS}
+    calls |= {name: allreduce.make(name, buffer).run for name in allreduce.ALGORITHMS}
     times = {name: [] for name in calls}
     order = list(calls)
     for _ in range(NUM_WARMUP + num_rounds):

@@ -22,18 +22,18 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-import collective_errors
-import peers
-from collective_operations import CUT_INTO_CHUNKS, OPERATIONS, Call, Message
-from free_memory import refuse_what_does_not_fit
-from peers import Ranks
-from timing import Workload
+from harness import peers
+from harness.free_memory import refuse_what_does_not_fit
+from harness.peers import Ranks
+from harness.timing import Workload
+from workloads import collective_patterns
+from workloads.collective_operations import CUT_INTO_CHUNKS, OPERATIONS, Call, Message
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
 VERSION = 2
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-# `torch` is torch.distributed.all_reduce; the others are those of own_allreduce.py, which is imported when one is asked for.
+# `torch` is torch.distributed.all_reduce; the others are those of algorithms/allreduce.py, which is imported when one is asked for.
 ALGORITHMS = ("torch", "ring", "butterfly", "halving_doubling")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -156,11 +156,11 @@ def buffer_bytes(wanted: Parameters, num_in_flight: int, num_ranks: int) -> int:
 
 
 def use_own_algorithm(algorithm: str, measured: Measured, ranks: Ranks) -> None:
-    """Let the call run an algorithm of own_allreduce.py on its buffer, in place of torch's all_reduce."""
-    import own_allreduce
+    """Let the call run an algorithm of algorithms/allreduce.py on its buffer, in place of torch's all_reduce."""
+    from algorithms import allreduce
 
     call = measured.calls[0]
-    own = own_allreduce.make(algorithm, call.result)
+    own = allreduce.make(algorithm, call.result)
     (measured.algorithm_bytes,) = peers.largest_over_ranks([own.extra_bytes], ranks)
 
     def start(is_async: bool) -> list:
@@ -191,10 +191,10 @@ def check_before(wanted: Parameters, measured: Measured, ranks: Ranks) -> dict[s
     call.start(False)
     checks = {result_check(wanted): call.is_exact()}
     if wanted.operation == "all_reduce":
-        collective_errors.write_fractions(call.result, ranks.rank)
+        collective_patterns.write_fractions(call.result, ranks.rank)
         call.start(False)
-        measured.values |= collective_errors.largest_errors(call.result, ranks)
-        checks["ranks_are_bitwise_equal"] = collective_errors.is_same_on_all_ranks(call.result, ranks)
+        measured.values |= collective_patterns.largest_errors(call.result, ranks)
+        checks["ranks_are_bitwise_equal"] = collective_patterns.is_same_on_all_ranks(call.result, ranks)
     return checks
 
 
@@ -283,6 +283,6 @@ def parameters_from(arguments) -> dict:
 if __name__ == "__main__":
     import sys
 
-    import by_hand
+    from harness import by_hand
 
     by_hand.main("collective", sys.modules[__name__])

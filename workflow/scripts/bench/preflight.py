@@ -19,9 +19,7 @@ import os
 import time
 from pathlib import Path
 
-import failures
-import launch_file
-import process
+from harness import failures, process, records
 
 NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough that NCCL makes its connections
 WRITTEN = "written"
@@ -42,7 +40,7 @@ def main() -> None:
 
 def run(request: dict, progress: failures.Progress) -> None:
     """Prove the placement, try the backends, and report. A rank whose backend failed raises once its report is kept."""
-    import placement
+    from harness import placement
 
     proof = placement.prove(request, progress)
     report, error = look(request, proof, progress)
@@ -69,9 +67,7 @@ def look(request: dict, proof, progress: failures.Progress) -> tuple[dict, Excep
     """
     import torch
 
-    import environment
-    import libraries
-    import peers
+    from harness import environment, libraries, peers
 
     loaded = {library["path"]: library for library in libraries.loaded_with_origin()}
     tried, error = [], None
@@ -111,7 +107,7 @@ def reduce_once(backend: str, proof) -> None:
     import torch
     import torch.distributed as dist
 
-    import peers
+    from harness import peers
 
     ranks = proof.ranks
     peers.begin_group(ranks, backend, proof.store, f"preflight/{backend}")
@@ -126,8 +122,7 @@ def reduce_once(backend: str, proof) -> None:
 
 def write_out(request: dict, proof, reports: list[dict]) -> None:
     """Write what all ranks reported, on rank 0, so that a reader sees all of it or nothing."""
-    import environment
-    import libraries
+    from harness import environment, libraries
 
     own = [library["path"] for library in reports[0]["libraries"]]
     described = environment.describe(proof.places, proof.ranks.device, proof.verdict.threads_per_rank)
@@ -136,7 +131,7 @@ def write_out(request: dict, proof, reports: list[dict]) -> None:
         "schema": 1,
         "stack": request["stack"],
         "launch": request["launch"],
-        "time_utc": launch_file.utc_now(),
+        "time_utc": records.utc_now(),
         "placement_problems": proof.verdict.problems,
         "environment": described | {"libraries": libraries.that_matter(own)},
         "backends": [merge(backend, reports, missing) for backend in tried_backends(reports)],

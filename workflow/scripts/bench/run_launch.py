@@ -17,10 +17,8 @@ import json
 import time
 from pathlib import Path
 
-import failures
-import launch_file
-import process
-from records import build_record
+from harness import failures, process, records
+from harness.records import build_record
 
 
 def main() -> None:
@@ -38,8 +36,7 @@ def main() -> None:
 
 def run(request: dict, progress: failures.Progress) -> None:
     """Prove the placement, then measure the cells."""
-    import peers
-    import placement
+    from harness import peers, placement
 
     begin = time.perf_counter_ns()
     proof = placement.prove(request, progress)
@@ -55,7 +52,7 @@ def run(request: dict, progress: failures.Progress) -> None:
         refuse_cells(request, problems, write)
     else:
         measure_cells(request, ranks, proof.store, progress, write)
-    write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
+    write({"kind": "complete", "time_utc": records.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
     placement.say_farewell(proof.place, proof.places, proof.store)
 
 
@@ -64,22 +61,22 @@ def line_writer(request: dict, ranks):
     if ranks.rank != 0:
         return lambda line: None
     path = Path(request["store_file"])
-    descriptor = launch_file.open_launch_file(path)
-    return lambda line: launch_file.append_line(descriptor, path, line)
+    descriptor = records.open_launch_file(path)
+    return lambda line: records.append_line(descriptor, path, line)
 
 
 def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dict | None:
     """Return the launch line; None on ranks that do not write."""
     if ranks.rank != 0:
         return None
-    import environment
+    from harness import environment
 
     copied = ("schema", "campaign", "batch", "launch", "repeat", "stack", "nodes", "gpus_per_node", "device")
     return {
         "kind": "launch",
         **{name: request[name] for name in copied},
         **({"generation": request["generation"]} if "generation" in request else {}),
-        "time_utc": launch_file.utc_now(),
+        "time_utc": records.utc_now(),
         "argv": request["argv"],
         "order": [cell["id"] for cell in request["cells"]],
         "git": request["git"],
@@ -96,7 +93,7 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
     """
     if ranks.device.type != "cuda" or not request["cells"]:
         return
-    import peers
+    from harness import peers
 
     progress.phase = "init"
     peers.begin_group(ranks, request["cells"][0]["spec"]["backend"], store, "probe")
@@ -109,18 +106,18 @@ def refuse_cells(request: dict, problems: list[str], write) -> None:
     """Record every cell as misplaced: nothing was timed."""
     cause = "; ".join(problems) + ". Check the launcher's node and task counts."
     for cell in request["cells"]:
-        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
+        write({"kind": "start", "cell": cell["id"], "time_utc": records.utc_now()})
         write(build_record(cell, request["repeat"], "placement", "placement", cause, {}))
 
 
 def measure_cells(request: dict, ranks, store, progress: failures.Progress, write) -> None:
     """Measure the cells in order. A failed check is a record; an exception ends the launch."""
-    import measure
+    from harness import measure
 
     process.release_memory()
     for position, cell in enumerate(request["cells"]):
         progress.cell, progress.phase = cell["id"], "init"
-        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
+        write({"kind": "start", "cell": cell["id"], "time_utc": records.utc_now()})
         module, problem = find_benchmark(cell["spec"])
         if problem:
             record = build_record(cell, request["repeat"], "failed", "setup", problem, {})

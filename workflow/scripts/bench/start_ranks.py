@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 
-import process
+from harness import process
 
 LOOPBACK = "127.0.0.1"
 # Without these, gloo and NCCL listen on the interface of the host's name, or on the first that they find.

@@ -1,7 +1,7 @@
 """One batch normalisation over all ranks, forward and backward: what synchronising its statistics costs.
 
 Measured: forward and backward pass of a layer on input (batch_size, hidden) of each rank, until the device is idle;
-each pass is timed by itself too. Own: own_sync_batchnorm.py. Torch: torch.nn.SyncBatchNorm, which needs a GPU.
+each pass is timed by itself too. Own: algorithms/batchnorm.py. Torch: torch.nn.SyncBatchNorm, which needs a GPU.
 Why: each such layer stops all ranks twice a step, for a message so small that only latency counts.
 Not included: the layers around it, the reduction of its parameters' gradients, overlap with anything, a loss.
 
@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import own_sync_batchnorm
-import peers
-from peers import Ranks
-from timing import Workload
+from algorithms import batchnorm
+from harness import peers
+from harness.peers import Ranks
+from harness.timing import Workload
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
 VERSION = 2
@@ -37,7 +37,7 @@ SEED = 20_240_501
 # published table asks for 1e-3 (mryab/efficient-dl-systems, week 3).
 TOLERANCE = 1e-4
 
-# Of each pass; a record has the last 1,000 (measure.py). A launch takes up to 100,000 samples by default.
+# Of each pass; a record has the last 1,000 (harness/measure.py). A launch takes up to 100,000 samples by default.
 MAX_DURATIONS = 10_000
 
 
@@ -148,7 +148,7 @@ def values_of_rank(rank: int, wanted: Parameters) -> tuple[torch.Tensor, torch.T
 
 def make_layer(wanted: Parameters) -> nn.Module:
     """Return the layer with weights 0.5 to 1.5 and biases -0.5 to 0.5, the same on every rank."""
-    kind = own_sync_batchnorm.SyncBatchNorm if wanted.implementation == "own" else nn.SyncBatchNorm
+    kind = batchnorm.SyncBatchNorm if wanted.implementation == "own" else nn.SyncBatchNorm
     layer = kind(wanted.hidden)
     set_affine(layer)
     return layer
@@ -227,6 +227,6 @@ def parameters_from(arguments) -> dict:
 if __name__ == "__main__":
     import sys
 
-    import by_hand
+    from harness import by_hand
 
     by_hand.main("sync_batchnorm", sys.modules[__name__])

@@ -17,12 +17,9 @@ from dataclasses import dataclass
 
 import torch
 
-import cifar
-import cifar_cnn
-import train_loop
-import weights
-from peers import Ranks
-from timing import Workload
+from harness.peers import Ranks
+from harness.timing import Workload
+from workloads import cifar, cifar_cnn, train_loop, weights
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
 VERSION = 2
@@ -141,6 +138,6 @@ def parameters_from(arguments) -> dict:
 if __name__ == "__main__":
     import sys
 
-    import by_hand
+    from harness import by_hand
 
     by_hand.main("train_run", sys.modules[__name__])

@@ -23,13 +23,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import weights
-from flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
-from models import build_task, is_language_model
-from peers import Ranks
-from strategies import STRATEGIES, WITH_BUCKETS, Strategy, apply_strategy
-from stream_times import traced_step
-from timing import Ablation, Workload
+from algorithms.strategies import STRATEGIES, WITH_BUCKETS, Strategy, apply_strategy
+from algorithms.stream_times import traced_step
+from harness.peers import Ranks
+from harness.timing import Ablation, Workload
+from workloads import weights
+from workloads.flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
+from workloads.models import build_task, is_language_model
 
 # Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
 VERSION = 2
@@ -277,6 +277,6 @@ def parameters_from(arguments) -> dict:
 if __name__ == "__main__":
     import sys
 
-    import by_hand
+    from harness import by_hand
 
     by_hand.main("train_step", sys.modules[__name__])

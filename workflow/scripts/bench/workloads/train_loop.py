@@ -14,13 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import cifar_batches
-import own_strategies
-import peers
-import weights
-from cifar import Images
-from peers import Ranks
-from strategies import bucket_bytes
+from algorithms import gradient_synchronization
+from algorithms.strategies import bucket_bytes
+from harness import peers
+from harness.peers import Ranks
+from workloads import cifar_batches, weights
+from workloads.cifar import Images
 
 # Of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
 LEARNING_RATE = 0.01
@@ -99,7 +98,7 @@ def make_trainer(model: nn.Module, strategy: str, accumulation_steps: int, ranks
         trainer.no_sync = trainer.stepped.no_sync
         trainer.extra_bytes = lambda: sum(bucket_bytes(trainer.stepped))
     elif strategy == "own":
-        sync = own_strategies.make("flat", model, None)
+        sync = gradient_synchronization.make("flat", model, None)
         trainer.no_sync, trainer.finish, trainer.extra_bytes = sync.no_sync, sync.finish, lambda: sync.extra_bytes
     return trainer
 

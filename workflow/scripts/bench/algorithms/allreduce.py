@@ -1,6 +1,6 @@
 """All-reduce (sum, in place) from point-to-point messages alone, to be compared with the library's own.
 
-Three algorithms; who sends what to whom is in own_allreduce_schedules.py, with their sources. They are written in
+Three algorithms; who sends what to whom is in algorithms/allreduce_schedules.py, with their sources. They are written in
 Python over batch_isend_irecv, so each message carries some microseconds of Python that the library's all-reduce does
 not have: what they show is the price of an algorithm's rounds and bytes, not a faster library.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from own_allreduce_schedules import SCHEDULES, Round
+from algorithms.allreduce_schedules import SCHEDULES, Round
 
 ALGORITHMS = tuple(SCHEDULES)
 

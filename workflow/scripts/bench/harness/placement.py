@@ -15,12 +15,8 @@ from dataclasses import asdict, dataclass
 import torch
 import torch.distributed as dist
 
-import environment
-import failures
-import host_memory
-import peers
-import process
-from place import Place
+from harness import environment, failures, free_memory, peers, process
+from harness.process import Place
 
 POLL_SECONDS = 0.02
 WHOLE_NUMBER = re.compile("[1-9][0-9]*")
@@ -88,7 +84,7 @@ def take_place(rank: int, local_rank: int, device_type: str) -> tuple[Place, tor
         problem=problem,
         cores=process.usable_cores(),
         cpu_model=environment.cpu_model(),
-        memory_bytes=host_memory.total_bytes(),
+        memory_bytes=free_memory.total_bytes(),
         gpu=gpu,
     )
     return place, device

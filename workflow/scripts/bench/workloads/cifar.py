@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-import cifar_pickle
+from workloads import cifar_pickle
 
 NUM_CLASSES = 100
 SHAPE_CHW = (3, 32, 32)

@@ -10,7 +10,7 @@
 So a strategy is a size of bucket and a moment. Source of the names: stanford-cs336/assignment2-systems, section 2
 (2025). Its flat copies gradients to new memory and back each step; here they stay in the buffer.
 
-    sync = own_strategies.make("bucketed", model, bucket_cap_mb=25)
+    sync = gradient_synchronization.make("bucketed", model, bucket_cap_mb=25)
     loss.backward()
     sync.finish()            # every .grad is now the mean over ranks
     optimizer.step()
@@ -40,7 +40,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from gradient_buckets import Bucket, group_parameters
+from algorithms.gradient_buckets import Bucket, group_parameters
 
 STRATEGIES = ("naive", "flat", "overlap", "bucketed")
 IS_OVERLAPPED = {"naive": False, "flat": False, "overlap": True, "bucketed": True}

@@ -6,7 +6,7 @@ Standard library only.
 import math
 from collections.abc import Callable
 
-import sampling
+from harness import sampling
 
 # One-sided 95 % confidence that a sample holds its own p-quantile needs ln 0.05 / ln p independent values
 # (docs/metrics.md, percentiles).

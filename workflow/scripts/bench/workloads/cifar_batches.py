@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cifar import Images
+from workloads.cifar import Images
 
 # Mean and standard deviation of CIFAR-100's training images by channel, of values 0 to 1, as the published run has them
 # (mryab/efficient-dl-systems, week 3, ddp_cifar100.py).

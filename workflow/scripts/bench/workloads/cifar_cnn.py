@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-import own_sync_batchnorm
-from cifar import NUM_CLASSES
-from peers import Ranks
-from torchvision_models import import_torchvision_models
+from algorithms import batchnorm
+from harness.peers import Ranks
+from workloads.cifar import NUM_CLASSES
+from workloads.torchvision_models import import_torchvision_models
 
 MODELS = ("cifar_cnn", "resnet18")
 NORMS = ("batch", "own_sync", "torch_sync")
@@ -45,7 +45,7 @@ def build_model(name: str, norm: str) -> nn.Module:
     else:
         model = import_torchvision_models().get_model(name, weights=None, num_classes=NUM_CLASSES)
     if norm == "own_sync":
-        return own_sync_batchnorm.convert(model)
+        return batchnorm.convert(model)
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if norm == "torch_sync" else model
 
 

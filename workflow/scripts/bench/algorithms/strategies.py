@@ -1,7 +1,7 @@
 """The strategies of train_step: how the gradients of all ranks become one, behind one face.
 
 none: one rank, no wrapper. ddp: torch's DistributedDataParallel. fsdp: torch's fully_shard (FSDP2), each block of the
-model sharded over all ranks. naive, flat, overlap, bucketed: own_strategies.py.
+model sharded over all ranks. naive, flat, overlap, bucketed: algorithms/gradient_synchronization.py.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import own_strategies
-from peers import Ranks
-from stream_times import DdpStreams, OwnStreams
+from algorithms import gradient_synchronization
+from algorithms.stream_times import DdpStreams, OwnStreams
+from harness.peers import Ranks
 
-STRATEGIES = ("none", "ddp", *own_strategies.STRATEGIES, "fsdp")
+STRATEGIES = ("none", "ddp", *gradient_synchronization.STRATEGIES, "fsdp")
 WITH_BUCKETS = ("ddp", "bucketed")
 
 
@@ -51,7 +51,7 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         if wanted.channels_last:  # torch 2.12: "FSDP does not support non-contiguous parameters yet"
             raise ValueError("channels_last = True: fully_shard takes no weights in this memory format. Leave it out.")
         return fully_sharded(model, ranks)
-    sync = own_strategies.make(wanted.strategy, model, wanted.bucket_cap_mb)
+    sync = gradient_synchronization.make(wanted.strategy, model, wanted.bucket_cap_mb)
     return Strategy(
         model,
         finish=sync.finish,

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import peers
-import sampling
+from harness import peers, sampling
 
 
 @dataclass

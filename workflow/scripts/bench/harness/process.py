@@ -1,4 +1,4 @@
-"""This process: how it dies, how many threads it uses, and how much memory it has taken."""
+"""This process: where it runs, how it dies, how many threads it uses, and how much memory it has taken."""
 
 import ctypes
 import faulthandler
@@ -7,9 +7,25 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass
+class Place:
+    """What one rank says about itself. `device`: `cpu`, or its GPU's identity, or None with the reason in `problem`."""
+
+    rank: int
+    local_rank: int
+    host: str
+    device: str | None
+    problem: str | None
+    cores: list[int]
+    cpu_model: str | None
+    memory_bytes: int | None
+    gpu: dict | None
 
 
 def die_with_parent() -> None:

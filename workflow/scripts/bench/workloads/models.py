@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import nn
 
-import transformer
-from free_memory import refuse_what_does_not_fit
-from peers import Ranks
-from torchvision_models import NUM_CLASSES, build_model, loss_function
+from harness.free_memory import refuse_what_does_not_fit
+from harness.peers import Ranks
+from workloads import transformer
+from workloads.torchvision_models import NUM_CLASSES, build_model, loss_function
 
 LM = "lm_"
 SEED = 20_240_501

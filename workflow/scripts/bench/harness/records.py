@@ -1,4 +1,7 @@
-"""The launch file: rank 0 appends one JSON object a line, and each line is on the disk before the next step begins."""
+"""The launch file and its records (docs/contracts.md): rank 0 appends one JSON object a line.
+
+Each line is on the disk before the next step begins.
+"""
 
 import json
 import os
@@ -7,6 +10,42 @@ import time
 from pathlib import Path
 
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h; the supervisor knows it
+
+# What a cell that was not measured leaves open.
+MEASURED_FIELDS = (
+    "elapsed_ns",
+    "setup_ns",
+    "warmup",
+    "sampling",
+    "samples_ns",
+    "slowest_rank_samples_ns",
+    "rank_quantiles_ns",
+    "windows",
+    "parts_ns",
+    "checks",
+    "values",
+    "memory",
+    "other_ranks",
+)
+
+
+def build_record(
+    cell: dict, repeat: int | None, status: str, phase: str | None, cause: str | None, measured: dict
+) -> dict:
+    """Return the record. `cell` is a cell of the launch request; `measured` holds what is known of MEASURED_FIELDS."""
+    return {
+        "kind": "record",
+        "cell": cell["id"],
+        "spec": cell["spec"],
+        "repeat": repeat,
+        "command": cell["command"],
+        "writer": "rank",
+        "status": status,
+        "phase": phase,
+        "cause": cause,
+        "time_utc": utc_now(),
+        **{name: measured.get(name) for name in MEASURED_FIELDS},
+    }
 
 
 def utc_now() -> str:

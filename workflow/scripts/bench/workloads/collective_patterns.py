@@ -7,8 +7,10 @@ most; a message cut at the wrong place is shifted along its line, and differs ev
 """
 
 import torch
+import torch.distributed as dist
 
-from peers import Ranks
+from harness import peers
+from harness.peers import Ranks
 
 # Values are 1 to 127: bfloat16 holds whole numbers exactly up to 256. A prime, so that the pattern does not fit the
 # chunks into which a message is cut.
@@ -59,3 +61,46 @@ def is_pattern(buffer: torch.Tensor, seed: int) -> bool:
         torch.equal(buffer[begin:end], pattern(seed, begin, end, buffer.device).to(buffer.dtype))
         for begin, end in pieces(buffer.numel())
     )
+
+
+DENOMINATOR = 10_007  # a prime
+# The reference adds n numbers for each element that it looks at. These are spread evenly over the buffer.
+MAX_REFERENCE_ELEMENTS = 1 << 18
+
+
+def fractions(positions: torch.Tensor, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return a rank's addends at these positions, in (0, 1], as `dtype` holds them. The same on every rank and device."""
+    numerators = (positions * 7_919 + rank * 104_729) % DENOMINATOR + 1
+    return (numerators.to(torch.float64) / DENOMINATOR).to(dtype)
+
+
+def write_fractions(buffer: torch.Tensor, rank: int) -> None:
+    for begin, end in pieces(buffer.numel()):
+        positions = torch.arange(begin, end, device=buffer.device)
+        buffer[begin:end] = fractions(positions, rank, buffer.dtype)
+
+
+def largest_errors(buffer: torch.Tensor, ranks: Ranks) -> dict[str, float | None]:
+    """Return the largest absolute and relative difference from the sum in float64, over all ranks; None if not finite."""
+    stride = -(-buffer.numel() // MAX_REFERENCE_ELEMENTS)
+    positions = torch.arange(0, buffer.numel(), stride, device=buffer.device)
+    exact = torch.zeros(len(positions), dtype=torch.float64, device=buffer.device)
+    for rank in range(ranks.world_size):
+        exact += fractions(positions, rank, buffer.dtype)
+    difference = (buffer[positions].to(torch.float64) - exact).abs()
+    found = torch.stack([difference.max(), (difference / exact).max()])
+    found = torch.where(found.isfinite(), found, torch.inf).to(peers.exchange_device(ranks))
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    names = ("max_abs_error", "max_rel_error")
+    return {name: value if value < torch.inf else None for name, value in zip(names, found.tolist(), strict=True)}
+
+
+def is_same_on_all_ranks(buffer: torch.Tensor, ranks: Ranks) -> bool:
+    """Say whether this rank's buffer has the bits of rank 0's. Called on all ranks."""
+    is_same = True
+    for begin, end in pieces(buffer.numel()):
+        own = buffer[begin:end].view(torch.uint8)
+        of_rank_0 = own.to(peers.exchange_device(ranks), copy=True)
+        dist.broadcast(of_rank_0, src=0)
+        is_same = is_same and torch.equal(own, of_rank_0.to(own.device))
+    return is_same

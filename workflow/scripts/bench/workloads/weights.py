@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import peers
-from peers import Ranks
+from harness import peers
+from harness.peers import Ranks
 
 
 def are_the_same(tensors: list[torch.Tensor], ranks: Ranks) -> bool:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-PROGRAMS = ("run_launch.py", "preflight.py", "collective.py", "train_step.py", "train_run.py", "sync_batchnorm.py")
+NOT_RANKS = ("start_ranks.py",)  # every other file at the top of bench/ is a program that ranks run
 
 
 def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
@@ -37,5 +37,6 @@ def launch_of(command_line: bytes) -> tuple[bytes, ...] | None:
     while words and words[0].startswith(b"-"):
         words = words[1:]
     folder, _, name = (words[0] if words else b"").rpartition(b"/")
-    is_rank = name.decode(errors="replace") in PROGRAMS and folder.rpartition(b"/")[2] == b"bench"
+    is_program = name.endswith(b".py") and name.decode(errors="replace") not in NOT_RANKS
+    is_rank = is_program and folder.rpartition(b"/")[2] == b"bench"
     return tuple(words) if is_rank else None

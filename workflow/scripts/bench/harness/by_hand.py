@@ -13,13 +13,9 @@ from types import ModuleType
 
 import torch
 
-import by_hand_table
-import measure
-import peers
-import placement
-from failures import Progress
-from launch_file import append_line, open_launch_file
-from records import build_record
+from harness import by_hand_table, measure, peers, placement
+from harness.failures import Progress
+from harness.records import append_line, build_record, open_launch_file
 
 START_TIMEOUT_SECONDS = 120
 

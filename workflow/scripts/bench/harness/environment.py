@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-import libraries
-import process
-from place import Place
+from harness import libraries, process
+from harness.process import Place
 
 # Only these are recorded. The whole environment is not: it holds tokens and other people's business.
 VARIABLE_PREFIXES = (

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-import peers
-from collective_patterns import SPOILT, is_pattern, write_addend, write_pattern
+from harness import peers
+from workloads.collective_patterns import SPOILT, is_pattern, write_addend, write_pattern
 
 ROOT = 0
 CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their S is the sum over ranks

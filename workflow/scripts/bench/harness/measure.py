@@ -8,12 +8,9 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-import peers
-import process
-import sampling
-import timing
-from failures import Progress
-from other_ranks import count_other_ranks
+from harness import peers, process, sampling, timing
+from harness.failures import Progress
+from harness.other_ranks import count_other_ranks
 
 # Above this many samples in all a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
 MAX_SAMPLES_IN_RECORD = 65_536

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from own_strategies import GradientSync
-from timing import Ablation
+from algorithms.gradient_synchronization import GradientSync
+from harness.timing import Ablation
 
 NAMES = ("communication_stream", "exposed_stream")
 UNKNOWN = -1  # in place of nanoseconds: a part with it on any rank is left out of the record
