@@ -161,7 +161,7 @@ def alone(monkeypatch):
 
 
 def test_unknown_free_memory_refuses_nothing(alone, monkeypatch, tmp_path):
-    monkeypatch.setattr(free_memory.host_memory, "MEMINFO", tmp_path / "absent")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "absent")
     free_memory.refuse_what_does_not_fit("x", 1 << 60, make_ranks(), "Take less.")
     (tmp_path / "absent").write_text("MemFree: 1 kB\n")
     assert free_memory.free_bytes(make_ranks()) is None
@@ -169,7 +169,7 @@ def test_unknown_free_memory_refuses_nothing(alone, monkeypatch, tmp_path):
 
 def test_what_just_fits_is_not_refused(alone, monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1000 kB\n")
-    monkeypatch.setattr(free_memory.host_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
     free_memory.refuse_what_does_not_fit("x", 921_600, make_ranks(), "Take less.")
     with pytest.raises(ValueError, match=r"^x needs .* as its share of its host's free memory\. Take less\.$"):
         free_memory.refuse_what_does_not_fit("x", 921_601, make_ranks(), "Take less.")

@@ -16,9 +16,10 @@ OWN_ALGORITHMS = ("ring", "butterfly", "halving_doubling")
 LAUNCHER = """\
 import sys
 sys.path.insert(0, {bench!r})
-import free_memory, pathlib
+import pathlib
+from harness import free_memory
 if pathlib.Path("{meminfo}").exists():
-    free_memory.host_memory.MEMINFO = pathlib.Path("{meminfo}")
+    free_memory.MEMINFO = pathlib.Path("{meminfo}")
 import run_launch
 run_launch.main()
 """

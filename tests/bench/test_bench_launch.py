@@ -117,7 +117,8 @@ def write_launcher(tmp_path: Path, change: str) -> Path:
 def test_training_without_synchronisation_is_found_out(run_ranks, write_request, launch_lines, tmp_path):
     program = write_launcher(
         tmp_path,
-        "import strategies, train_step; train_step.apply_strategy = lambda model, *_: strategies.Strategy(model)",
+        "import train_step; from algorithms import strategies; "
+        "train_step.apply_strategy = lambda model, *_: strategies.Strategy(model)",
     )
     done = run_ranks(2, program, "--request", write_request([train_step_cell()]))
     assert done.returncode == 0, done.stderr
@@ -145,7 +146,7 @@ def test_very_many_samples_are_kept_as_maxima_and_quantiles(run_ranks, write_req
         "min_samples": 33,
         "max_samples": 33,
     }
-    program = write_launcher(tmp_path, "import measure; measure.MAX_SAMPLES_IN_RECORD = 65")
+    program = write_launcher(tmp_path, "from harness import measure; measure.MAX_SAMPLES_IN_RECORD = 65")
     assert run_ranks(2, program, "--request", write_request([cell])).returncode == 0
     (record,) = records_of(launch_lines())
     assert record["samples_ns"] is None

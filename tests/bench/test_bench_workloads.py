@@ -162,7 +162,7 @@ def test_models_with_auxiliary_outputs_are_trained(monkeypatch, model, image_siz
 def test_a_language_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch, tmp_path, changes, needed_gib):
     """Each of two ranks on this host has half of its free memory."""
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2000000 kB\n")
-    monkeypatch.setattr(free_memory.host_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(free_memory.peers, "gather_rows", lambda values, ranks: [list(values)] * 2)
     monkeypatch.setattr(transformer, "Transformer", None)
     parameters = train_step_parameters("lm_small", **changes)
