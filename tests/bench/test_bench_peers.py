@@ -3,8 +3,8 @@
 import socket
 
 import pytest
+from harness import peers
 
-peers = pytest.importorskip("peers", reason="needs torch")
 pytestmark = pytest.mark.torch
 
 

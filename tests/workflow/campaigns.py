@@ -9,13 +9,17 @@ from pathlib import Path
 import yaml
 
 import warm_start
+from regatta.topics.catalog import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
 FAKE = Path(__file__).resolve().parent / "fake_launch.py"
 
 # The tables and the report take seconds; most tests look only at when they are made, and from what.
-QUICK_REPORT = {"PYTHONPATH": str(Path(__file__).resolve().parent / "quick_report")}
+QUICK_REPORT = {
+    "PYTHONPATH": str(Path(__file__).resolve().parent / "quick_report"),
+    "QUICK_REPORT_TABLES": ",".join(TABLES),
+}
 REAL_REPORT: dict[str, str] = {}
 
 SAMPLING = {"min_seconds": 0.02, "max_seconds": 0.05, "max_warmup_seconds": 0.05}
