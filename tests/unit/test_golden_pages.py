@@ -1,0 +1,63 @@
+"""The wording of the report: the text of three pages, as a person reads it.
+
+Only these files hold whole sentences of the report; other tests check values. After a change of wording, read the diff of
+REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_golden_pages.py
+"""
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from synthetic import make_report
+from test_frozen_tables import CAMPAIGNS
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "pages"
+NOT_TEXT = {"svg", "style", "script", "select"}
+INLINE = {"a", "abbr", "b", "code", "em", "i", "label", "mark", "small", "span", "strong", "sub", "sup", "time"}
+
+
+class Text(HTMLParser):
+    """The text of a page: one line for each block, cells of a table separated by a bar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines, self.skipped = [""], 0
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.skipped += tag in NOT_TEXT
+        if tag in ("td", "th"):
+            self.lines[-1] += " | "
+        elif tag not in INLINE and tag not in ("br", "td", "th"):
+            self.lines.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.skipped -= tag in NOT_TEXT
+        if tag not in INLINE and tag not in ("td", "th"):
+            self.lines.append("")
+
+    def handle_data(self, data: str) -> None:
+        if not self.skipped:
+            self.lines[-1] += data
+
+
+def text_of(page: str, scratch: Path) -> str:
+    parser = Text()
+    parser.feed(page)
+    lines = [" ".join(line.split()).strip("| ") for line in parser.lines]
+    text = "\n".join(line for line in lines if line)
+    head, _, provenance = text.rpartition("\nProvenance\n")
+    assert head and provenance
+    return re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?", "<time>", head.replace(f"{scratch}/", "")) + "\n"
+
+
+@pytest.mark.parametrize("name", ["laptop", "failures", "trainings"])
+def test_the_text_of_the_page_is_the_golden_one(name, tmp_path):
+    CAMPAIGNS[name](tmp_path / name)
+    text = text_of(make_report(tmp_path / name).read_text(encoding="utf-8"), tmp_path)
+    golden = GOLDEN / f"{name}.txt"
+    if os.environ.get("REGATTA_WRITE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
