@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+
 from harness import peers
 
 pytestmark = pytest.mark.torch

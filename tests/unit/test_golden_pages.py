@@ -48,7 +48,8 @@ def text_of(page: str, scratch: Path) -> str:
     lines = [" ".join(line.split()).strip("| ") for line in parser.lines]
     text = "\n".join(line for line in lines if line)
     head, _, provenance = text.rpartition("\nProvenance\n")
-    assert head and provenance
+    assert head
+    assert provenance
     return re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?", "<time>", head.replace(f"{scratch}/", "")) + "\n"
 
 
