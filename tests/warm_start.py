@@ -5,11 +5,16 @@ own working directory, environment, files and exit status, as a new Python has. 
 start a new Python.
 """
 
+import contextlib
+import json
 import multiprocessing
 import os
 import runpy
+import signal
+import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import reduction
@@ -138,3 +143,58 @@ def _read_to_end(number: int) -> bytes:
 def script(name: str, *arguments: object, **options) -> subprocess.CompletedProcess:
     """Run one of workflow/scripts."""
     return run([sys.executable, str(SCRIPTS / name), *map(str, arguments)], **options)
+
+
+@contextlib.contextmanager
+def server(path: Path):
+    """Answer at a Unix socket: run the command that a client sends, and return its exit status (quick_report/)."""
+    process = _server.Process(target=_serve, args=(str(path),), daemon=True)
+    process.start()
+    yield
+    process.terminate()
+
+
+def _serve(path: str) -> None:
+    parent = os.getppid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(64)
+        listening.settimeout(5)
+        while os.getppid() == parent:
+            with contextlib.suppress(TimeoutError):
+                client, _ = listening.accept()
+                with client:
+                    if os.fork() == 0:
+                        os._exit(_answer(client))
+
+
+def _answer(client: socket.socket) -> int:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    client.setblocking(True)
+    first, files, _, _ = socket.recv_fds(client, 1 << 16, 2)
+    with client.makefile("rb") as rest:
+        words, cwd, environment = json.loads(first + rest.read())
+    variables = {os.fsencode(key): os.fsencode(value) for key, value in environment.items()}
+    pid = os.fork()
+    if pid == 0:
+        os._exit(_status(lambda: _run(words, cwd, variables, tuple(files), None)))
+    client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+    return 0
+
+
+def _status(function: Callable) -> int:
+    """Call a function and return the exit status that Python would end with."""
+    try:
+        function()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status

@@ -2,6 +2,7 @@ import fcntl
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,19 @@ import pytest
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "workflow" / "scripts")]
 # fake_launch.py is started by `env python3`: by the Python of these tests, whatever the shell's PATH has first.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_scripts():
+    from campaigns import QUICK_REPORT
+
+    import warm_start
+
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket has at most 107 characters
+        path = Path(folder) / "socket"
+        with warm_start.server(path):
+            QUICK_REPORT["WARM_START_SOCKET"] = str(path)
+            yield
 
 
 @pytest.fixture(scope="session")
