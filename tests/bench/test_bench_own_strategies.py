@@ -19,7 +19,7 @@ from algorithms import gradient_buckets, gradient_synchronization
 pytestmark = pytest.mark.torch
 
 PROGRAM = Path(__file__).with_name("own_strategies_ranks.py")
-WORLD_SIZES = (1, 2, 4)
+WORLD_SIZES = (1, 3)  # of two ranks a wrong divisor or order can go unseen
 
 
 def cases(num_ranks: int, device: str) -> list[str]:

@@ -53,7 +53,7 @@ def test_a_running_campaign_listens_on_loopback_alone(tmp_path: Path, monkeypatc
             found |= open_addresses(psutil.Process(process.pid))
         except psutil.NoSuchProcess:
             break
-        time.sleep(0.2)  # a rank's sockets stay open for its launch; each look takes tens of milliseconds
+        time.sleep(0.5)  # a rank's sockets stay open for its launch; each look takes tens of milliseconds
     assert process.wait(timeout=10) == 0, (tmp_path / "out").read_text()
     assert found == {"127.0.0.1"}
     records = record_lines(tmp_path / "results" / "small")
