@@ -1,31 +1,22 @@
-"""What trainings took and what they learnt: tables/training_runs.csv by cell, tables/training_ranks.csv by rank of a cell.
+"""Time, loss and accuracy of trainings: tables/training_runs.csv by cell, tables/training_ranks.csv by rank.
 
 Definitions: docs/metrics.md.
 """
 
 import pandas as pd
 
+from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import over_launches
 from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
 
-_CELL = (
-    "model", "data", "data_folder", "epochs", "batch_size", "accumulation_steps", "strategy", "norm", "seed", "nodes",
-    "gpus_per_node", "world_size", "stack", "backend", "device",
-)  # fmt: skip
-# Column -> that of one launch. Each has `_low` and `_high` before its unit.
-WITH_SPREAD = {
-    "total_s": "total_s",
-    "train_loss": "train_loss",
-    "test_loss": "test_loss",
-    "accuracy_ratio": "accuracy_ratio",
-}
+WITH_ENDS = ("total_s", "train_loss", "test_loss", "accuracy_ratio")  # each has `_low` and `_high` before its unit
 PER_EPOCH = {"epoch_train_s": "train_s", "epoch_test_s": "test_s"}
 TRAINING_RUNS = {
     "cell": TEXT,
-    **{name: CELL[name] for name in _CELL},
+    **{name: CELL[name] for name in (*axes_of(BENCHMARK), *SHAPE_COLUMNS)},
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
@@ -105,13 +96,13 @@ def _trained(campaign: dict) -> list[dict]:
 
 
 def _outcome(launches: list[pd.DataFrame]) -> dict:
-    """Return the columns of one cell. launches: the epochs of each, in their order; what was learnt is of the last."""
+    """Return the columns of one cell. launches: the epochs of each, in their order; losses and accuracy are of the last."""
     of_launch = pd.DataFrame([_of_launch(launch) for launch in launches])
     row = {"num_launches": len(launches), "has_same_losses": _has_same_losses(launches)}
-    for column, name in WITH_SPREAD.items():
-        spread = over_launches(of_launch[name].dropna().tolist())
+    for column in WITH_ENDS:
+        found = over_launches(of_launch[column].dropna().tolist())
         stem, unit = column.rsplit("_", 1)
-        row |= {column: spread.median, f"{stem}_low_{unit}": spread.low, f"{stem}_high_{unit}": spread.high}
+        row |= {column: found.median, f"{stem}_low_{unit}": found.low, f"{stem}_high_{unit}": found.high}
     row["interval"] = over_launches(of_launch["total_s"].tolist()).kind
     for column, name in PER_EPOCH.items():
         row[column] = over_launches(of_launch[name].dropna().tolist()).median
