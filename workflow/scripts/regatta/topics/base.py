@@ -12,10 +12,22 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.names import names_by_cell
+from regatta.core.statistics import Spread
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
+from regatta.store.tables import REAL
 
 Tables = Mapping[str, pd.DataFrame]
+
+
+def interval_columns(name: str, unit: str) -> dict[str, str]:
+    """Return the columns of a number with its range or interval: step_s, step_low_s, step_high_s."""
+    return {f"{name}{end}_{unit}": REAL for end in ("", "_low", "_high")}
+
+
+def interval_values(name: str, unit: str, found: Spread) -> dict[str, float | None]:
+    """Return the values of these columns."""
+    return dict(zip(interval_columns(name, unit), (found.median, found.low, found.high), strict=True))
 
 
 @dataclass(frozen=True)

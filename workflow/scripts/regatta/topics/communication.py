@@ -35,8 +35,8 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.scaling.tables import LaunchValues, medians_of_launches
+from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
+from regatta.topics.scaling.tables import LaunchValues, values_by_cell
 
 BYTES_PER_GB = 10**9
 COLLECTIVES = {
@@ -45,14 +45,10 @@ COLLECTIVES = {
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "latency_s": REAL,
-    "latency_low_s": REAL,
-    "latency_high_s": REAL,
+    **interval_columns("latency", "s"),
     "algbw_gb_per_s": REAL,
     "busbw_gb_per_s": REAL,
-    "pipelined_s": REAL,
-    "pipelined_low_s": REAL,
-    "pipelined_high_s": REAL,
+    **interval_columns("pipelined", "s"),
     "pipelined_algbw_gb_per_s": REAL,
     "pipelined_busbw_gb_per_s": REAL,
     "algorithm_bytes": WHOLE,
@@ -84,12 +80,7 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
             row = cell_row(cell) | {"num_planned": campaign["repeats"]}
             latency, pipelined = (over_launches(launches.of(row["cell"], name)) for name in ("p50_s", "window_step_s"))
             row |= {"num_launches": latency.num, "interval": latency.kind}
-            row |= {"latency_s": latency.median, "latency_low_s": latency.low, "latency_high_s": latency.high}
-            row |= {
-                "pipelined_s": pipelined.median,
-                "pipelined_low_s": pipelined.low,
-                "pipelined_high_s": pipelined.high,
-            }
+            row |= interval_values("latency", "s", latency) | interval_values("pipelined", "s", pipelined)
             row |= _bandwidths(row, latency.median, "") | _bandwidths(row, pipelined.median, "pipelined_")
             # The largest of any launch: what an algorithm allocated, and the largest error of its sums.
             rows.append(row | {name: max(launches.of(row["cell"], name), default=None) for name in COSTS})
@@ -272,7 +263,7 @@ def _message(row) -> str:
 
 def section(data: ReportData) -> Section:
     figures = collective_figures(
-        data.tables["collectives"], medians_of_launches(data.measurements), bool(data.campaign.get("imported"))
+        data.tables["collectives"], values_by_cell(data.measurements, "p50_s"), bool(data.campaign.get("imported"))
     )
     return Section("communication", "Communication", "No collective was measured.", figures=tuple(figures))
 

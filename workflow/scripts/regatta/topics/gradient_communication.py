@@ -24,7 +24,7 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
 from regatta.topics.scaling.tables import LaunchValues, known
 
 STRATEGIES = {
@@ -39,9 +39,7 @@ STRATEGIES = {
     "whole_step_s": REAL,
     "no_sync_s": REAL,
     "communication_s": REAL,
-    "exposed_s": REAL,
-    "exposed_low_s": REAL,
-    "exposed_high_s": REAL,
+    **interval_columns("exposed", "s"),
     "exposed_share_ratio": REAL,
     "hidden_ratio": REAL,
     "host_wait_s": REAL,
@@ -83,9 +81,7 @@ def _communication(cell: str, launches: LaunchValues) -> dict:
         "num_launches": launches.num_launches(cell),
         "interval": exposed.kind,
         **{name: over_launches(launches.of(cell, column)).median for name, column in MEDIANS.items()},
-        "exposed_s": exposed.median,
-        "exposed_low_s": exposed.low,
-        "exposed_high_s": exposed.high,
+        **interval_values("exposed", "s", exposed),
         "exposed_share_ratio": over_launches(known(by_launch / whole).tolist()).median,
         "hidden_ratio": over_launches(known(1 - by_launch / alone).tolist()).median,
         **{name: largest(launches.of(cell, name)) for name in LARGEST},

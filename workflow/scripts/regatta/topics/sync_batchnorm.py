@@ -25,9 +25,9 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
 from regatta.topics.memory import size_columns
-from regatta.topics.scaling.tables import medians_of_launches
+from regatta.topics.scaling.tables import values_by_cell
 
 # Beginning of three columns -> the column of one launch. Both passes together are no sum of medians.
 TIMES = {"time": "p50_s", "forward": "forward_s", "backward": "backward_s"}
@@ -39,7 +39,9 @@ BATCH_NORMS = {
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    **{f"{name}{end}": REAL for name in TIMES for end in ("_s", "_low_s", "_high_s")},
+    **interval_columns("time", "s"),
+    **interval_columns("forward", "s"),
+    **interval_columns("backward", "s"),
     **dict.fromkeys(LARGEST_BYTES, WHOLE),
     **dict.fromkeys(LARGEST_ERRORS, REAL),
 }
@@ -60,8 +62,7 @@ def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
 def _columns(launches: pd.DataFrame) -> dict:
     row = {"num_launches": len(launches)}
     for name, column in TIMES.items():
-        spread = over_launches(launches[column].dropna().tolist())
-        row |= {f"{name}_s": spread.median, f"{name}_low_s": spread.low, f"{name}_high_s": spread.high}
+        row |= interval_values(name, "s", over_launches(launches[column].dropna().tolist()))
     row["interval"] = over_launches(launches["p50_s"].dropna().tolist()).kind
     largest = launches[[*LARGEST_BYTES, *LARGEST_ERRORS]].max()
     return row | {name: None if pd.isna(value) else value for name, value in largest.items()}
@@ -138,7 +139,7 @@ def _error(value: float | None) -> str:
 
 
 def section(data: ReportData) -> Section:
-    figures = batch_norm_figures(data.tables["batch_norms"], medians_of_launches(data.measurements))
+    figures = batch_norm_figures(data.tables["batch_norms"], values_by_cell(data.measurements, "p50_s"))
     empty = "No synchronized batch norm was measured."
     return Section("batch-norms", "Synchronized batch norm", empty, figures=tuple(figures))
 

@@ -12,6 +12,7 @@ import pandas as pd
 from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, size, three
 from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.topics.base import interval_columns
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.least_squares import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit, wider
 from regatta.topics.scaling.tables import LaunchValues, grouped, plain_rows
@@ -34,15 +35,9 @@ COMMUNICATION_MODELS = {
     "max_bytes": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "latency_a_s": REAL,
-    "latency_a_low_s": REAL,
-    "latency_a_high_s": REAL,
-    "sqrt_c_s_per_sqrt_byte": REAL,
-    "sqrt_c_low_s_per_sqrt_byte": REAL,
-    "sqrt_c_high_s_per_sqrt_byte": REAL,
-    "bandwidth_b_gb_per_s": REAL,
-    "bandwidth_b_low_gb_per_s": REAL,
-    "bandwidth_b_high_gb_per_s": REAL,
+    **interval_columns("latency_a", "s"),
+    **interval_columns("sqrt_c", "s_per_sqrt_byte"),
+    **interval_columns("bandwidth_b", "gb_per_s"),
     "half_bandwidth_bytes": REAL,
     "max_residual_ratio": REAL,
     "rms_log_residual": REAL,

@@ -13,6 +13,7 @@ import pandas as pd
 from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, plural, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import interval_columns
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LackOfFit,
@@ -44,15 +45,9 @@ SCALING_MODELS = {
     "num_launches": WHOLE,
     "interval": TEXT,
     "scaling_model": TEXT,
-    "x1_samples_per_s": REAL,
-    "x1_low_samples_per_s": REAL,
-    "x1_high_samples_per_s": REAL,
-    "sigma_ratio": REAL,
-    "sigma_low_ratio": REAL,
-    "sigma_high_ratio": REAL,
-    "kappa_ratio": REAL,
-    "kappa_low_ratio": REAL,
-    "kappa_high_ratio": REAL,
+    **interval_columns("x1", "samples_per_s"),
+    **interval_columns("sigma", "ratio"),
+    **interval_columns("kappa", "ratio"),
     "peak_world_size": REAL,
     "max_residual_ratio": REAL,
     "rms_log_residual": REAL,
@@ -61,9 +56,7 @@ SCALING_MODELS = {
     "amdahl_lack_of_fit_p": REAL,
     "usl_lack_of_fit_p": REAL,
     "extrapolated_world_size": WHOLE,
-    "extrapolated_samples_per_s": REAL,
-    "extrapolated_low_samples_per_s": REAL,
-    "extrapolated_high_samples_per_s": REAL,
+    **interval_columns("extrapolated", "samples_per_s"),
     "refusal": TEXT,
 }
 

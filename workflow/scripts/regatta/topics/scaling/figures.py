@@ -36,7 +36,7 @@ from regatta.report.panels import (
     ranks_axis,
 )
 from regatta.report.plotting import Axis, Panel
-from regatta.topics.scaling.tables import SCALING, grades_within, is_inconclusive
+from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
 PERCENT = 100
 # Rates that only some models and machines have: heading -> column and how it is written.
@@ -178,7 +178,7 @@ def _grade(row) -> str:
 
 def is_wide(row) -> bool:
     low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
-    return not is_unknown(low) and not is_unknown(high) and is_inconclusive(row.efficiency_ratio, low, high)
+    return not is_unknown(low) and not is_unknown(high) and is_too_wide(row.efficiency_ratio, low, high)
 
 
 def threads_text(threads: Threads, ranks: str) -> str:

@@ -11,6 +11,7 @@ from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.store.tables import CELL, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import interval_columns, interval_values
 
 WITH_ENDS = ("total_s", "train_loss", "test_loss", "accuracy_ratio")  # each has `_low` and `_high` before its unit
 PER_EPOCH = {"epoch_train_s": "train_s", "epoch_test_s": "test_s"}
@@ -20,21 +21,13 @@ TRAINING_RUNS = {
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "total_s": REAL,
-    "total_low_s": REAL,
-    "total_high_s": REAL,
+    **interval_columns("total", "s"),
     "epoch_train_s": REAL,
     "epoch_test_s": REAL,
     "throughput_samples_per_s": REAL,
-    "train_loss": REAL,
-    "train_low_loss": REAL,
-    "train_high_loss": REAL,
-    "test_loss": REAL,
-    "test_low_loss": REAL,
-    "test_high_loss": REAL,
-    "accuracy_ratio": REAL,
-    "accuracy_low_ratio": REAL,
-    "accuracy_high_ratio": REAL,
+    **interval_columns("train", "loss"),
+    **interval_columns("test", "loss"),
+    **interval_columns("accuracy", "ratio"),
     "has_same_losses": FLAG,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
 }
@@ -42,9 +35,7 @@ TRAINING_RANKS = {
     "cell": TEXT,
     "rank": WHOLE,
     "num_launches": WHOLE,
-    "total_s": REAL,
-    "total_low_s": REAL,
-    "total_high_s": REAL,
+    **interval_columns("total", "s"),
     "accuracy_ratio": REAL,
     **dict.fromkeys(RANK_BYTES, WHOLE),
 }
@@ -73,16 +64,13 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
     by_cell = dict(list(ranks.groupby("cell")))
     for cell in _trained(campaign):
         for rank, launches in by_cell[cell["id"]].groupby("rank") if cell["id"] in by_cell else ():
-            total = over_launches(launches["total_s"].dropna().tolist())
             bytes_of = launches[list(RANK_BYTES)].max()
             rows.append(
                 {
                     "cell": cell["id"],
                     "rank": rank,
                     "num_launches": len(launches),
-                    "total_s": total.median,
-                    "total_low_s": total.low,
-                    "total_high_s": total.high,
+                    **interval_values("total", "s", over_launches(launches["total_s"].dropna().tolist())),
                     "accuracy_ratio": over_launches(launches["accuracy_ratio"].dropna().tolist()).median,
                     **{name: None if pd.isna(value) else int(value) for name, value in bytes_of.items()},
                 }
@@ -100,9 +88,7 @@ def _outcome(launches: list[pd.DataFrame]) -> dict:
     of_launch = pd.DataFrame([_of_launch(launch) for launch in launches])
     row = {"num_launches": len(launches), "has_same_losses": _has_same_losses(launches)}
     for column in WITH_ENDS:
-        found = over_launches(of_launch[column].dropna().tolist())
-        stem, unit = column.rsplit("_", 1)
-        row |= {column: found.median, f"{stem}_low_{unit}": found.low, f"{stem}_high_{unit}": found.high}
+        row |= interval_values(*column.rsplit("_", 1), over_launches(of_launch[column].dropna().tolist()))
     row["interval"] = over_launches(of_launch["total_s"].tolist()).kind
     for column, name in PER_EPOCH.items():
         row[column] = over_launches(of_launch[name].dropna().tolist()).median
