@@ -222,7 +222,7 @@ def test_where_nothing_can_be_told_the_fit_is_refused():
     row = model({size: math.sqrt(size) * 1e-6 for size in SIZES})
     assert is_refused(row)
     assert row["refusal"].startswith(
-        "neither latency nor bandwidth can be told; latency: only 0.0 % of the time of 8 B"
+        "neither latency nor bandwidth is identifiable; latency: only 0.0 % of the time of 8 B"
     )
 
 

@@ -144,7 +144,7 @@ def _from_all_reduces(models: list[dict]) -> Cost:
     if model["refusal"] is not None:
         return Cost(reason=f"the all_reduce has no model ({model['refusal']})")
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
-        return Cost(reason=f"the model of the all_reduce is not whole ({model['left_out']})")
+        return Cost(reason=f"the model of the all_reduce is incomplete ({model['left_out']})")
     ends = ("", "_low", "_high")
     return Cost(
         "all_reduce",
@@ -166,10 +166,14 @@ def _from_buckets(num_bytes: int, own: list[dict]) -> Cost:
 
     line = scipy.stats.linregress(calls, seconds)
     if line.slope <= 0 or line.intercept <= 0:
-        return Cost(reason="the exchange of strategy bucketed takes no longer in more calls, or nothing but calls")
+        return Cost(
+            reason="synchronization of strategy bucketed takes no longer with more calls, or only the calls take time"
+        )
     away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
     if away > MAX_RESIDUAL:
-        return Cost(reason=f"a line through the exchanges of strategy bucketed misses one by {percent(away)} %")
+        return Cost(
+            reason=f"a line through the synchronization times of strategy bucketed misses one by {percent(away)} %"
+        )
     return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
 
 

@@ -1,6 +1,7 @@
-"""Laws of scaling, Amdahl's and Gunther's (USL), fitted to weak-scaling throughput: tables/scaling_models.csv.
+"""Amdahl's law and the USL (Gunther) fitted to weak-scaling throughput: tables/scaling_models.csv.
 
-X(n) = X(1) n / (1 + sigma (n-1) + kappa n (n-1)); Amdahl's has no kappa. Definitions, and when a fit is refused: docs/metrics.md.
+X(n) = X(1) n / (1 + sigma (n-1) + kappa n (n-1)), with kappa = 0 for Amdahl. Definitions, and when a fit is rejected:
+docs/metrics.md.
 """
 
 import itertools
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.statistics import BOOTSTRAP_SEED, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, plural, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import interval_columns
@@ -21,6 +22,7 @@ from regatta.topics.fits.least_squares import (
     fit_sum,
     half_widths,
     lack_of_fit,
+    percentile_ends,
     refit,
     wider,
 )
@@ -29,9 +31,9 @@ from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
 NUM_TERMS = {"amdahl": 2, "usl": 3}
 MIN_SIZES = {"amdahl": 3, "usl": 4}
 NAMES = {"amdahl": "Amdahl", "usl": "USL"}
-NOISE = 0.05  # a model that comes as near as this to a median fits, whatever the spread between launches
+NOISE = 0.05  # a model this close to a median fits, also beyond the range over launches
 LACK_P = 0.01
-LEAST_MISFIT = 0.01  # allocations that are equal on paper differ by as much, and launches that share one do not show it
+LEAST_MISFIT = 0.01  # equal allocations differ by as much, which launches within one allocation do not show
 MAX_EXTRAPOLATION = 2
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
@@ -63,9 +65,9 @@ SCALING_MODELS = {
 
 @dataclass(frozen=True)
 class Points:
-    """A curve, one point for each world size, by rising size. seconds: of a step, divided by the batch of a rank, which is n/X(n).
+    """A curve, one point for each world size, by rising size. seconds: step time over the batch of a rank, n/X(n).
 
-    low, high: their spread over launches, NaN where there is none. launches: for each size those of its launches.
+    low, high: their range or interval over launches, NaN where unknown. launches: for each size those of its launches.
     """
 
     sizes: np.ndarray
@@ -81,7 +83,7 @@ class Points:
 def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each curve: a workload with a strategy and bucket size on one stack, over its world sizes.
 
-    scaling: as `scaling_table` makes it; measurements: the launches behind it. Strategy none runs on one rank and has no curve.
+    scaling: of `scaling_table`; measurements: the launches behind it. Strategy none runs on one rank, without a curve.
     """
     steps = steps_by_cell(measurements)
     cells = plain_rows(scaling[scaling["strategy"] != "none"], POINT)
@@ -91,7 +93,7 @@ def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> p
 
 
 def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame:
-    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; nothing where it was refused.
+    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; no rows if it was rejected.
 
     Raises ValueError for a world size more than 2 times above the largest measured one, or below 1.
     """
@@ -111,7 +113,7 @@ def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame
 
 
 def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
-    """Of several shapes with as many ranks the one on the fewest nodes counts: that is how a curve is filled up."""
+    """Return the points of a curve. Of several shapes with as many ranks the one on the fewest nodes counts."""
     measured = [cell for cell in cells if cell["step_s"] is not None]
     dense = {cell["world_size"]: cell for cell in sorted(measured, key=lambda cell: -cell["nodes"])}
     chosen = [dense[n] for n in sorted(dense)]
@@ -124,7 +126,7 @@ def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
 
 
 def _model(points: Points) -> dict:
-    """Return the columns of the model that is chosen, or why there is none."""
+    """Return the columns of the selected model, or why there is none."""
     num = len(points.sizes)
     row = {"num_sizes": num, "num_launches": min(map(len, points.launches), default=0)}
     if num:
@@ -150,21 +152,21 @@ def _model(points: Points) -> dict:
 
 
 def _super_linear(points: Points) -> str | None:
-    """Return the refusal of a curve whose throughput per rank rises above that of its smallest size by more than the noise."""
+    """Return why a curve is rejected whose throughput per rank exceeds that of its smallest size by more than noise."""
     gain = points.seconds[0] / points.seconds
     at = int(gain.argmax())
-    is_overlapping = points.high[at] >= points.low[0]  # False where a spread is not known
+    is_overlapping = points.high[at] >= points.low[0]  # False where unknown
     if gain[at] <= 1 + NOISE or is_overlapping:
         return None
     few, many = (plural(int(points.sizes[i]), "rank") for i in (0, at))
     return (
         f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few}, and both models know losses"
-        f" only. Look at what {few} lacked: cores, cache or memory"
+        f" only. Check whether {few} lacked cores, cache or memory"
     )
 
 
 def _problem(model: str, points: Points, fit: LogFit) -> str | None:
-    """Return why a model does not fit, or None: it comes within NOISE of each median, or within its spread over launches."""
+    """Return why a model does not fit; None if it is within NOISE or within the launches at every size."""
     name, shares = NAMES[model], fit.parameters / fit.parameters[0] if fit.parameters[0] else np.array([1, np.inf])
     if shares[1] > 1:
         return f"{name} needs {three(float(shares[1]))} of the work to be serial, more than there is"
@@ -181,7 +183,7 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
 
 
 def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
-    """Return why the residuals of a model are no noise, or None: also where no size has two launches to tell it by."""
+    """Return why the residuals of a model are systematic; None if they are not, or without two launches of any size."""
     if lack is None or lack.p_value >= LACK_P or fit.max_ratio <= LEAST_MISFIT:
         return None
     signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
@@ -193,21 +195,18 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
 
 
 def _parameters(model: str, points: Points, fit: LogFit) -> dict:
-    """Return the parameters, the peak and the prediction at twice the largest size.
+    """Return the parameters, the peak and the prediction at twice the largest size, each with its wider interval.
 
-    Each has the wider of two intervals, its spread over launches and the 95 % interval that the residuals give; `interval` says
-    which.
+    `interval` says whether that is over launches or from the residuals.
     """
     beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
     terms = points.terms(model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))
     values, gradients = _derived(fit.parameters[None], model, beyond)
-    spread, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
+    resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
     kind = _kind(points.launches)
-    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
-    lows, highs = np.percentile(spread, [tail, 100 - tail], axis=0)
-    lows, highs, kind = wider((lows, highs), (values[0] - reach, values[0] + reach), kind)
+    lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
     names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
     row = {"interval": kind, "extrapolated_world_size": beyond}
     for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
@@ -235,7 +234,7 @@ def _derived(parameters: np.ndarray, model: str, beyond: int) -> tuple[np.ndarra
 
 
 def _terms(sizes: np.ndarray, model: str) -> np.ndarray:
-    """Return what X(1)^-1, sigma X(1)^-1 and kappa X(1)^-1 are multiplied with in n/X(n)."""
+    """Return the factors of X(1)^-1, sigma X(1)^-1 and kappa X(1)^-1 in n/X(n)."""
     return np.stack([np.ones(len(sizes)), sizes - 1, sizes * (sizes - 1)], axis=1)[:, : NUM_TERMS[model]]
 
 
@@ -247,7 +246,7 @@ def _kind(launches: list[np.ndarray]) -> str:
 
 
 def _resampled(launches: list[np.ndarray]) -> np.ndarray:
-    """Return step times (resamples, sizes). The sizes are drawn apart, since each is measured by launches of its own.
+    """Return step times (resamples, sizes). Sizes are drawn separately, since each has separate launches.
 
     For a range: one launch of each size, in all combinations, or in as many as a bootstrap has.
     """
