@@ -91,8 +91,8 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     if base:
         one = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, one * n) for n in sorted({1, *measured["world_size"]}))),)
-        ideal, ideal_rate = f"dashed: {base} times the number of {ranks}", f"; ideal {three(one * best.world_size)}"
-    alt = f"{title}: {rate} ({best.name}{_chosen_text(rows)}){ideal_rate}."
+        ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(one * best.world_size)}"
+    alt = f"{title}, {best.name}: {rate}{_chosen_text(rows)}{ideal_rate}."
     caption = f"Throughput by number of {ranks}; {ideal}. {how_to_read(rows, 'step_s')}"
     panel = Panel(ranks_axis(measured), Axis("samples/s", is_log=True, show=thousands), series, guides)
     one = f"per {rank_word(device)}"
@@ -132,10 +132,10 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     best = best_of_largest(known)
     value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
     what = "efficiency uncertain," if is_wide(best) else "efficiency"
-    alt = f"{title}: {what} {value} ({best.name}{_chosen_text(known)}), against {base}."
+    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, against {base}."
     uneven = {place: nums for row in known.itertuples() for place, nums in row.uneven.items()}
     caption = (
-        f"Throughput per {rank_word(device)} relative to {base}; points are launches over the baseline's median."
+        f"Throughput per {rank_word(device)} relative to {base}."
         f" {how_to_read(shown, 'efficiency_ratio')} {threads_text(uneven, ranks_word(device))}"
     ).strip()
     columns = {

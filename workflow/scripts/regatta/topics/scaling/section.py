@@ -231,7 +231,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
             f"Throughput per rank / throughput per rank of the baseline ({baseline}) for the same workload, stack and"
             f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range crosses a"
             f" limit, or if ranks and baseline ran with different numbers of threads. Uncertain if the range is wider than"
-            f" {100 * WIDE_RATIO:g} % of the efficiency.",
+            f" {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch over the baseline's median.",
         ),
         (
             "Loss by part",
