@@ -35,11 +35,12 @@ from regatta.report.plotting import (
 )
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table, read_csv
+from regatta.topics.base import steps_by_cell
 from regatta.topics.buckets import bucket_figures
 from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size
 from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import scaling_figures
-from regatta.topics.scaling.tables import SCALING, scaling_table, steps_by_cell
+from regatta.topics.scaling.tables import SCALING, scaling_table
 
 DRAWS = True  # conftest.py
 

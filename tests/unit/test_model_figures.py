@@ -20,6 +20,7 @@ from synthetic_failures import write_failing
 from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.base import steps_by_cell
 from regatta.topics.buckets import agreement, best_bucket_table
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
@@ -31,7 +32,7 @@ from regatta.topics.fits.section import (
     residual_figure,
     scaling_model_figures,
 )
-from regatta.topics.scaling.tables import scaling_table, steps_by_cell
+from regatta.topics.scaling.tables import scaling_table
 
 
 @pytest.fixture(scope="module")

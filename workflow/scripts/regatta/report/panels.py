@@ -207,6 +207,25 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     return text + (f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a value." if num_missing else "")
 
 
+def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
+    """Return name and throughput of the rows' baseline, or of all of them where they have several."""
+    is_baseline = [
+        table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
+    ]
+    found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
+    names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
+    if len(names) == 1:
+        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
+    return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
+
+
+def make_figure(
+    figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
+) -> Figure:
+    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: of the table `source`."""
+    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
+
+
 def shown_in(factor: float) -> Callable[[float | None], str]:
     """Return what writes a value times a factor, such as seconds in milliseconds."""
     return lambda value: three(times(value, factor))
@@ -232,22 +251,3 @@ def ranks_axis(rows: pd.DataFrame) -> Axis:
     texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
     ranks = ranks_word(rows["device"].iloc[0])
     return Axis(f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=size_ticks(list(texts), texts.__getitem__))
-
-
-def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
-    """Return name and throughput of the rows' baseline, or of all of them where they have several."""
-    is_baseline = [
-        table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
-    ]
-    found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
-    names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
-    if len(names) == 1:
-        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
-    return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
-
-
-def make_figure(
-    figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
-) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: of the table `source`."""
-    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)

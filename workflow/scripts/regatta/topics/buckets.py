@@ -27,11 +27,11 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows, steps_by_cell
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
 from regatta.topics.percentiles import bucket_tables
-from regatta.topics.scaling.tables import SCALING, grouped, plain_rows, steps_by_cell
+from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # for a line through them

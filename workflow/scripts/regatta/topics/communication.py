@@ -10,7 +10,6 @@ from regatta.core.text import (
     bracket,
     duration_tick,
     is_unknown,
-    natural,
     size,
     spread_head,
     three,
@@ -35,8 +34,16 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
-from regatta.topics.scaling.tables import LaunchValues, values_by_cell
+from regatta.topics.base import (
+    LaunchValues,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    interval_columns,
+    interval_values,
+    values_by_cell,
+)
 
 BYTES_PER_GB = 10**9
 COLLECTIVES = {
@@ -75,16 +82,13 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     """Return one row for each collective cell of the campaign, measured or not."""
     launches = LaunchValues(measurements, ("p50_s", "window_step_s", *COSTS))
     rows = []
-    for cell in campaign["cells"]:
-        if cell["spec"]["benchmark"] == "collective":
-            row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-            latency, pipelined = (over_launches(launches.of(row["cell"], name)) for name in ("p50_s", "window_step_s"))
-            row |= {"num_launches": latency.num, "interval": latency.kind}
-            row |= interval_values("latency", "s", latency) | interval_values("pipelined", "s", pipelined)
-            row |= _bandwidths(row, latency.median, "") | _bandwidths(row, pipelined.median, "pipelined_")
-            # The largest of any launch: what an algorithm allocated, and the largest error of its sums.
-            rows.append(row | {name: max(launches.of(row["cell"], name), default=None) for name in COSTS})
-    rows.sort(key=lambda row: natural(row["cell"]))
+    for cell in cells_of(campaign, "collective"):
+        latency, pipelined = (over_launches(launches.of(cell["id"], name)) for name in ("p50_s", "window_step_s"))
+        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
+        row |= {"num_launches": latency.num, "interval": latency.kind}
+        row |= interval_values("latency", "s", latency) | interval_values("pipelined", "s", pipelined)
+        row |= _bandwidths(row, latency.median, "") | _bandwidths(row, pipelined.median, "pipelined_")
+        rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
     return make_table(rows, COLLECTIVES)
 
 
@@ -298,7 +302,7 @@ def sentence(finding: Finding) -> str:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "collective" for cell in campaign["cells"]):
+    if not cells_of(campaign, "collective"):
         return []
     text = (
         "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks). t: one"

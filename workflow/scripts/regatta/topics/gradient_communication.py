@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, duration, is_unknown, natural, percent, spread_head
+from regatta.core.text import UNKNOWN, duration, is_unknown, percent, spread_head
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
@@ -24,8 +24,16 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
-from regatta.topics.scaling.tables import LaunchValues, known
+from regatta.topics.base import (
+    LaunchValues,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    interval_columns,
+    interval_values,
+    known,
+)
 
 STRATEGIES = {
     "cell": TEXT,
@@ -61,15 +69,12 @@ LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not."""
-    cells = [cell for cell in step_cells(campaign) if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
+    cells = [
+        cell for cell in cells_of(campaign, "train_step") if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1
+    ]
     launches = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST])
     planned = {"num_planned": campaign["repeats"]}
     return make_table([cell_row(cell) | planned | _communication(cell["id"], launches) for cell in cells], STRATEGIES)
-
-
-def step_cells(campaign: dict) -> list[dict]:
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
-    return sorted(cells, key=lambda cell: natural(cell["id"]))
 
 
 def _communication(cell: str, launches: LaunchValues) -> dict:
@@ -84,12 +89,8 @@ def _communication(cell: str, launches: LaunchValues) -> dict:
         **interval_values("exposed", "s", exposed),
         "exposed_share_ratio": over_launches(known(by_launch / whole).tolist()).median,
         "hidden_ratio": over_launches(known(1 - by_launch / alone).tolist()).median,
-        **{name: largest(launches.of(cell, name)) for name in LARGEST},
+        **{name: launches.largest(cell, name) for name in LARGEST},
     }
-
-
-def largest(values: list[float]) -> int | None:
-    return int(max(values)) if values else None
 
 
 MOST = 3  # cells in a panel, so that their names find room
@@ -207,7 +208,7 @@ def sentence(finding: Finding) -> str:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
+    specs = [cell["spec"] for cell in cells_of(campaign, "train_step")]
     wrapped = [spec for spec in specs if spec["parameters"].get("strategy") not in (None, "none")]
     if all(spec["nodes"] * spec["gpus_per_node"] < 2 for spec in wrapped):
         return []

@@ -21,9 +21,7 @@ from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size
 from regatta.store.collect import cell_row
 from regatta.store.records import MEMORY_BYTES
 from regatta.store.tables import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.gradient_communication import largest, step_cells
-from regatta.topics.scaling.tables import LaunchValues
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 MEMORY = {
     "cell": TEXT,
@@ -51,14 +49,14 @@ def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
     launches = LaunchValues(measurements, MEMORY_BYTES)
     rows = []
-    for cell in step_cells(campaign):
-        parts = {name: largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
+    for cell in cells_of(campaign, "train_step"):
+        parts = {name: launches.largest(cell["id"], name) for name in MEMORY_BYTES}
         total = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(parts)}
         rows.append(cell_row(cell) | total | parts)
     return make_table(rows, MEMORY)
 
 
-def _sum_of_parts(parts: dict) -> int | None:
+def _sum_of_parts(parts: dict) -> float | None:
     """Return the sum of the known parts, or None without what autograd saves."""
     return None if parts["saved_bytes"] is None else sum(parts[name] or 0 for name in PARTS)
 

@@ -12,7 +12,6 @@ from regatta.core.text import (
     UNKNOWN,
     four,
     is_unknown,
-    natural,
     percent,
     plural,
     rank_word,
@@ -22,8 +21,7 @@ from regatta.core.text import (
 from regatta.report.panels import Section, Table, launches, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.scaling.tables import LaunchValues
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
 USUAL_MIB = 25  # the default of DistributedDataParallel
@@ -49,10 +47,9 @@ PERCENTILE_COLUMNS = {
 def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
     launches = LaunchValues(measurements[measurements["p50_s"].notna()], ("num_iterations", *TIMES))
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
     planned = {"num_planned": campaign["repeats"]}
-    rows = [cell_row(cell) | planned | _percentiles(cell, launches) for cell in cells]
-    return make_table(sorted(rows, key=lambda row: natural(row["cell"])), PERCENTILE_COLUMNS)
+    cells = cells_of(campaign, "train_step")
+    return make_table([cell_row(cell) | planned | _percentiles(cell, launches) for cell in cells], PERCENTILE_COLUMNS)
 
 
 def _percentiles(cell: dict, launches: LaunchValues) -> dict:

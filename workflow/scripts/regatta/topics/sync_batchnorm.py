@@ -6,7 +6,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, duration_tick, is_unknown, natural, ratio_text, spread_head
+from regatta.core.text import UNKNOWN, duration_tick, is_unknown, ratio_text, spread_head
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
@@ -25,14 +25,25 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, interval_columns, interval_values
+from regatta.topics.base import (
+    LaunchValues,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    interval_columns,
+    interval_values,
+    values_by_cell,
+)
 from regatta.topics.memory import size_columns
-from regatta.topics.scaling.tables import values_by_cell
 
 # Beginning of three columns -> the column of one launch. Both passes together are no sum of medians.
 TIMES = {"time": "p50_s", "forward": "forward_s", "backward": "backward_s"}
-LARGEST_BYTES = ("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes")
-LARGEST_ERRORS = ("largest_output_error", "largest_input_gradient_error")
+# Columns of which the largest launch counts.
+LARGEST = {
+    **dict.fromkeys(("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"), WHOLE),
+    **dict.fromkeys(("largest_output_error", "largest_input_gradient_error"), REAL),
+}
 BATCH_NORMS = {
     "cell": TEXT,
     **{name: CELL[name] for name in (*axes_of("sync_batchnorm"), *SHAPE_COLUMNS)},
@@ -42,30 +53,22 @@ BATCH_NORMS = {
     **interval_columns("time", "s"),
     **interval_columns("forward", "s"),
     **interval_columns("backward", "s"),
-    **dict.fromkeys(LARGEST_BYTES, WHOLE),
-    **dict.fromkeys(LARGEST_ERRORS, REAL),
+    **LARGEST,
 }
 
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "sync_batchnorm"]
-    own = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
-    ok = dict(list(own.groupby("cell")))
+    launches = LaunchValues(measurements, (*TIMES.values(), *LARGEST))
     rows = []
-    for cell in sorted(cells, key=lambda cell: natural(cell["id"])):
-        columns = _columns(ok[cell["id"]]) if cell["id"] in ok else {"num_launches": 0, "interval": "none"}
-        rows.append(cell_row(cell) | {"num_planned": campaign["repeats"]} | columns)
+    for cell in cells_of(campaign, "sync_batchnorm"):
+        times = {name: over_launches(launches.of(cell["id"], column)) for name, column in TIMES.items()}
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": launches.num_launches(cell["id"])}
+        row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in LARGEST}
+        for name, found in times.items():
+            row |= interval_values(name, "s", found)
+        rows.append(row)
     return make_table(rows, BATCH_NORMS)
-
-
-def _columns(launches: pd.DataFrame) -> dict:
-    row = {"num_launches": len(launches)}
-    for name, column in TIMES.items():
-        row |= interval_values(name, "s", over_launches(launches[column].dropna().tolist()))
-    row["interval"] = over_launches(launches["p50_s"].dropna().tolist()).kind
-    largest = launches[[*LARGEST_BYTES, *LARGEST_ERRORS]].max()
-    return row | {name: None if pd.isna(value) else value for name, value in largest.items()}
 
 
 INPUT = ["batch_size", "hidden", "dtype"]
@@ -190,7 +193,7 @@ def sentence(finding: Finding) -> str:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "sync_batchnorm" for cell in campaign["cells"]):
+    if not cells_of(campaign, "sync_batchnorm"):
         return []
     text = (
         "One iteration is forward and backward of one layer, with a device synchronization between them. Statistics are those of"

@@ -12,10 +12,9 @@ import pandas as pd
 from regatta.core.statistics import BOOTSTRAP_SEED, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, size, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import interval_columns
+from regatta.topics.base import LaunchValues, grouped, interval_columns, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.least_squares import NUM_RESAMPLES, LogFit, fit_sum, half_widths, percentile_ends, refit, wider
-from regatta.topics.scaling.tables import LaunchValues, grouped, plain_rows
 
 MIN_SIZES = 5
 MIN_RANGE = 100  # largest size over smallest

@@ -14,7 +14,7 @@ import pandas as pd
 from regatta.core.statistics import BOOTSTRAP_SEED, MIN_LAUNCHES_BOOTSTRAP
 from regatta.core.text import percent, plural, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import interval_columns
+from regatta.topics.base import grouped, interval_columns, plain_rows, steps_by_cell
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LackOfFit,
@@ -26,7 +26,6 @@ from regatta.topics.fits.least_squares import (
     refit,
     wider,
 )
-from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
 
 NUM_TERMS = {"amdahl": 2, "usl": 3}
 MIN_SIZES = {"amdahl": 3, "usl": 4}

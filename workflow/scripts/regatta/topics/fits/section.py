@@ -27,9 +27,8 @@ from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.tables import CELL, to_csv
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.fits import collectives, scaling
-from regatta.topics.scaling.tables import steps_by_cell
 
 MOST = 4  # figures of each kind: those of the largest shapes; the table has all
 STEPS = 24  # points of a drawn curve
@@ -316,12 +315,9 @@ def sentence(finding: Finding) -> str:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    specs = [cell["spec"] for cell in campaign["cells"]]
-    sizes = {spec["parameters"].get("message_bytes") for spec in specs} - {None}
-    wrapped = [
-        spec for spec in specs if spec["benchmark"] == "train_step" and spec["parameters"].get("strategy") != "none"
-    ]
-    ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in wrapped}
+    sizes = {cell["spec"]["parameters"].get("message_bytes") for cell in campaign["cells"]} - {None}
+    steps = [cell["spec"] for cell in cells_of(campaign, "train_step")]
+    ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
     communication = (
         "T(S) = a + c √S + S/B, fitted to a collective's latencies by robust least squares on logarithms. Parameters that are"
         " not identifiable from these sizes are left out; a model that misses too many sizes is rejected. Intervals: the wider"

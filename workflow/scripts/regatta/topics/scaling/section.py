@@ -19,7 +19,7 @@ from regatta.core.text import (
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in
 from regatta.report.provenance import threads_by_shape
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -37,7 +37,6 @@ from regatta.topics.scaling.tables import (
     WIDE_RATIO,
     efficiencies_table,
     scaling_table,
-    steps_by_cell,
 )
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
@@ -212,7 +211,8 @@ def sentence(finding: Finding) -> str:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    steps = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
+    if not cells_of(campaign, "train_step"):
+        return []
     baseline = ", ".join(f"{name} {value}" for name, value in campaign["baseline"].items())
     terms = [
         (
@@ -240,14 +240,14 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
             " valid record.",
         ),
     ]
-    if steps and campaign["cluster"].get("peaks"):
+    if campaign["cluster"].get("peaks"):
         text = (
             "Model FLOP/s utilization: operations of the model's matrix products (model, not hardware; a multiply-add counts"
             " as two) per second and GPU / peak of the GPU in the cluster file, for the fastest arithmetic that torch's"
             " settings allow. Empty if GPU, settings or peak are unknown."
         )
         terms.append(("MFU", text))
-    return terms if steps else []
+    return terms
 
 
 TABLES = {

@@ -3,16 +3,14 @@
 Rates are never averaged: the median over launches is taken of the time per step, and the rate derived from it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import over_launches, ratio_over_launches
-from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import interval_columns, interval_values
+from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
 
 SCALING = {
     "cell": TEXT,
@@ -38,46 +36,6 @@ SCALING = {
     "intra_node_ratio": REAL,
     "inter_node_ratio": REAL,
 }
-
-
-class LaunchValues:
-    """`of(cell, column)`: the known values, one for each ok launch that has one, in the order of the table."""
-
-    def __init__(self, measurements: pd.DataFrame, columns: Iterable[str]) -> None:
-        ok = measurements[(measurements["status"] == "ok").to_numpy()]
-        self._rows = ok.groupby("cell").indices
-        self._columns = {name: ok[name].to_numpy(dtype=float, na_value=np.nan) for name in columns}
-
-    def num_launches(self, cell: str) -> int:
-        return len(self._rows.get(cell, ()))
-
-    def of(self, cell: str, column: str) -> list[float]:
-        return known(self.with_gaps(cell, column)).tolist()
-
-    def with_gaps(self, cell: str, column: str) -> np.ndarray:
-        """Return a value for each ok launch, NaN where unknown, so that columns can be joined launch by launch."""
-        return self._columns[column][self._rows.get(cell, np.array([], dtype=int))]
-
-
-def known(values: np.ndarray) -> np.ndarray:
-    return values[~np.isnan(values)]
-
-
-def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
-    """Return these columns of each row; what is unknown is None.
-
-    Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
-    """
-    columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in names)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
-    """Return rows by their values of `names`, in the order in which these come first."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return groups
 
 
 NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step cell; they make the search short
@@ -183,28 +141,16 @@ NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
 
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    specs = {c["id"]: c["spec"] for c in campaign["cells"] if c["spec"]["benchmark"] == "train_step"}
-    steps, lookup = steps_by_cell(measurements), BaselineLookup(specs)
+    cells, steps = cells_of(campaign, "train_step"), steps_by_cell(measurements)
+    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = dict(list(ok.groupby("cell")))
     rows = []
-    for cell in (cell for cell in campaign["cells"] if cell["id"] in specs):
+    for cell in cells:
         row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
         own = launches.get(cell["id"], ok.iloc[:0])
         rows.append(row | utilization(campaign, cell["spec"], own, row["step_s"]))
-    rows.sort(key=lambda row: natural(row["cell"]))
     return make_table(rows, SCALING)
-
-
-def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the seconds per pipelined step of each ok launch."""
-    return values_by_cell(measurements, "window_step_s")
-
-
-def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
-    """Return for each cell the known values of a column, one for each ok launch."""
-    rows = measurements[(measurements["status"] == "ok") & measurements[column].notna()]
-    return {cell: values.tolist() for cell, values in rows.groupby("cell")[column]}
 
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
@@ -316,9 +262,9 @@ EFFICIENCIES = {
 
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
-    specs = {cell["id"]: cell["spec"] for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"}
-    lookup, steps, rows = BaselineLookup(specs), steps_by_cell(measurements), []
-    for cell in sorted((c for c in campaign["cells"] if c["id"] in specs), key=lambda cell: natural(cell["id"])):
+    cells, steps, rows = cells_of(campaign, "train_step"), steps_by_cell(measurements), []
+    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
+    for cell in cells:
         for scaling, against, changes in baselines_of(cell["spec"]):
             baseline = lookup.find(cell["spec"], changes)
             if baseline is not None:

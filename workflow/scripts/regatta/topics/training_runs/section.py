@@ -25,7 +25,7 @@ from regatta.report.panels import (
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.records import BENCHMARK
 from regatta.store.tables import EPOCHS, to_exact_csv
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.memory import parts_table
 from regatta.topics.training_runs.tables import (
     TRAINING_RANKS,
@@ -294,7 +294,7 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "train_run" for cell in campaign["cells"]):
+    if not cells_of(campaign, BENCHMARK):
         return []
     text = (
         "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the slowest rank."

@@ -7,11 +7,10 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import over_launches
-from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.store.tables import CELL, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import interval_columns, interval_values
+from regatta.topics.base import LaunchValues, cells_of, interval_columns, interval_values
 
 WITH_ENDS = ("total_s", "train_loss", "test_loss", "accuracy_ratio")  # each has `_low` and `_high` before its unit
 PER_EPOCH = {"epoch_train_s": "train_s", "epoch_test_s": "test_s"}
@@ -43,18 +42,14 @@ TRAINING_RANKS = {
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
-    ok = measurements[measurements["status"] == "ok"]
-    largest = ok.groupby("cell")[list(MEMORY_BYTES)].max()
-    by_cell = dict(list(epochs.groupby("cell")))
+    memory, by_cell = LaunchValues(measurements, MEMORY_BYTES), dict(list(epochs.groupby("cell")))
     rows = []
-    for cell in _trained(campaign):
-        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-        own = by_cell.get(cell["id"])
-        if own is None:
-            rows.append(row | {"num_launches": 0, "interval": "none"})
-            continue
-        memory = {name: None if pd.isna(value) else int(value) for name, value in largest.loc[cell["id"]].items()}
-        rows.append(row | _outcome([launch for _, launch in own.groupby("repeat")]) | memory)
+    for cell in cells_of(campaign, BENCHMARK):
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0, "interval": "none"}
+        if cell["id"] in by_cell:
+            row |= _outcome([launch for _, launch in by_cell[cell["id"]].groupby("repeat")])
+            row |= {name: memory.largest(cell["id"], name) for name in MEMORY_BYTES}
+        rows.append(row)
     return make_table(rows, TRAINING_RUNS)
 
 
@@ -62,9 +57,9 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
     rows = []
     by_cell = dict(list(ranks.groupby("cell")))
-    for cell in _trained(campaign):
+    for cell in cells_of(campaign, BENCHMARK):
         for rank, launches in by_cell[cell["id"]].groupby("rank") if cell["id"] in by_cell else ():
-            bytes_of = launches[list(RANK_BYTES)].max()
+            largest = launches[list(RANK_BYTES)].max()
             rows.append(
                 {
                     "cell": cell["id"],
@@ -72,15 +67,10 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
                     "num_launches": len(launches),
                     **interval_values("total", "s", over_launches(launches["total_s"].dropna().tolist())),
                     "accuracy_ratio": over_launches(launches["accuracy_ratio"].dropna().tolist()).median,
-                    **{name: None if pd.isna(value) else int(value) for name, value in bytes_of.items()},
+                    **{name: None if pd.isna(value) else value for name, value in largest.items()},
                 }
             )
     return make_table(rows, TRAINING_RANKS)
-
-
-def _trained(campaign: dict) -> list[dict]:
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == BENCHMARK]
-    return sorted(cells, key=lambda cell: natural(cell["id"]))
 
 
 def _outcome(launches: list[pd.DataFrame]) -> dict:
