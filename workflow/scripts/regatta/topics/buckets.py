@@ -61,9 +61,9 @@ BUCKETS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval, and their source.
+    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval.
 
-    reason: why the cost is unknown.
+    source: where they come from; reason: why they are unknown.
     """
 
     source: str | None = None
@@ -222,7 +222,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
 
 
 def _range(low: float | None, high: float | None) -> str:
-    """Return the range from the ends of w and o: neither a range nor an interval over launches, so written otherwise."""
+    """Return the range from the ends of w and o, written unlike a range over launches."""
     return UNKNOWN if is_unknown(low) or is_unknown(high) else f"{three(low)} … {three(high)}"
 
 
@@ -324,7 +324,7 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     cost = percent_number(values["cost_ratio"])
     if finding.kind == "bucket_ties":
-        return f"Bucket size: all sizes are within noise; the largest difference of medians is {cost} % ({values['name']})."
+        return f"Bucket size: all sizes are within noise; largest difference of medians {cost} % ({values['name']})."
     return (
         f"Bucket size: {values['name']} takes {cost} % longer than with {values['best_mb']:g} MiB"
         f" ({time_text(values['step'])} against {time_text(values['best_step'])} per step)."
@@ -336,9 +336,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w and cost o"
-        " per call of the all-reduce: the cost of the calls then equals the time of the last bucket, which nothing overlaps."
-        " Its ends come from w and o, not from how well the formula holds."
+        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w"
+        " and cost o per call of the all-reduce. There the cost of the calls equals the time of the last bucket,"
+        " which nothing overlaps. The predicted range comes from w and o, not from how well the formula holds."
     )
     return [("Best bucket", text)]
 

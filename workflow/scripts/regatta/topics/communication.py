@@ -181,7 +181,8 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     at_largest = known[known["world_size"] == known["world_size"].max()]
     best, most = (max(of.itertuples(), key=lambda row: row.busbw_gb_per_s) for of in (known, at_largest))
     alt = f"{title}: up to {_bus_text(best)}" + (f"; {_bus_text(most)}" if most.line != best.line else "")
-    caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)} {how_to_read(shown, 'latency_s')}"
+    caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)}"
+    caption += f" {how_to_read(shown, 'latency_s')}"
     columns = {
         "algbw (GB/s)": lambda row: three(row.algbw_gb_per_s),
         "busbw (GB/s)": lambda row: three(row.busbw_gb_per_s),
@@ -305,10 +306,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "collective"):
         return []
     text = (
-        "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks). t: one"
-        " blocking call, or in pipelined columns one of many calls with one wait at the end. busbw = algbw × 2(n−1)/n for"
+        "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks)."
+        " t: one blocking call; pipelined: one of many calls with one wait at the end. busbw = algbw × 2(n−1)/n for"
         " all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests,"
         f" doc/PERFORMANCE.md). None for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
+        " Algorithm buffers: allocated beside the message; unknown for the library."
     )
     return [("Bandwidth", text)]
 

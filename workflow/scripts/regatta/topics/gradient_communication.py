@@ -146,7 +146,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     shown = dict.fromkeys(_exposed_text(row, row["cell_name"].say(*row["cell_name"].series)) for row in (best, worst))
     alt = f"{title}: exposed communication {'; '.join(shown)}."
     caption = (
-        "Exposed communication, synchronization alone, and host wait (on a GPU not communication time); lower is better."
+        "Exposed communication, synchronization alone, host wait (on a GPU not communication); lower is better."
         f" {how_to_read(rows, 'exposed_s', 'bar')}"
     )
     if len(rest):
@@ -213,9 +213,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if all(spec["nodes"] * spec["gpus_per_node"] < 2 for spec in wrapped):
         return []
     text = (
-        "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch, then the"
-        " median over launches. Hidden: 1 − exposed / time of the communication alone. n: launches with both steps. Unknown"
-        " for fsdp and static graphs, which have no step without synchronization."
+        "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
+        " then the median over launches. Hidden: 1 − exposed / time of the communication alone. n: launches with both"
+        " steps. Unknown for fsdp and static graphs, which have no step without synchronization."
     )
     return [("Exposed communication", text)]
 

@@ -89,12 +89,12 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
     named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
     alt = (
-        f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}: saved for backward {_change(first, last, 'saved_bytes')},"
-        f" all parts {_change(first, last, 'part_bytes')}."
+        f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}:"
+        f" saved for backward {_change(first, last, 'saved_bytes')}, all parts {_change(first, last, 'part_bytes')}."
     )
     caption = (
-        f"Memory on one {one} by its batch size, the largest of the launches. Saved: kept by autograd for the backward pass. All"
-        " parts: saved, weights, gradients, optimizer, buckets; weights that autograd saves are counted twice."
+        f"Memory of one {one} by batch size, largest launch. Saved: by autograd for the backward pass; all parts: also"
+        " weights, gradients, optimizer and buckets."
     )
     columns = {
         "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",

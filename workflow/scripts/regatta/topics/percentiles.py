@@ -68,7 +68,7 @@ def _percentiles(cell: dict, launches: LaunchValues) -> dict:
 
 
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
-    """Return a table for each workload with a valid record: a row for each cell, a time and a rate for each percentile."""
+    """Return a table for each measured workload: a row for each cell, a time and a rate for each percentile."""
     rows = name_rows(percentiles, "train_step")
     found = []
     for workload, own in rows.groupby("workload", sort=True):
@@ -169,8 +169,8 @@ def section(data: ReportData) -> Section:
     lead = (
         "As printed in the imported files."
         if data.campaign.get("imported")
-        else "Single steps, with the device idle before and after. Times: median over launches of each launch's percentile,"
-        " slowest rank. Rates: batch size per rank / that time."
+        else "Single steps, with the device idle before and after. Times: median over launches of each launch's"
+        " percentile, slowest rank. Rates: batch size per rank / that time."
     )
     tables = percentile_tables(data.tables["percentiles"], data.device)
     return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)

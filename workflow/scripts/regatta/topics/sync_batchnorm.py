@@ -196,9 +196,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "sync_batchnorm"):
         return []
     text = (
-        "One iteration is forward and backward of one layer, with a device synchronization between them. Statistics are those of"
-        " the rows of all ranks. Errors: largest absolute difference from one process in fp64 on the joined rows, over ranks and"
-        " launches. Memory is per rank and exact, except for the allocator's peak; saved for backward includes the input."
+        "One iteration is forward and backward of one layer, with a device synchronization between them. A batch is"
+        " the rows of one rank; statistics are those of all ranks. Errors: largest absolute difference from one"
+        " process in fp64, over ranks and launches. Memory is per rank and exact, except for the allocator's peak."
+        " Saved for backward includes the input."
     )
     return [("Batch norm", text)]
 

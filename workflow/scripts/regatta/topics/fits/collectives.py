@@ -45,7 +45,7 @@ COMMUNICATION_MODELS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Times of one operation by size. seconds: medians over launches. launches: (launches, sizes), only complete ones."""
+    """Times of one operation by size. seconds: medians over launches. launches: complete ones, (launches, sizes)."""
 
     sizes: np.ndarray
     seconds: np.ndarray
@@ -161,7 +161,7 @@ def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.nda
 
 
 def _resampled(launches: np.ndarray) -> np.ndarray:
-    """Return times (resamples, sizes), or the launches if few. A launch measures all sizes, so they are drawn together."""
+    """Return resampled launches, (resamples, sizes), or the launches if few. A launch measures all sizes."""
     if _kind(launches) != "interval":
         return launches
     rng = np.random.default_rng(BOOTSTRAP_SEED)

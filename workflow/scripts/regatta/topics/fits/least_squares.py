@@ -106,7 +106,7 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
 
 
 def percentile_ends(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of resampled quantities, (resamples, quantities): the 95 % interval, or the range of few launches."""
+    """Return the 95 % interval of resampled quantities, (resamples, quantities), or the range of few launches."""
     tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
     low, high = np.percentile(values, [tail, 100 - tail], axis=0)
     return low, high
@@ -127,8 +127,9 @@ def wider(
 def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
     """Return the F test of lack of fit against pure error, in logarithms.
 
-    None where no point has two launches, or as many parameters are above 0 as there are points. launches: of each point,
-    its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source: Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
+    None where no point has two launches, or as many parameters are above 0 as there are points. launches: of each
+    point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source:
+    Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
     """
     import scipy.stats
 

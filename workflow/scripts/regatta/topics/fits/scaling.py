@@ -159,8 +159,8 @@ def _super_linear(points: Points) -> str | None:
         return None
     few, many = (plural(int(points.sizes[i]), "rank") for i in (0, at))
     return (
-        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few}, and both models know losses"
-        f" only. Check whether {few} lacked cores, cache or memory"
+        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few},"
+        f" and both models have losses only. Check whether {few} lacked cores, cache or memory"
     )
 
 
@@ -188,8 +188,8 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
     signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
     sizes = ", ".join(str(int(n)) for n in points.sizes)
     return (
-        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %, where"
-        f" launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
+        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %,"
+        f" where launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
     )
 
 

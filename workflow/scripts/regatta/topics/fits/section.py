@@ -134,7 +134,8 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     coherence = "" if kappa == UNKNOWN else f", coherence κ {kappa} %"
     alt = (
         f"{name}: {model} fits {sizes} {ranks}{without} within {percent(row['max_residual_ratio'])} %."
-        f" Contention σ {sigma} %{coherence}. Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
+        f" Contention σ {sigma} %{coherence}."
+        f" Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
     )
     caption = (
         f"Points: launches; bars: values of the table; dashed: {model}; dotted: its extrapolation."
@@ -281,7 +282,7 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the accepted scaling law of the curve with most ranks; of curves with as many, that with most throughput."""
+    """Return the accepted scaling law of the curve with most ranks, then with the highest throughput."""
     models = data.tables["scaling_models"]
     fitted = models[models["refusal"].isna() & (models["num_launches"] > 1)]
     if fitted.empty:
@@ -308,9 +309,9 @@ def sentence(finding: Finding) -> str:
     kappa = values["kappa_ratio"]
     coherence = "" if kappa is None else f", coherence κ {three(100 * kappa)} %"
     return (
-        f"{values['name']}: {SCALING_LAWS.get(values['law'], values['law'])} fits within"
-        f" {percent_number(values['residual_ratio'])} % (contention σ {percent(values['sigma_ratio'])} %{coherence}) and predicts"
-        f" {three(values['samples_per_s'])} samples/s on {values['num_ranks']} {values['ranks']}, which were not measured."
+        f"{values['name']}: {SCALING_LAWS[values['law']]} fits within {percent_number(values['residual_ratio'])} %"
+        f" (contention σ {percent(values['sigma_ratio'])} %{coherence}). Predicted for {values['num_ranks']}"
+        f" {values['ranks']}, not measured: {three(values['samples_per_s'])} samples/s."
     )
 
 
@@ -319,15 +320,15 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     steps = [cell["spec"] for cell in cells_of(campaign, "train_step")]
     ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
     communication = (
-        "T(S) = a + c √S + S/B, fitted to a collective's latencies by robust least squares on logarithms. Parameters that are"
-        " not identifiable from these sizes are left out; a model that misses too many sizes is rejected. Intervals: the wider"
-        " of launches and residuals. B is algorithm bandwidth (algbw)."
+        "T(S) = a + c √S + S/B, fitted to a collective's latencies by robust least squares on logarithms. Parameters"
+        " that are not identifiable from these sizes are left out. A model that misses too many sizes is rejected."
+        " Intervals: the wider of launches and residuals. B is algorithm bandwidth (algbw)."
     )
     scaling_text = (
-        "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)): Amdahl's law for κ = 0, else the Universal Scalability Law, fitted to"
-        " weak-scaling throughput; the accepted model with the lower AICc. Rejected for lack of fit (F test,"
-        f" p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions reach twice the"
-        " largest n."
+        "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
+        " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
+        f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
+        " reach twice the largest n."
     )
     terms = [("Communication model", communication)] if len(sizes) >= collectives.MIN_SIZES else []
     return [*terms, *([("Scaling models", scaling_text)] if len(ranks) >= min(scaling.MIN_SIZES.values()) else [])]

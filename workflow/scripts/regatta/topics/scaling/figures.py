@@ -67,7 +67,7 @@ def scaling_figures(
 
 
 def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
-    """Add the baseline's throughput per rank and, where they differ, the threads of a rank of the row and its baseline."""
+    """Add the baseline's throughput per rank, and the threads of row and baseline where they differ."""
     shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
     uneven = []
     for row in scaling.itertuples():

@@ -143,9 +143,9 @@ def heatmap_section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack at its largest shape; else the highest throughputs.
+    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs.
 
-    The fastest cell of a workload's largest shape speaks for it; cells whose interval overlaps its interval are ties.
+    Each is of the fastest cell of the largest shape; cells whose interval overlaps its interval are ties.
     """
     scaling = data.tables["scaling"]
     groups = [rows for _, rows in scaling.groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)]
@@ -217,34 +217,35 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     terms = [
         (
             "Step time",
-            "Time per step of train_step: several steps run back to back in a window, and the device is synchronized only"
-            " at its ends. Total time of the slowest ranks / total steps. measurements.csv also has single synchronized"
-            " steps (p50_s).",
+            "Time per step of train_step. Several steps run back to back in a window; the device is synchronized"
+            " only at its ends. Total time of the slowest ranks / total steps. measurements.csv also has single"
+            " synchronized steps (p50_s).",
         ),
         (
             "Throughput",
-            "Ranks × batch size per rank / median over launches of the time per step. Times are summarized and rates derived;"
-            " rates are never averaged. The batch size per rank is fixed: weak scaling.",
+            "Ranks × batch size per rank / median over launches of the time per step. Times are summarized and rates"
+            " derived; rates are never averaged. The batch size per rank is fixed: weak scaling.",
         ),
         (
             "Efficiency",
             f"Throughput per rank / throughput per rank of the baseline ({baseline}) for the same workload, stack and"
-            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range crosses a"
-            f" limit, or if ranks and baseline ran with different numbers of threads. Uncertain if the range is wider than"
-            f" {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch over the baseline's median.",
+            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range"
+            " crosses a limit, or if the ranks' numbers of threads differ from the baseline's. Uncertain if the range"
+            f" is wider than {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch over the"
+            " baseline's median.",
         ),
         (
             "Loss by part",
-            "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for throughput X"
-            " on k nodes of g ranks. Their product is the efficiency against one rank without DDP. n/a if a cell has no"
-            " valid record.",
+            "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for"
+            " throughput X on k nodes of g ranks. Their product is the efficiency against one rank without DDP. n/a"
+            " if a cell has no valid record.",
         ),
     ]
     if campaign["cluster"].get("peaks"):
         text = (
-            "Model FLOP/s utilization: operations of the model's matrix products (model, not hardware; a multiply-add counts"
-            " as two) per second and GPU / peak of the GPU in the cluster file, for the fastest arithmetic that torch's"
-            " settings allow. Empty if GPU, settings or peak are unknown."
+            "Model FLOP/s utilization: operations of the model's matrix products per second and GPU / peak of the"
+            " GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
+            " arithmetic that torch's settings allow. Empty if GPU, settings or peak are unknown."
         )
         terms.append(("MFU", text))
     return terms

@@ -118,7 +118,7 @@ def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
 
 
 def _is_tf32_allowed(spec: dict, launches: pd.DataFrame) -> bool | None:
-    """Return whether some products of the model may be TF32: convolutions by cuDNN's setting, matrix products by theirs."""
+    """Return whether the settings of cuDNN (convolutions) or of matrix products allow TF32."""
     settings = ["allow_tf32_matmul"]
     if spec["parameters"].get("image_size") is not None:
         settings.append("allow_tf32_cudnn")  # every classifier has convolutions
@@ -292,7 +292,7 @@ def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
 
 
 def _efficiency_against(spec: dict, cell: str, baseline: str, scaling: str, steps: dict[str, list[float]]) -> dict:
-    """Return weak T0/T, with the batch of a rank fixed, or strong T(1) / (n T(n)), with the batch of all ranks fixed."""
+    """Return weak T0/T (fixed batch per rank) or strong T(1) / (n T(n)) (fixed batch of all ranks)."""
     own, base = steps.get(cell, []), steps.get(baseline, [])
     shrink = spec["nodes"] * spec["gpus_per_node"] if scaling == STRONG else 1
     ratio = ratio_over_launches([step / shrink for step in base], own)

@@ -1,4 +1,4 @@
-"""The topic of training runs: time, loss and accuracy of each epoch, every launch a point. Definitions: docs/metrics.md."""
+"""The topic of training runs: time, loss and accuracy of each epoch. Definitions: docs/metrics.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,36 +69,36 @@ class Curve:
 
 CURVES = (
     Curve(
-        "accuracy",
-        "Accuracy",
-        "accuracy (%)",
-        "accuracy_ratio",
-        "Test accuracy after each epoch; higher is better. Chance: 1 %.",
-        "accuracy",
-        "ratio",
-        percent_text,
-        100,
-        "{:.1f}".format,
+        kind="accuracy",
+        title="Accuracy",
+        axis="accuracy (%)",
+        column="accuracy_ratio",
+        caption="Test accuracy after each epoch; higher is better. Chance: 1 %.",
+        final="accuracy",
+        unit="ratio",
+        say=percent_text,
+        factor=100,
+        show="{:.1f}".format,
     ),
     Curve(
-        "test-loss",
-        "Loss",
-        "test loss",
-        "test_loss",
-        "Mean cross-entropy over the test images after each epoch; lower is better. Chance: 4.61.",
-        "test",
-        "loss",
-        lambda value: value_text(value, three, "nats"),
+        kind="test-loss",
+        title="Loss",
+        axis="test loss",
+        column="test_loss",
+        caption="Mean cross-entropy over the test images after each epoch; lower is better. Chance: 4.61.",
+        final="test",
+        unit="loss",
+        say=lambda value: value_text(value, three, "nats"),
     ),
     Curve(
-        "epoch-time",
-        "Epoch time",
-        "epoch (s)",
-        "epoch_s",
-        "Time per epoch on the slowest rank, training and test; lower is better. The first includes one-time work.",
-        "total",
-        "s",
-        time_text,
+        kind="epoch-time",
+        title="Epoch time",
+        axis="epoch (s)",
+        column="epoch_s",
+        caption="Time per epoch on the slowest rank; lower is better. The first epoch includes one-time work.",
+        final="total",
+        unit="s",
+        say=time_text,
     ),
 )
 
@@ -283,10 +283,10 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     return [
         Advice(
-            f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of {len(on_cpu)},"
-            f" such as {data.names[other['cell'].iloc[0]]}.",
-            "The same seed on the same ranks gives the same losses to the last digit, with the same torch, kind of processor and"
-            " number of threads. If Provenance shows these are the same, a strategy or an operator is not deterministic.",
+            f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of"
+            f" {len(on_cpu)}, such as {data.names[other['cell'].iloc[0]]}.",
+            "With the same seed, ranks, torch, kind of processor and number of threads, losses agree to the last digit."
+            " If Provenance shows these are the same, a strategy or an operator is not deterministic.",
             (of_cells("training_runs", other["cell"]),),
             {"num": len(other), "num_known": len(on_cpu)},
         )
@@ -297,11 +297,12 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, BENCHMARK):
         return []
     text = (
-        "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the slowest rank."
-        " Images/s: training images per epoch on all ranks / median training time of an epoch (median over launches). Loss: mean"
-        " cross-entropy over the images of all ranks; train loss while weights change, test loss after the epoch. Accuracy:"
-        " correct answers of all ranks / test images, after the last epoch; median over launches. On a CPU the same seed, ranks"
-        " and threads give the same losses to the last digit; on a GPU they do not."
+        "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the"
+        " slowest rank. Images/s: training images per epoch on all ranks / median training time of an epoch (median"
+        " over launches). Loss: mean cross-entropy over the images of all ranks. Train loss while weights change,"
+        " test loss after the epoch. Accuracy: correct answers of all ranks / test images, after the last epoch;"
+        " median over launches. On a CPU the same seed, ranks and threads give the same losses to the last digit; on"
+        " a GPU they do not."
     )
     return [("Training runs", text)]
 

@@ -74,7 +74,7 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outcome(launches: list[pd.DataFrame]) -> dict:
-    """Return the columns of one cell. launches: the epochs of each, in their order; losses and accuracy are of the last."""
+    """Return the columns of one cell. launches: the epochs of each, in order; losses and accuracy are of the last."""
     of_launch = pd.DataFrame([_of_launch(launch) for launch in launches])
     row = {"num_launches": len(launches), "has_same_losses": _has_same_losses(launches)}
     for column in WITH_ENDS:
