@@ -209,10 +209,10 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
 
 def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
     """Return name and throughput of the rows' baseline, or of all of them where they have several."""
-    is_baseline = [
-        table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
+    measured = [
+        table[table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna()] for table in (rows, scaling)
     ]
-    found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
+    found = measured[0] if len(measured[0]) else measured[1]
     names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
     if len(names) == 1:
         return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
