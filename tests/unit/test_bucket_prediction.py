@@ -109,7 +109,7 @@ def test_one_bucket_size_is_the_best_of_nothing():
     assert row["predicted_bucket_mib"] == pytest.approx(BEST_MIB)
 
 
-def test_without_all_reduces_the_exchange_of_the_own_buckets_tells_the_cost():
+def test_without_all_reduces_strategy_bucketed_gives_the_cost():
     # communication_s = 0.1 ms x calls + 10 ms: o = 0.1 ms, w = 100 MB / 10 ms = 10 GB/s.
     calls = {1: 96, 10: 10, 25: 4}
     own = buckets(THREE, "bucketed", calls=calls, communication_s=lambda num: 1e-4 * num + 0.01)
@@ -131,7 +131,7 @@ def reason(*cells):
 NO_LINE = "strategy bucketed was measured with 0 bucket sizes; a line needs 3"
 
 
-def test_without_either_the_reason_is_told():
+def test_without_either_there_is_a_reason():
     assert reason(*buckets(THREE)) == f"no all_reduce of fp32 was measured on this shape and stack; {NO_LINE}"
     elsewhere = reduces(stack="other")
     assert reason(*buckets(THREE), *elsewhere).startswith("no all_reduce of fp32 was measured")

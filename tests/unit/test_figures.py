@@ -262,8 +262,8 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path, monkeypatch):
 
 def test_messages_have_the_units_of_the_campaign():
     sizes = (8, 4000, 4096, 1_000_000, 1_024_000, 2**20, 10**9, 1002)
-    told = ["8 B", "4 kB", "4 KiB", "1 MB", "1000 KiB", "1 MiB", "1 GB", "1002 B"]
-    assert [message_size(num_bytes) for num_bytes in sizes] == told
+    texts = ["8 B", "4 kB", "4 KiB", "1 MB", "1000 KiB", "1 MiB", "1 GB", "1002 B"]
+    assert [message_size(num_bytes) for num_bytes in sizes] == texts
 
 
 def test_an_empty_table_makes_no_figure(tmp_path):

@@ -51,7 +51,7 @@ def test_what_the_streams_of_a_gpu_said_is_a_median_over_launches_and_empty_on_a
     assert table[["communication_stream_s", "exposed_stream_s"]].isna().all(axis=None)
 
 
-def test_one_rank_and_collectives_have_no_exchange_and_what_is_unknown_is_empty():
+def test_one_rank_and_collectives_have_no_row_and_unknown_values_are_empty():
     single, several = train_cell("resnet18", 1, 1), train_cell("resnet50", 1, 2)
     cells = (
         (single, LAUNCHES),

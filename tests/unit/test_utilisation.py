@@ -151,7 +151,7 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_peak_is_told(tmp_path, peak, message):
+def test_an_error_in_a_peak_is_reported(tmp_path, peak, message):
     with pytest.raises(UserError) as caught:
         load(tmp_path, small(), {"peaks": [PEAKS[2] | peak]})
     assert str(caught.value) == f"{tmp_path}/clusters/tiny.yaml:{message}"

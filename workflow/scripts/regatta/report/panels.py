@@ -234,6 +234,11 @@ def shown_in(factor: float) -> Callable[[float | None], str]:
 milliseconds, microseconds = shown_in(1e3), shown_in(1e6)
 
 
+def text_of(column: str, show: Callable) -> Callable[[object], str]:
+    """Return what writes a column of a table's row."""
+    return lambda row: show(getattr(row, column))
+
+
 def ends(row, name: str, unit: str, show: Callable[[float], str] = three, kind: str = "interval") -> str:
     """Return the range or interval of `<name>_<unit>` of a table's row. kind: the column that says which it is."""
     return bracket(*(getattr(row, f"{name}_{end}_{unit}") for end in ("low", "high")), getattr(row, kind), show)

@@ -1,7 +1,5 @@
 """How long a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from regatta.core.statistics import over_launches
@@ -20,6 +18,7 @@ from regatta.report.panels import (
     name_rows,
     on_one_shape,
     panels,
+    text_of,
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
@@ -154,21 +153,17 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     columns = {
         "strategy": lambda row: row.cell_name.say(*row.cell_name.series),
         "n": launches,
-        **{head: _time_of(column) for head, column in TIMES.items()},
+        **{head: text_of(column, milliseconds) for head, column in TIMES.items()},
         f"{spread_head(data['interval'])} (ms)": lambda row: ends(row, "exposed", "s", milliseconds),
         "exposed (%)": lambda row: percent(row.exposed_share_ratio),
         "hidden (%)": lambda row: percent(row.hidden_ratio),
-        "host wait (ms)": _time_of("host_wait_s"),
+        "host wait (ms)": text_of("host_wait_s", milliseconds),
         "calls": lambda row: UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
     }
     table = Table.of(f"Step and communication of {title}", columns, pd.concat([rows, rest]))
     return make_figure(
         figure_id, f"Gradient synchronization: {title}", panel, (alt, caption), table, data, "strategies"
     )
-
-
-def _time_of(column: str) -> Callable[[object], str]:
-    return lambda row: milliseconds(getattr(row, column))
 
 
 def _exposed_text(row, name: str) -> str:

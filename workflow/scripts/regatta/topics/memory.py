@@ -16,6 +16,7 @@ from regatta.report.panels import (
     on_one_shape,
     panels,
     size_text,
+    text_of,
 )
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
@@ -114,7 +115,7 @@ def _change(first: pd.Series, last: pd.Series, column: str) -> str:
 def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:
     """Return the columns of a table that any row has. columns: heading -> column in bytes."""
     known = {head: column for head, column in columns.items() if rows[column].notna().any()}
-    return {head: lambda row, column=column: size_text(getattr(row, column)) for head, column in known.items()}
+    return {head: text_of(column, size_text) for head, column in known.items()}
 
 
 def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:

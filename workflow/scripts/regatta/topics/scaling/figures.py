@@ -1,7 +1,5 @@
 """The figures of train_step: throughput and efficiency over the number of ranks."""
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from regatta.core.text import (
@@ -34,6 +32,7 @@ from regatta.report.panels import (
     name_rows,
     panels,
     ranks_axis,
+    text_of,
 )
 from regatta.report.plotting import Axis, Panel
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
@@ -106,13 +105,9 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     }
     for head, (column, show) in FURTHER_RATES.items():
         if rows[column].notna().any():
-            columns[head.format(rank_word(device))] = _shown(column, show)
+            columns[head.format(rank_word(device))] = text_of(column, show)
     table = Table.of(f"Throughput of {title}", columns, rows)
     return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
-
-
-def _shown(column: str, show: Callable) -> Callable:
-    return lambda row: show(getattr(row, column))
 
 
 def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:

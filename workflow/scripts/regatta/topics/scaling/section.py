@@ -1,7 +1,5 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
@@ -17,7 +15,7 @@ from regatta.core.text import (
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
-from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in
+from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in, text_of
 from regatta.report.provenance import threads_by_shape
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
@@ -108,15 +106,15 @@ def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
     columns = {
         "model": lambda row: row.model,
         "sample": _sample_text,
-        "parameters (millions)": lambda row: shown_in(1e-6)(row.num_parameters),
-        **{head: _count_of(column) for head, column in DIMENSIONS.items() if models[column].notna().any()},
-        "GFLOP of a step per sample": lambda row: shown_in(1e-9)(row.flops_per_sample),
+        "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
+        **{head: text_of(column, _count) for head, column in DIMENSIONS.items() if models[column].notna().any()},
+        "GFLOP of a step per sample": text_of("flops_per_sample", shown_in(1e-9)),
     }
     return (Table.of("Models", columns, models, sources=("measurements",)),)
 
 
-def _count_of(column: str) -> Callable[[object], str]:
-    return lambda row: NOT_PLANNED if is_unknown(getattr(row, column)) else f"{getattr(row, column):,}"
+def _count(value: int | None) -> str:
+    return NOT_PLANNED if is_unknown(value) else f"{value:,}"
 
 
 def _sample_text(row) -> str:
