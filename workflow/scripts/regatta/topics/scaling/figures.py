@@ -88,20 +88,19 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     rate = value_text(Value.of(best, "throughput", "samples_per_s"), three, "samples/s")
     guides, ideal, ideal_rate = (), "no baseline was measured, so no ideal is shown", ""
     if base:
-        one = float(rows["per_gpu_baseline"].max())
-        guides = (("ideal", tuple((n, one * n) for n in sorted({1, *measured["world_size"]}))),)
-        ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(one * best.world_size)}"
+        of_rank = float(rows["per_gpu_baseline"].max())
+        guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
+        ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(of_rank * best.world_size)}"
     alt = f"{title}, {best.name}: {rate}{_chosen_text(rows)}{ideal_rate}."
     caption = f"Throughput by number of {ranks}; {ideal}. {how_to_read(rows, 'step_s')}"
     panel = Panel(ranks_axis(measured), Axis("samples/s", is_log=True, show=thousands), series, guides)
-    one = f"per {rank_word(device)}"
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
         "step (ms)": lambda row: milliseconds(row.step_s),
         "samples/s": lambda row: three(row.throughput_samples_per_s),
         spread_head(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
-        one: lambda row: three(row.throughput_per_gpu_samples_per_s),
+        f"per {rank_word(device)}": lambda row: three(row.throughput_per_gpu_samples_per_s),
     }
     for head, (column, show) in FURTHER_RATES.items():
         if rows[column].notna().any():
