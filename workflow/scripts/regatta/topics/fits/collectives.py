@@ -9,12 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import BOOTSTRAP_SEED, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, size, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import LaunchValues, grouped, interval_columns, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
-from regatta.topics.fits.least_squares import NUM_RESAMPLES, LogFit, fit_sum, half_widths, percentile_ends, refit, wider
+from regatta.topics.fits.least_squares import (
+    NUM_RESAMPLES,
+    LogFit,
+    fit_sum,
+    half_widths,
+    interval_kind,
+    percentile_ends,
+    refit,
+    wider,
+)
 
 MIN_SIZES = 5
 MIN_RANGE = 100  # largest size over smallest
@@ -153,7 +162,7 @@ def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.nda
     """Return the ends of the wider interval, over launches or from the residuals, and which it is."""
     terms = curve.terms[:, form]
     reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
-    residuals, kind = (fit.parameters - reach, fit.parameters + reach), _kind(curve.launches)
+    residuals, kind = (fit.parameters - reach, fit.parameters + reach), interval_kind([len(curve.launches)])
     if len(curve.launches) < 2:
         return wider((fit.parameters, fit.parameters), residuals, kind)
     found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
@@ -162,16 +171,10 @@ def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.nda
 
 def _resampled(launches: np.ndarray) -> np.ndarray:
     """Return resampled launches, (resamples, sizes), or the launches if few. A launch measures all sizes."""
-    if _kind(launches) != "interval":
+    if interval_kind([len(launches)]) != "interval":
         return launches
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     return np.median(launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))], axis=1)
-
-
-def _kind(launches: np.ndarray) -> str:
-    if len(launches) < 2:
-        return ("none", "single")[len(launches)]
-    return "interval" if len(launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.statistics import CONFIDENCE
+from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 
 FAR_OFF = 0.1  # log residual from which a point counts less and less: about 10 %
 RESOLUTION = 1e-3  # of log residuals (root mean square): timings repeat no more closely
@@ -103,6 +103,13 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     scaled = gradients / scales
     deviations = np.sqrt(variance * np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
     return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
+
+
+def interval_kind(num_launches: list[int]) -> str:
+    """Return what launches give: none, single, a range, or from six launches of each point an interval."""
+    if max(num_launches) < 2:
+        return ("none", "single")[max(num_launches)]
+    return "interval" if min(num_launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
 def percentile_ends(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import BOOTSTRAP_SEED, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import grouped, interval_columns, plain_rows, steps_by_cell
@@ -21,6 +21,7 @@ from regatta.topics.fits.least_squares import (
     LogFit,
     fit_sum,
     half_widths,
+    interval_kind,
     lack_of_fit,
     percentile_ends,
     refit,
@@ -204,7 +205,7 @@ def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     values, gradients = _derived(fit.parameters[None], model, beyond)
     resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
-    kind = _kind(points.launches)
+    kind = interval_kind([len(values) for values in points.launches])
     lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
     names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
     row = {"interval": kind, "extrapolated_world_size": beyond}
@@ -237,22 +238,16 @@ def _terms(sizes: np.ndarray, model: str) -> np.ndarray:
     return np.stack([np.ones(len(sizes)), sizes - 1, sizes * (sizes - 1)], axis=1)[:, : NUM_TERMS[model]]
 
 
-def _kind(launches: list[np.ndarray]) -> str:
-    nums = [len(values) for values in launches]
-    if max(nums) == 1:
-        return "single"
-    return "interval" if min(nums) >= MIN_LAUNCHES_BOOTSTRAP else "range"
-
-
 def _resampled(launches: list[np.ndarray]) -> np.ndarray:
     """Return step times (resamples, sizes). Sizes are drawn separately, since each has separate launches.
 
     For a range: one launch of each size, in all combinations, or in as many as a bootstrap has.
     """
-    if _kind(launches) != "interval" and math.prod(map(len, launches)) <= NUM_RESAMPLES:
+    is_range = interval_kind([len(values) for values in launches]) != "interval"
+    if is_range and math.prod(map(len, launches)) <= NUM_RESAMPLES:
         return np.array(list(itertools.product(*launches)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    if _kind(launches) != "interval":
+    if is_range:
         return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
     draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
     return np.stack([np.median(draw, axis=1) for draw in draws], axis=1)
