@@ -25,13 +25,13 @@ def reduces(call_s=CALL_S, bytes_per_s=BYTES_PER_S, **more):
     return [(collective_cell(s, 1, 4, **more), [{"p50_s": call_s + s / bytes_per_s}]) for s in sizes]
 
 
-def buckets(steps, strategy="ddp", num_bytes=GRADIENTS, calls=None, exchange_s=None, **more):
+def buckets(steps, strategy="ddp", num_bytes=GRADIENTS, calls=None, communication_s=None, **more):
     """Return (cell, columns) of a step for each bucket size. steps: MiB -> seconds of its launches."""
     found = []
     for bucket, launches in steps.items():
         columns = {"gradient_bytes": num_bytes}
         if calls:
-            columns |= {"num_calls": calls[bucket], "communication_s": exchange_s(calls[bucket])}
+            columns |= {"num_calls": calls[bucket], "communication_s": communication_s(calls[bucket])}
         cell = train_cell("resnet50", 1, 4, strategy, bucket, **more)
         found.append((cell, [columns | {"window_step_s": step} for step in launches]))
     return found
@@ -109,10 +109,10 @@ def test_one_bucket_size_is_the_best_of_nothing():
     assert row["predicted_bucket_mib"] == pytest.approx(BEST_MIB)
 
 
-def test_without_all_reduces_the_exchange_of_the_own_buckets_tells_the_cost():
+def test_without_all_reduces_strategy_bucketed_gives_the_cost():
     # communication_s = 0.1 ms x calls + 10 ms: o = 0.1 ms, w = 100 MB / 10 ms = 10 GB/s.
     calls = {1: 96, 10: 10, 25: 4}
-    own = buckets(THREE, "bucketed", calls=calls, exchange_s=lambda num: 1e-4 * num + 0.01)
+    own = buckets(THREE, "bucketed", calls=calls, communication_s=lambda num: 1e-4 * num + 0.01)
     ddp = buckets(THREE, gradient_as_bucket_view=True)
     for row in rows_of(*own, *ddp):
         assert row["source"] == "bucketed"
@@ -131,7 +131,7 @@ def reason(*cells):
 NO_LINE = "strategy bucketed was measured with 0 bucket sizes; a line needs 3"
 
 
-def test_without_either_the_reason_is_told():
+def test_without_either_there_is_a_reason():
     assert reason(*buckets(THREE)) == f"no all_reduce of fp32 was measured on this shape and stack; {NO_LINE}"
     elsewhere = reduces(stack="other")
     assert reason(*buckets(THREE), *elsewhere).startswith("no all_reduce of fp32 was measured")
@@ -140,27 +140,27 @@ def test_without_either_the_reason_is_told():
     refused = "the all_reduce has no model (3 sizes measured; a fit needs 5); "
     assert reason(*buckets(THREE), *reduces()[:3]) == refused + NO_LINE
     half = reason(*buckets(THREE), *reduces(bytes_per_s=1e14))  # 10.7 of 110.7 us at 1 GiB
-    assert half.startswith("the model of the all_reduce is not whole (")
+    assert half.startswith("the model of the all_reduce is incomplete (")
     assert "bandwidth: only 9.7 % of the time of 1 GiB" in half
 
 
 @pytest.mark.parametrize(
-    ("exchange_s", "words"),
+    ("communication_s", "words"),
     [
-        (lambda num: 0.02 - 1e-4 * num, "takes no longer in more calls"),
-        (lambda num: 1e-4 * num - 2e-4, "or nothing but calls"),
-        (lambda num: {96: 0.02, 10: 0.01, 4: 0.03}[num], "takes no longer in more calls"),
+        (lambda num: 0.02 - 1e-4 * num, "takes no longer with more calls"),
+        (lambda num: 1e-4 * num - 2e-4, "or only the calls take time"),
+        (lambda num: {96: 0.02, 10: 0.01, 4: 0.03}[num], "takes no longer with more calls"),
         (lambda num: {96: 0.03, 10: 0.01, 4: 0.02}[num], "misses one by "),
     ],
 )
-def test_an_exchange_that_is_no_rising_line_gives_no_prediction(exchange_s, words):
-    own = buckets(THREE, "bucketed", calls={1: 96, 10: 10, 25: 4}, exchange_s=exchange_s)
+def test_a_cost_that_is_no_rising_line_gives_no_prediction(communication_s, words):
+    own = buckets(THREE, "bucketed", calls={1: 96, 10: 10, 25: 4}, communication_s=communication_s)
     assert words in reason(*own)
 
 
 def test_two_own_bucket_sizes_are_too_few_for_a_line():
     steps, calls = {1: [0.1], 10: [0.1]}, {1: 96, 10: 10}
-    own = buckets(steps, "bucketed", calls=calls, exchange_s=lambda num: 1e-4 * num + 0.01)
+    own = buckets(steps, "bucketed", calls=calls, communication_s=lambda num: 1e-4 * num + 0.01)
     assert reason(*own).endswith("; strategy bucketed was measured with 2 bucket sizes; a line needs 3")
 
 

@@ -82,7 +82,7 @@ def test_one_size_in_ten_that_is_far_off_does_not_bend_the_fit():
     times = {size: seconds(size, c=0) for size in SIZES} | {64: 5 * seconds(64)}
     row = model(times)
     assert (row["latency_a_s"], row["bandwidth_b_gb_per_s"]) == pytest.approx((A, 10), rel=0.1)
-    assert row["max_residual_ratio"] == pytest.approx(4, rel=0.1)  # and it is told
+    assert row["max_residual_ratio"] == pytest.approx(4, rel=0.1)  # and it is reported
 
 
 def test_two_sizes_in_ten_that_are_far_off_are_too_many():
@@ -194,7 +194,7 @@ def test_times_that_follow_another_law_are_refused_with_the_worst_size():
     assert "of 10 sizes by more than 25.0 %" in row["refusal"]
 
 
-def test_a_bandwidth_that_no_message_comes_near_is_not_told():
+def test_a_bandwidth_that_no_message_comes_near_is_left_out():
     row = model({size: seconds(size, a=1e-3, c=0) for size in SIZES[:8]})  # to 16 MiB: 1.68 of 2.68 ms
     assert row["bandwidth_b_gb_per_s"] == pytest.approx(10, rel=1e-5)
     row = model({size: seconds(size, a=1e-2, c=0) for size in SIZES[:8]})  # 1.68 of 11.7 ms
@@ -203,14 +203,14 @@ def test_a_bandwidth_that_no_message_comes_near_is_not_told():
     assert "bandwidth: only 14.4 % of the time of 16 MiB, so not measured" in row["left_out"]
 
 
-def test_a_latency_that_all_messages_hide_is_not_told():
+def test_a_latency_that_all_messages_hide_is_left_out():
     row = model({size: seconds(size, c=0) for size in SIZES[6:]} | {2**29: seconds(2**29, c=0)})  # from 2 MiB
     assert row["latency_a_s"] is row["latency_a_low_s"] is None
     assert row["bandwidth_b_gb_per_s"] == pytest.approx(10)
     assert row["left_out"].endswith("latency: only 8.7 % of the time of 2 MiB, so not measured")
 
 
-def test_a_parameter_that_launches_disagree_on_is_not_told():
+def test_a_parameter_that_launches_disagree_on_is_left_out():
     # Two launches agree on long messages; one takes four times as long for short ones.
     row = model({size: [seconds(size, c=0), seconds(size, a=4 * A, c=0)] for size in SIZES})
     assert row["latency_a_s"] is None
@@ -218,11 +218,11 @@ def test_a_parameter_that_launches_disagree_on_is_not_told():
     assert row["bandwidth_b_gb_per_s"] == pytest.approx(10, rel=0.01)
 
 
-def test_where_nothing_can_be_told_the_fit_is_refused():
+def test_where_nothing_is_identifiable_the_fit_is_rejected():
     row = model({size: math.sqrt(size) * 1e-6 for size in SIZES})
     assert is_refused(row)
     assert row["refusal"].startswith(
-        "neither latency nor bandwidth can be told; latency: only 0.0 % of the time of 8 B"
+        "neither latency nor bandwidth is identifiable; latency: only 0.0 % of the time of 8 B"
     )
 
 

@@ -5,8 +5,8 @@ from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.topics.scaling.section import baseline_tables
 from regatta.topics.scaling.tables import baselines_of, efficiencies_table, scaling_table
-from regatta.topics.scaling.words import baseline_tables
 
 
 def table_of(times):
@@ -64,5 +64,5 @@ def test_a_table_that_is_too_long_ends_between_two_cells_and_says_how_many_rows_
     campaign, measurements = make_campaign(cells, repeats=1), make_table(rows, MEASUREMENTS)
     table = baseline_tables(efficiencies_table(campaign, measurements), scaling_table(campaign, measurements))[0]
     # 7 cells of 1 node have 2 baselines each, those of 2, 4 and 8 nodes 3: 77 rows, of which 13 cells of 3 fit into 40.
-    assert table.caption.endswith("; 39 of 77 rows, all are in efficiencies.csv")
+    assert table.caption.endswith("; 39 of 77 rows")
     assert len(table.rows) == 39

@@ -234,7 +234,7 @@ def test_a_refused_model_has_no_curve():
     assert scaling_curve(models({1: 1000}).iloc[0], [1, 2]).empty
 
 
-def test_a_peak_further_than_twice_the_largest_size_is_not_told():
+def test_a_peak_further_than_twice_the_largest_size_is_left_out():
     # sqrt(0.96 / 0.0005) = 43.8 ranks: within twice 32, beyond twice 16.
     rates = {n: [usl(n, 0.04, 0.0005)] for n in SHAPES}
     assert model(rates)["peak_world_size"] == pytest.approx(43.8, abs=0.02)

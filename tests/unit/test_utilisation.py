@@ -10,8 +10,8 @@ from regatta.store.records import device_of
 from regatta.store.tables import MEASUREMENTS, make_table
 from regatta.topics.memory import memory_figures, memory_table
 from regatta.topics.scaling.figures import scaling_figures
+from regatta.topics.scaling.section import model_tables, peaks_text
 from regatta.topics.scaling.tables import scaling_table
-from regatta.topics.scaling.words import model_tables, peaks_text
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/sheet.pdf"
@@ -151,7 +151,7 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_peak_is_told(tmp_path, peak, message):
+def test_an_error_in_a_peak_is_reported(tmp_path, peak, message):
     with pytest.raises(UserError) as caught:
         load(tmp_path, small(), {"peaks": [PEAKS[2] | peak]})
     assert str(caught.value) == f"{tmp_path}/clusters/tiny.yaml:{message}"
@@ -205,7 +205,7 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     assert figure.table.columns[-3:] == ("tokens/s", "TFLOP/s per GPU", "MFU (%)")
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
     assert figure.table.rows[0][-3:] == ("20,500", "3.84", "0.4")
-    assert peaks_text(campaign, scaling) == f"MFU is the share of 990 TFLOP/s (bf16) of {GPU}, by {SOURCE}."
+    assert peaks_text(campaign, scaling) == f"MFU is relative to 990 TFLOP/s (bf16) of {GPU}, by {SOURCE}."
 
 
 def test_without_mfu_nothing_is_said_of_peaks():
@@ -231,7 +231,7 @@ def test_memory_over_the_batch_size_has_what_is_saved_and_the_sum_of_the_parts()
     memory = memory_of((lm_cell(batch=2), 2 * GIB), (lm_cell(batch=8), 8 * GIB))
     (figure,) = memory_figures(memory, "cuda")
     assert figure.title == "Memory by batch size: lm_small · 1×4"
-    assert "goes from 2 GiB at batch 2 to 8 GiB at batch 8, all known parts from 5 GiB to 11 GiB" in figure.alt
+    assert "batch 2 to 8: saved for backward 2 GiB to 8 GiB, all parts 5 GiB to 11 GiB" in figure.alt
     assert figure.table.columns == ("cell", "n", "saved", "all parts", "saved per sample")
     assert figure.table.rows == (
         ("ddp · batch 2", "1", "2 GiB", "5 GiB", "1 GiB"),

@@ -8,8 +8,8 @@ import pandas as pd
 
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
-from regatta.core.text import plural, three
-from regatta.report.plotting import MAX_SERIES, Panel, Point, Series, draw
+from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
+from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.tables import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # said also where they are the same everywhere
@@ -29,6 +29,14 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     is_words: bool = False
     sources: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, caption: str, columns: dict[str, Callable], rows: pd.DataFrame, sources: tuple[str, ...] = ()
+    ) -> "Table":
+        """Return a table with a line for each row. columns: heading -> function that writes a row's text."""
+        texts = tuple(tuple(show(row) for show in columns.values()) for row in rows.itertuples())
+        return cls(caption, tuple(columns), texts, sources=sources)
 
 
 @dataclass(frozen=True)
@@ -189,54 +197,26 @@ def launches(row) -> str:
     return f"{row.num_launches}/{row.num_planned}"
 
 
-def how_to_read(rows: pd.DataFrame, drawn: str, interval: str = "interval") -> str:
-    """Return the sentences on points, lines, n and gaps.
-
-    drawn: the column that is unknown where nothing is drawn. interval: the column that says what the spread is.
-    """
+def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
+    """Return the sentences on points, lines, n and gaps. drawn: the column that is unknown where nothing is drawn."""
     is_drawn = rows[drawn].notna()
-    nums = sorted(set(rows.loc[is_drawn, "num_launches"]))
-    num = f"n = {nums[0]}" if len(nums) == 1 else f"n = {nums[0]} to {nums[-1]}"
-    kinds = set(rows.loc[is_drawn, interval])
-    spread = {"range": "(a to b) is the range over launches", "interval": "[a, b] is the 95 % interval over launches"}
-    told = ", ".join(text for kind, text in spread.items() if kind in kinds)
-    text = f"Each point is one launch ({num} per cell), the line joins the values of the table"
-    text += f"; in the table {told}." if told else "."
+    nums = rows.loc[is_drawn, "num_launches"]
+    num = f"n = {nums.min()}" if nums.min() == nums.max() else f"n = {nums.min()} to {nums.max()}"
+    text = f"Points: launches ({num} per cell); {mark}: values of the table."
     num_missing = int((~is_drawn).sum())
-    if num_missing:
-        why = (
-            "a valid record"
-            if drawn == "step_s"
-            else "a value (no valid record, or no baseline of it)"
-            if "ratio" in drawn
-            else "a value"
-        )
-        text += f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without {why}."
-    return text
+    return text + (f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a value." if num_missing else "")
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """What is said of a baseline, its name and absolute value, such as `the baseline none, 1×1 (71.3 samples/s)`; of whom."""
-
-    text: str
-    cells: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> Baseline:
-    """Return the baseline of the rows, or all of them where they have several."""
-    is_baseline = [
-        table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna() for table in (rows, scaling)
+def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
+    """Return name and throughput of the rows' baseline, or of all of them where they have several."""
+    measured = [
+        table[table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna()] for table in (rows, scaling)
     ]
-    found = rows[is_baseline[0]] if is_baseline[0].any() else scaling[is_baseline[1]]
+    found = measured[0] if len(measured[0]) else measured[1]
     names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
-    text = f"the baseline {names[0]} ({three(rates[0])} samples/s)"
-    if len(names) > 1:
-        text = f"its own baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
-    return Baseline(text, tuple(found["cell"]))
+    if len(names) == 1:
+        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
+    return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
 
 
 def make_figure(
@@ -244,3 +224,35 @@ def make_figure(
 ) -> Figure:
     """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: of the table `source`."""
     return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
+
+
+def shown_in(factor: float) -> Callable[[float | None], str]:
+    """Return what writes a value times a factor, such as seconds in milliseconds."""
+    return lambda value: three(times(value, factor))
+
+
+milliseconds, microseconds = shown_in(1e3), shown_in(1e6)
+
+
+def text_of(column: str, show: Callable) -> Callable[[object], str]:
+    """Return what writes a column of a table's row."""
+    return lambda row: show(getattr(row, column))
+
+
+def ends(row, name: str, unit: str, show: Callable[[float], str] = three, kind: str = "interval") -> str:
+    """Return the range or interval of `<name>_<unit>` of a table's row. kind: the column that says which it is."""
+    return bracket(*(getattr(row, f"{name}_{end}_{unit}") for end in ("low", "high")), getattr(row, kind), show)
+
+
+def size_text(num_bytes: float | None) -> str:
+    return UNKNOWN if is_unknown(num_bytes) else size(int(num_bytes))
+
+
+def ranks_axis(rows: pd.DataFrame) -> Axis:
+    """Return the axis of world sizes of measured rows; each tick names its shapes too."""
+    shapes: dict[int, set] = {}
+    for row in rows.itertuples():
+        shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
+    texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
+    ranks = ranks_word(rows["device"].iloc[0])
+    return Axis(f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=size_ticks(list(texts), texts.__getitem__))

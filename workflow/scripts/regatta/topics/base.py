@@ -4,18 +4,92 @@ It is a struct of plain functions. topics/catalog.py lists all topics in the pag
 findings, warnings and methods derive from that list.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.names import names_by_cell
+from regatta.core.statistics import Spread
+from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
+from regatta.store.tables import REAL
 
 Tables = Mapping[str, pd.DataFrame]
+
+
+def cells_of(campaign: dict, benchmark: str) -> list[dict]:
+    """Return the cells of one benchmark, sorted by their ids with sizes as numbers."""
+    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == benchmark]
+    return sorted(cells, key=lambda cell: natural(cell["id"]))
+
+
+class LaunchValues:
+    """`of(cell, column)`: the known values, one for each ok launch that has one, in the order of the table."""
+
+    def __init__(self, measurements: pd.DataFrame, columns: Iterable[str]) -> None:
+        ok = measurements[(measurements["status"] == "ok").to_numpy()]
+        self._rows = ok.groupby("cell").indices
+        self._columns = {name: ok[name].to_numpy(dtype=float, na_value=np.nan) for name in columns}
+
+    def num_launches(self, cell: str) -> int:
+        return len(self._rows.get(cell, ()))
+
+    def of(self, cell: str, column: str) -> list[float]:
+        return known(self.with_gaps(cell, column)).tolist()
+
+    def largest(self, cell: str, column: str) -> float | None:
+        return max(self.of(cell, column), default=None)
+
+    def with_gaps(self, cell: str, column: str) -> np.ndarray:
+        """Return a value for each ok launch, NaN where unknown, so that columns can be joined launch by launch."""
+        return self._columns[column][self._rows.get(cell, np.array([], dtype=int))]
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    return values[~np.isnan(values)]
+
+
+def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
+    """Return these columns of each row; what is unknown is None.
+
+    Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
+    """
+    columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in names)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
+    """Return rows by their values of `names`, in the order in which these come first."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
+
+
+def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
+    """Return for each cell the seconds per pipelined step of each ok launch."""
+    return values_by_cell(measurements, "window_step_s")
+
+
+def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
+    """Return for each cell the known values of a column, one for each ok launch."""
+    rows = measurements[(measurements["status"] == "ok") & measurements[column].notna()]
+    return {cell: values.tolist() for cell, values in rows.groupby("cell")[column]}
+
+
+def interval_columns(name: str, unit: str) -> dict[str, str]:
+    """Return the columns of a number with its range or interval: step_s, step_low_s, step_high_s."""
+    return {f"{name}{end}_{unit}": REAL for end in ("", "_low", "_high")}
+
+
+def interval_values(name: str, unit: str, found: Spread) -> dict[str, float | None]:
+    """Return the values of these columns."""
+    return dict(zip(interval_columns(name, unit), (found.median, found.low, found.high), strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,45 @@
-"""Which bucket size was best, and which should be: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
+"""Best bucket size, measured and predicted: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, percent, plural, three
+from regatta.core.benchmarks import axes_of
+from regatta.core.names import PLACE, CellName
+from regatta.core.text import UNKNOWN, is_unknown, percent, plural, spread_head, three
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
-from regatta.report.panels import Section, Table, full_names
-from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    ends,
+    full_names,
+    how_to_read,
+    in_order,
+    launches,
+    make_figure,
+    make_series,
+    milliseconds,
+    name_rows,
+    panels,
+)
+from regatta.report.plotting import Axis, Panel, size_ticks
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows, steps_by_cell
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
 from regatta.topics.percentiles import bucket_tables
-from regatta.topics.scaling.figures import bucket_figures
-from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
+from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # for a line through them
 MAX_RESIDUAL = 0.25
 
-PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
-EXCHANGE = ("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression")
-TRAINED = tuple(name for name in CURVE if name not in (*EXCHANGE, *PLACE))
-GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *PLACE)), *PLACE)
+STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
+WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
+GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 CELLS = (*GROUP, "cell", "bucket_cap_mb", "step_s", "step_low_s", "step_high_s")
 BUCKETS = {
     **{name: CELL[name] for name in GROUP},
@@ -46,8 +61,10 @@ BUCKETS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What an exchange of gradients costs: bytes/s of an all-reduce, seconds per call, each with the ends of its interval, and
-    where they come from; or in `reason` why nobody can tell."""
+    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval.
+
+    source: where they come from; reason: why they are unknown.
+    """
 
     source: str | None = None
     bandwidth: tuple = (None, None, None)
@@ -65,23 +82,24 @@ def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.Da
 
     models: as `communication_models_table` makes it.
     """
-    is_exchanged = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
+    is_synchronized = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
     gradients = dict(zip(strategies["cell"], strategies["gradient_bytes"], strict=True))
-    is_own = strategies["strategy"] == "bucketed"
+    is_bucketed = strategies["strategy"] == "bucketed"
     lines = grouped(
-        plain_rows(strategies[is_own], (*TRAINED, *PLACE, "num_calls", "communication_s")), (*TRAINED, *PLACE)
+        plain_rows(strategies[is_bucketed], (*WORKLOAD, *SHAPE_COLUMNS, "num_calls", "communication_s")),
+        (*WORKLOAD, *SHAPE_COLUMNS),
     )
     is_all_reduce = (
         (models["operation"] == "all_reduce") & (models["algorithm"] == "torch") & (models["dtype"] == "fp32")
     )
-    all_reduces = grouped(plain_rows(models[is_all_reduce], tuple(models)), PLACE)
+    all_reduces = grouped(plain_rows(models[is_all_reduce], tuple(models)), SHAPE_COLUMNS)
     rows = []
-    for key, cells in grouped(plain_rows(scaling[is_exchanged], CELLS), GROUP).items():
+    for key, cells in grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP).items():
         row = dict(zip(GROUP, key, strict=True))
         found = [gradients[cell["cell"]] for cell in cells if not is_unknown(gradients[cell["cell"]])]
         num_bytes = max(found, default=None) or None
-        place = tuple(row[name] for name in PLACE)
-        own = lines.get((*(row[name] for name in TRAINED), *place), [])
+        place = tuple(row[name] for name in SHAPE_COLUMNS)
+        own = lines.get((*(row[name] for name in WORKLOAD), *place), [])
         cost = _cost(row, num_bytes, all_reduces.get(place, []), own)
         row |= _best(cells) | {"gradient_bytes": num_bytes}
         rows.append(row | _prediction(num_bytes, cost, row["best_bucket_cap_mb"]))
@@ -89,7 +107,7 @@ def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.Da
 
 
 def _best(cells: list[dict]) -> dict:
-    """Return the bucket size of the fastest step, and those whose spread reaches into its own."""
+    """Return the bucket size of the fastest step, and those whose range or interval overlaps its."""
     measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
     row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
     if row["num_buckets"] < 2:
@@ -103,7 +121,7 @@ def _best(cells: list[dict]) -> dict:
 
 
 def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], own: list[dict]) -> Cost:
-    """Return the cost from all-reduces measured on the same place, else from the own bucketed strategy.
+    """Return the cost from all-reduces measured on the same place, else from strategy bucketed.
 
     Gradients are fp32 whatever the forward pass is in (autocast).
     """
@@ -126,7 +144,7 @@ def _from_all_reduces(models: list[dict]) -> Cost:
     if model["refusal"] is not None:
         return Cost(reason=f"the all_reduce has no model ({model['refusal']})")
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
-        return Cost(reason=f"the model of the all_reduce is not whole ({model['left_out']})")
+        return Cost(reason=f"the model of the all_reduce is incomplete ({model['left_out']})")
     ends = ("", "_low", "_high")
     return Cost(
         "all_reduce",
@@ -148,10 +166,14 @@ def _from_buckets(num_bytes: int, own: list[dict]) -> Cost:
 
     line = scipy.stats.linregress(calls, seconds)
     if line.slope <= 0 or line.intercept <= 0:
-        return Cost(reason="the exchange of strategy bucketed takes no longer in more calls, or nothing but calls")
+        return Cost(
+            reason="synchronization of strategy bucketed takes no longer with more calls, or only the calls take time"
+        )
     away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
     if away > MAX_RESIDUAL:
-        return Cost(reason=f"a line through the exchanges of strategy bucketed misses one by {percent(away)} %")
+        return Cost(
+            reason=f"a line through the synchronization times of strategy bucketed misses one by {percent(away)} %"
+        )
     return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
 
 
@@ -173,44 +195,34 @@ def _prediction(num_bytes: int | None, cost: Cost, best_mb: float | None) -> dic
     }
 
 
-# The best bucket size of each workload and shape beside the predicted one.
-
-BEST_BUCKET = (
-    "Best bucket size, measured, and predicted as sqrt(s w o); its ends are of its inputs w and o alone,"
-    " and say nothing of how well the formula holds"
-)
 AGREES = (0.5, 2)  # predicted over best: near the best size the cost hardly changes (docs/metrics.md)
 
 
 def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
-    """Return the best bucket of each workload and shape, as measured and as predicted; None without two sizes."""
+    """Return the best bucket of each workload and shape, measured and predicted; None without two sizes."""
     rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
-    heads = (
-        "workload",
-        "best (MiB)",
-        "not told apart from (MiB)",
-        "predicted (MiB)",
-        "by the ends of w and o (MiB)",
-        "predicted / best",
-        "from, or why not",
+    if rows.empty:
+        return None
+    columns = {
+        "workload": lambda row: row.name,
+        "best (MiB)": lambda row: f"{row.best_bucket_cap_mb:g}",
+        "within noise (MiB)": lambda row: UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
+        "predicted (MiB)": lambda row: three(row.predicted_bucket_mib),
+        "predicted range (MiB)": lambda row: _range(row.predicted_low_mib, row.predicted_high_mib),
+        "predicted / best": lambda row: agreement(row.predicted_to_best_ratio),
+        "source": lambda row: row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
+    }
+    table = Table.of(
+        "Best bucket size: measured and predicted",
+        columns,
+        rows.assign(name=full_names(rows, "train_step")),
+        sources=("buckets",),
     )
-    texts = tuple(
-        (
-            name,
-            f"{row.best_bucket_cap_mb:g}",
-            UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
-            three(row.predicted_bucket_mib),
-            _ends(row.predicted_low_mib, row.predicted_high_mib),
-            agreement(row.predicted_to_best_ratio),
-            row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
-        )
-        for name, row in zip(full_names(rows, "train_step"), rows.itertuples(), strict=True)
-    )
-    return Table(BEST_BUCKET, heads, texts, is_words=True, sources=("buckets",)) if texts else None
+    return replace(table, is_words=True)
 
 
-def _ends(low: float | None, high: float | None) -> str:
-    """Return what the ends of the inputs give: neither a range nor an interval over launches, and not written like one."""
+def _range(low: float | None, high: float | None) -> str:
+    """Return the range from the ends of w and o, written unlike a range over launches."""
     return UNKNOWN if is_unknown(low) or is_unknown(high) else f"{three(low)} … {three(high)}"
 
 
@@ -219,32 +231,78 @@ def agreement(ratio: float | None) -> str:
     return three(ratio) + (", misses" if is_missed else "")
 
 
+def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
+    """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
+    rows = name_rows(scaling, "train_step")
+    rows = in_order(rows[rows["bucket_cap_mb"].notna() & rows["step_s"].notna()])
+    rows = rows.assign(curve=[name.label(*_curve_fields(name)) for name in rows["cell_name"]])
+    curves = rows.groupby(["workload", "curve"])
+    rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
+    rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
+    parts = enumerate(panels(rows, _curve_fields), start=1)
+    return [_figure(f"bucket-{number}", title, part, steps) for number, (title, part) in parts]
+
+
+def _curve_fields(name: CellName) -> tuple[str, ...]:
+    return ("shape", *(field for field in name.series if field != "bucket_cap_mb"), *PLACE)
+
+
+def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
+    series = make_series(
+        rows,
+        "label",
+        "bucket_cap_mb",
+        lambda row: [100 * (s / row.best_step_s - 1) for s in steps[row.cell]],
+        lambda row: 100 * (row.step_s / row.best_step_s - 1),
+    )
+    sizes = sorted(set(rows["bucket_cap_mb"]))
+    x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
+    panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
+    columns = {
+        "cell": lambda row: row.full_name,
+        "n": launches,
+        "step (ms)": lambda row: milliseconds(row.step_s),
+        f"{spread_head(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
+        "above the best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
+    }
+    finding = _largest_difference(rows, {row.cell: row.cell_name.full for row in rows.itertuples()})
+    caption = f"Step time above the best median of the same shape. {how_to_read(rows, 'step_s')}"
+    table = Table.of(f"Step time of {title} by bucket size", columns, rows)
+    return make_figure(
+        figure_id, f"Bucket size: {title}", panel, (sentence(finding), caption), table, rows[list(SCALING)], "scaling"
+    )
+
+
 def section(data: ReportData) -> Section:
-    figures = bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements))
+    figures = tuple(bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements)))
     tables = bucket_tables(data.tables["percentiles"], data.device)
     best = best_bucket_table(data.tables["buckets"])
     lead = "Δ is the difference of medians over launches; negative is faster; not tested." if tables else ""
-    tables = (*tables, best) if best else tables
-    return Section(
-        "bucket", "Bucket size", "No workload was measured with two bucket sizes.", lead, tuple(figures), tables
-    )
+    empty = "No workload was measured with two bucket sizes."
+    return Section("bucket", "Bucket size", empty, lead, figures, (*tables, best) if best else tables)
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Return how much the slowest bucket size costs at most, where intervals do not overlap; else that all are ties."""
     scaling = data.tables["scaling"]
     rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
+    finding = _largest_difference(rows, data.names)
+    return [finding] if finding else []
+
+
+def _largest_difference(rows: pd.DataFrame, names: dict[str, str]) -> Finding | None:
+    """Return the largest cost of a bucket size; pairs whose intervals do not overlap come first."""
     pairs = []
     for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
         if group["bucket_cap_mb"].nunique() > 1:
-            ordered = sorted(group.itertuples(), key=lambda row: row.step_s)
-            pairs += [(ordered[0], row) for row in ordered[1:]]
+            best, *others = sorted(group.itertuples(), key=lambda row: row.step_s)
+            pairs += [(best, row) for row in others]
     if not pairs:
-        return []
+        return None
     apart = [(best, row) for best, row in pairs if _is_apart(best, row)]
     best, worst = max(apart or pairs, key=lambda pair: pair[1].step_s / pair[0].step_s)
     values = {
-        "name": data.names[worst.cell],
+        "name": names[worst.cell],
         "best_mb": float(best.bucket_cap_mb),
         "bucket_mb": float(worst.bucket_cap_mb),
         "cost_ratio": worst.step_s / best.step_s - 1,
@@ -254,7 +312,7 @@ def findings(data: ReportData) -> list[Finding]:
         "num_apart": len(apart),
     }
     sources = (of_cells("scaling", [worst.cell, best.cell]),)
-    return [Finding("bucket_cost" if apart else "bucket_ties", values, sources, (worst.cell, best.cell), "bucket")]
+    return Finding("bucket_cost" if apart else "bucket_ties", values, sources, (worst.cell, best.cell), "bucket")
 
 
 def _is_apart(best, row) -> bool:
@@ -266,7 +324,7 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     cost = percent_number(values["cost_ratio"])
     if finding.kind == "bucket_ties":
-        return f"Bucket size: all sizes are within noise; the largest difference of medians is {cost} % ({values['name']})."
+        return f"Bucket size: all sizes are within noise; largest difference of medians {cost} % ({values['name']})."
     return (
         f"Bucket size: {values['name']} takes {cost} % longer than with {values['best_mb']:g} MiB"
         f" ({time_text(values['step'])} against {time_text(values['best_step'])} per step)."
@@ -278,9 +336,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w and cost o"
-        " per call of the all-reduce: the cost of the calls then equals the time of the last bucket, which nothing overlaps."
-        " Its ends come from w and o, not from how well the formula holds."
+        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w"
+        " and cost o per call of the all-reduce. There the cost of the calls equals the time of the last bucket,"
+        " which nothing overlaps. The predicted range comes from w and o, not from how well the formula holds."
     )
     return [("Best bucket", text)]
 

@@ -1,17 +1,28 @@
-"""Memory of a training step: by what it is for, and over the batch size where two sizes or more were measured."""
+"""Memory of a training step: by purpose, and over the batch size where two sizes or more were measured."""
+
+from collections.abc import Callable
 
 import pandas as pd
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import UNKNOWN, is_unknown, rank_word, size
-from regatta.report.panels import Figure, Section, Table, in_order, make_figure, name_rows, on_one_shape, panels
+from regatta.core.text import rank_word, size
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    in_order,
+    make_figure,
+    name_rows,
+    on_one_shape,
+    panels,
+    size_text,
+    text_of,
+)
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.records import MEMORY_BYTES
 from regatta.store.tables import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.gradient_communication import largest, step_cells
-from regatta.topics.scaling.tables import LaunchValues
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 MEMORY = {
     "cell": TEXT,
@@ -39,15 +50,15 @@ def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
     launches = LaunchValues(measurements, MEMORY_BYTES)
     rows = []
-    for cell in step_cells(campaign):
-        parts = {name: largest(launches.of(cell["id"], name)) for name in MEMORY_BYTES}
+    for cell in cells_of(campaign, "train_step"):
+        parts = {name: launches.largest(cell["id"], name) for name in MEMORY_BYTES}
         total = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(parts)}
         rows.append(cell_row(cell) | total | parts)
     return make_table(rows, MEMORY)
 
 
-def _sum_of_parts(parts: dict) -> int | None:
-    """Return the sum of the parts that are known, or None where what autograd saves is not among them."""
+def _sum_of_parts(parts: dict) -> float | None:
+    """Return the sum of the known parts, or None without what autograd saves."""
     return None if parts["saved_bytes"] is None else sum(parts[name] or 0 for name in PARTS)
 
 
@@ -79,61 +90,56 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
     named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
     alt = (
-        f"{title}{named}: what autograd saves goes from {size(int(first['saved_bytes']))} at batch {first['batch_size']} to"
-        f" {size(int(last['saved_bytes']))} at batch {last['batch_size']}, all known parts from"
-        f" {size(int(first['part_bytes']))} to {size(int(last['part_bytes']))}."
+        f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}:"
+        f" saved for backward {_change(first, last, 'saved_bytes')}, all parts {_change(first, last, 'part_bytes')}."
     )
     caption = (
-        f"Memory on one {one} over its batch; logarithmic below, linear from 0 at the side. Saved: what autograd keeps for the"
-        " backward pass. All parts: that, weights, gradients, the optimizer's state and an own strategy's buckets; weights that"
-        " autograd saves are counted in both. The largest of the launches of each cell."
+        f"Memory of one {one} by batch size, largest launch. Saved: by autograd for the backward pass; all parts: also"
+        " weights, gradients, optimizer and buckets."
     )
-    words, table, panel = (alt, caption), _table(title, rows), Panel(x, y, tuple(series))
-    return make_figure(figure_id, f"Memory by batch size: {title}", panel, words, table, rows[list(MEMORY)], "memory")
+    columns = {
+        "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
+        "n": lambda row: str(row.num_launches),
+        **size_columns(rows, LINES | {"allocator's peak": "peak_allocated_bytes"}),
+        "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
+    }
+    table, panel = Table.of(f"Memory of {title} by batch size", columns, rows), Panel(x, y, tuple(series))
+    data = rows[list(MEMORY)]
+    return make_figure(figure_id, f"Memory by batch size: {title}", panel, (alt, caption), table, data, "memory")
 
 
-def _table(title: str, rows: pd.DataFrame) -> Table:
-    columns = {"saved": "saved_bytes", "all parts": "part_bytes", "allocator's peak": "peak_allocated_bytes"}
+def _change(first: pd.Series, last: pd.Series, column: str) -> str:
+    return f"{size(int(first[column]))} to {size(int(last[column]))}"
+
+
+def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:
+    """Return the columns of a table that any row has. columns: heading -> column in bytes."""
     known = {head: column for head, column in columns.items() if rows[column].notna().any()}
-    body = tuple(
-        (
-            f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
-            str(row.num_launches),
-            *(UNKNOWN if is_unknown(getattr(row, c)) else size(int(getattr(row, c))) for c in known.values()),
-            size(int(row.saved_bytes / row.batch_size)),
-        )
-        for row in rows.itertuples()
-    )
-    return Table(f"Memory of {title} by batch size", ("cell", "n", *known, "saved per sample"), body)
+    return {head: text_of(column, size_text) for head, column in known.items()}
+
+
+def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
+    """Return the memory of each cell by purpose, in the parts that any row has; None where none is known.
+
+    rows: of `name_rows`. cell: heading of the names. source: the table that has the rows.
+    """
+    known = size_columns(rows, MEMORY_COLUMNS)
+    columns = {cell: lambda row: row.cell_name.full, **known}
+    return Table.of("Memory by purpose, on the rank with the most", columns, rows, (source,)) if known else None
 
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:
-    """Return the memory of each training cell on one rank, in the parts that are known of any; None where none is."""
+    """Return the memory of each training cell by purpose; None where none is known."""
     rows = name_rows(memory, "train_step")
     rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
-    known = {head: column for head, column in MEMORY_COLUMNS.items() if rows[column].notna().any()}
-    if not known:
-        return None
-    return Table(
-        "Memory on the rank that took most, by what it is for",
-        ("cell", *known),
-        tuple(
-            (
-                row.cell_name.full,
-                *(UNKNOWN if is_unknown(getattr(row, c)) else size(getattr(row, c)) for c in known.values()),
-            )
-            for row in rows.itertuples()
-        ),
-        sources=("memory",),
-    )
+    return parts_table(rows, "cell", "memory")
 
 
 def section(data: ReportData) -> Section:
     table = memory_tables(data.tables["memory"])
-    figures = memory_figures(data.tables["memory"], data.device)
-    return Section(
-        "memory", "Memory", "No memory data was recorded.", figures=tuple(figures), tables=(table,) if table else ()
-    )
+    figures = tuple(memory_figures(data.tables["memory"], data.device))
+    empty = "No memory data was recorded."
+    return Section("memory", "Memory", empty, figures=figures, tables=(table,) if table else ())
 
 
 TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}

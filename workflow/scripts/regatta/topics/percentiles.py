@@ -1,16 +1,17 @@
-"""Tables of the percentiles of a training step, and of bucket sizes against each other, as PyTorch's DDP benchmark prints them."""
+"""Percentiles of single training steps and the rate of one GPU at each: tables/percentiles.csv.
+
+Bucket sizes are compared as PyTorch's DDP benchmark prints them. Definitions: docs/metrics.md.
+"""
 
 import pandas as pd
 
 from regatta.core.names import SEPARATOR
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
-from regatta.core.statistics import PERCENTILES as SAMPLE_PERCENTILES
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
     four,
     is_unknown,
-    natural,
     percent,
     plural,
     rank_word,
@@ -20,11 +21,11 @@ from regatta.core.text import (
 from regatta.report.panels import Section, Table, launches, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
-
-# Percentiles of single training steps, and the rate of one GPU at each: tables/percentiles.csv. Definitions: docs/metrics.md.
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
+USUAL_MIB = 25  # the default of DistributedDataParallel
+COMPARED = ("p75_s", "p95_s")  # what the published comparison of bucket sizes shows
 
 
 def rate_column(time: str) -> str:
@@ -45,40 +46,29 @@ PERCENTILE_COLUMNS = {
 
 def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    ok = ok.loc[ok["benchmark"] == "train_step", ["cell", "num_iterations", *TIMES]]  # few columns are cut up fast
-    launches = dict(list(ok.groupby("cell")))
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
-    rows = [
-        cell_row(cell)
-        | {"num_planned": campaign["repeats"]}
-        | _percentiles(cell, launches.get(cell["id"], ok.iloc[:0]))
-        for cell in sorted(cells, key=lambda cell: natural(cell["id"]))
-    ]
-    return make_table(rows, PERCENTILE_COLUMNS)
+    launches = LaunchValues(measurements[measurements["p50_s"].notna()], ("num_iterations", *TIMES))
+    planned = {"num_planned": campaign["repeats"]}
+    cells = cells_of(campaign, "train_step")
+    return make_table([cell_row(cell) | planned | _percentiles(cell, launches) for cell in cells], PERCENTILE_COLUMNS)
 
 
-def _percentiles(cell: dict, launches: pd.DataFrame) -> dict:
+def _percentiles(cell: dict, launches: LaunchValues) -> dict:
     """Return medians over launches of each launch's percentile, and rates of these medians.
 
-    A percentile that one launch cannot carry is unknown: those that can took more samples because they were faster.
+    A percentile that one launch lacks is unknown: launches with enough samples for it were faster.
     """
-    row = {"num_launches": len(launches), "num_samples": launches["num_iterations"].min() if len(launches) else None}
+    num, samples = launches.num_launches(cell["id"]), launches.of(cell["id"], "num_iterations")
+    row = {"num_launches": num, "num_samples": int(min(samples)) if samples else None}
     for time in TIMES:
-        is_carried = launches[time].notna().all()
-        median = over_launches(launches[time].tolist()).median if is_carried else None
+        values = launches.of(cell["id"], time)
+        median = over_launches(values).median if len(values) == num else None
         batch = cell["spec"]["parameters"]["batch_size"]
         row |= {time: median, rate_column(time): None if median is None else batch / median}
     return row
 
 
-MILLISECONDS = 1e3
-USUAL_MIB = 25  # the default of DistributedDataParallel
-COMPARED = ("p75_s", "p95_s")  # what the published comparison of bucket sizes shows
-
-
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
-    """Return a table for each workload with a valid record: a row for each cell, a time and a rate for each percentile."""
+    """Return a table for each measured workload: a row for each cell, a time and a rate for each percentile."""
     rows = name_rows(percentiles, "train_step")
     found = []
     for workload, own in rows.groupby("workload", sort=True):
@@ -87,7 +77,12 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
         known = [time for time in TIMES if own[time].notna().any()]
         heads = (text for time in known for text in (f"{time.removesuffix('_s')} (ms)", "samples/s"))
         body = tuple(
-            (_on_ranks(row, device), launches(row), _count(row.num_samples), *_pairs(row, known))
+            (
+                _on_ranks(row, device),
+                launches(row),
+                NOT_PLANNED if is_unknown(row.num_samples) else str(row.num_samples),
+                *(text for time in known for text in (_ms(getattr(row, time)), four(getattr(row, rate_column(time))))),
+            )
             for row in _from_one_rank_up(own).itertuples()
         )
         caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
@@ -96,7 +91,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
 
 
 def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
-    """Return a table for each workload and bucket size beside the usual one: the times of both, and their difference."""
+    """Return a table for each workload and bucket size against the default: the times of both, and their difference."""
     rows = name_rows(percentiles, "train_step", without=("bucket_cap_mb",))
     rows = rows[rows["bucket_cap_mb"].notna()]
     base = _base(rows)
@@ -118,7 +113,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
     known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
     for time in known:
         name = time.removesuffix("_s")
-        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"slower than {base_mib} by (%)"]
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
     body = tuple(
         (
             _on_ranks(row, device),
@@ -138,69 +133,53 @@ def _difference(base, row, time: str) -> tuple[str, str, str, str]:
 
 
 def _base(rows: pd.DataFrame) -> float | None:
-    """Return the bucket size that the others are held against: DDP's own where it was measured, else the largest."""
+    """Return the bucket size that the others are compared with: DDP's default if it was measured, else the largest."""
     sizes = set(rows["bucket_cap_mb"])
     return USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
 
 
 def _key(row) -> tuple:
-    """Return what a cell is, without its bucket size. What is unknown is one word here, since pd.NA equals nothing."""
+    """Return what identifies a cell, without its bucket size. Unknown is a word here, since pd.NA equals nothing."""
     values = (getattr(row, name) for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb")
     return tuple("unknown" if is_unknown(value) else value for value in values)
 
 
 def _from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows as the published table has them: one rank without a wrapper first, then by the number of ranks."""
+    """Return rows in the order of the published table: by number of ranks, those without a wrapper first."""
     rows = rows.assign(is_wrapped=rows["strategy"] != "none")
-    order = [
-        "world_size",
-        "nodes",
-        "is_wrapped",
-        "strategy",
-        "bucket_cap_mb",
-        "gradient_as_bucket_view",
-        "stack",
-        "backend",
-    ]
-    return rows.sort_values(order, kind="stable", na_position="first")
+    order = ["world_size", "nodes", "is_wrapped", "strategy", "bucket_cap_mb", "gradient_as_bucket_view"]
+    return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
 
 
 def _on_ranks(row, device: str) -> str:
-    """Return `16 GPUs · 2×8 · ddp · 25 MiB`, and what of stack and backend varies. 2×8: nodes × GPUs per node."""
+    """Return the number of ranks and the name: `16 GPUs · 2×8 · ddp`."""
     return f"{plural(row.world_size, rank_word(device), ranks_word(device))}{SEPARATOR}{row.name}"
 
 
-def _count(value: object) -> str:
-    return NOT_PLANNED if is_unknown(value) else str(value)
-
-
-def _pairs(row, known: list[str]) -> list[str]:
-    columns = ((_ms(getattr(row, time)), four(getattr(row, rate_column(time)))) for time in known)
-    return [text for pair in columns for text in pair]
-
-
 def _ms(seconds: float | None) -> str:
-    """Return milliseconds with four figures: of three, a difference of one percent could not be recomputed."""
-    return four(times(seconds, MILLISECONDS))
+    """Return milliseconds with four figures: with three, a difference of one percent could not be recomputed."""
+    return four(times(seconds, 1e3))
+
+
+def _least_samples() -> str:
+    return ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in PERCENTILES.items())
 
 
 def section(data: ReportData) -> Section:
-    least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in SAMPLE_PERCENTILES.items())
     lead = (
         "As printed in the imported files."
         if data.campaign.get("imported")
-        else "Single steps, with the device idle before and after. Times: median over launches of each launch's percentile,"
-        f" slowest rank. Rates: batch size per rank / that time. n/a with fewer steps than needed ({least})."
+        else "Single steps, with the device idle before and after. Times: median over launches of each launch's"
+        " percentile, slowest rank. Rates: batch size per rank / that time."
     )
     tables = percentile_tables(data.tables["percentiles"], data.device)
     return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    least = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in SAMPLE_PERCENTILES.items())
     text = (
         f"Linear interpolation, only with enough samples for one value beyond the percentile at {100 * CONFIDENCE:g} %"
-        f" confidence ({least} samples)."
+        f" confidence ({_least_samples()} samples)."
     )
     return [("Percentiles", text)]
 

@@ -1,6 +1,6 @@
-"""How the time of a collective grows with its message, T(S) = a + c sqrt(S) + S/B: tables/communication_models.csv.
+"""Model of a collective's time by message size, T(S) = a + c sqrt(S) + S/B: tables/communication_models.csv.
 
-Definitions, and when a number is refused: docs/metrics.md.
+Definitions, and when a fit is rejected: docs/metrics.md.
 """
 
 import math
@@ -9,12 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, size, three
-from regatta.store.tables import CELL, REAL, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import LaunchValues, grouped, interval_columns, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
-from regatta.topics.fits.least_squares import NUM_RESAMPLES, LogFit, fit_sum, half_widths, refit, wider
-from regatta.topics.scaling.tables import LaunchValues, grouped, plain_rows
+from regatta.topics.fits.least_squares import (
+    NUM_RESAMPLES,
+    LogFit,
+    fit_sum,
+    half_widths,
+    interval_kind,
+    percentile_ends,
+    refit,
+    wider,
+)
 
 MIN_SIZES = 5
 MIN_RANGE = 100  # largest size over smallest
@@ -24,9 +33,7 @@ MAX_EXTRAPOLATION = 2
 LATENCY, SQRT, BANDWIDTH = 0, 1, 2  # terms
 WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 
-MODEL = (
-    "operation", "algorithm", "dtype", "nodes", "gpus_per_node", "world_size", "stack", "backend", "device",
-)  # fmt: skip
+MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
 COMMUNICATION_MODELS = {
     **{name: CELL[name] for name in MODEL},
     "num_sizes": WHOLE,
@@ -34,15 +41,9 @@ COMMUNICATION_MODELS = {
     "max_bytes": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "latency_a_s": REAL,
-    "latency_a_low_s": REAL,
-    "latency_a_high_s": REAL,
-    "sqrt_c_s_per_sqrt_byte": REAL,
-    "sqrt_c_low_s_per_sqrt_byte": REAL,
-    "sqrt_c_high_s_per_sqrt_byte": REAL,
-    "bandwidth_b_gb_per_s": REAL,
-    "bandwidth_b_low_gb_per_s": REAL,
-    "bandwidth_b_high_gb_per_s": REAL,
+    **interval_columns("latency_a", "s"),
+    **interval_columns("sqrt_c", "s_per_sqrt_byte"),
+    **interval_columns("bandwidth_b", "gb_per_s"),
     "half_bandwidth_bytes": REAL,
     "max_residual_ratio": REAL,
     "rms_log_residual": REAL,
@@ -53,7 +54,7 @@ COMMUNICATION_MODELS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Times of one operation by size. seconds: medians over launches. launches: (launches, sizes), those with every size."""
+    """Times of one operation by size. seconds: medians over launches. launches: complete ones, (launches, sizes)."""
 
     sizes: np.ndarray
     seconds: np.ndarray
@@ -65,9 +66,9 @@ class Curve:
 
 
 def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each operation, algorithm, dtype, shape, stack and backend of blocking calls that move a message.
+    """Return one row for each operation, algorithm, dtype, shape, stack and backend of blocking calls with a message.
 
-    collectives: as `collectives_table` makes it, whose `latency_s` is fitted; measurements: the launches behind it.
+    collectives: of `collectives_table`, whose `latency_s` is fitted; measurements: the launches behind it.
     """
     launches = LaunchValues(measurements, ("repeat", "p50_s"))
     cells = plain_rows(
@@ -79,7 +80,7 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
 
 
 def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.DataFrame:
-    """Return message_bytes, latency_s (s) and is_extrapolated of a row's model; nothing where it has no model that is whole.
+    """Return message_bytes, latency_s and is_extrapolated of a row's model; no rows without latency and bandwidth.
 
     Raises ValueError for a size more than 2 times outside the measured ones.
     """
@@ -130,7 +131,7 @@ def _model(curve: Curve) -> dict:
     problems = {term: _unknown(term, curve, values[term], low[term], high[term]) for term in WITHOUT_SQRT}
     left_out += [problem for problem in problems.values() if problem]
     if all(problems.values()):
-        return row | {"refusal": "neither latency nor bandwidth can be told; " + "; ".join(problems.values())}
+        return row | {"refusal": "neither latency nor bandwidth is identifiable; " + "; ".join(problems.values())}
     row |= {"interval": kind, "left_out": "; ".join(left_out) or None}
     row |= {"max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
     for term, columns in _columns(values, low, high).items():
@@ -142,9 +143,9 @@ def _model(curve: Curve) -> dict:
 
 
 def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray, np.ndarray, str], list[str]]:
-    """Return the terms, their fit, both ends of their intervals and what these are, and why c is not among them.
+    """Return the terms, their fit, the ends and kind of their intervals, and why c is left out.
 
-    c stays where AICc is better with it and it is known within MAX_FACTOR.
+    c stays if it improves AICc and is known within MAX_FACTOR.
     """
     fits = {form: fit_sum(curve.terms[:, form], curve.seconds) for form in (WITHOUT_SQRT, WITH_SQRT)}
     reason = "c: the sizes do not ask for it (AICc)"
@@ -158,35 +159,26 @@ def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray,
 
 
 def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the ends of the wider of two, the spread over launches and the 95 % interval that the residuals give, and which."""
+    """Return the ends of the wider interval, over launches or from the residuals, and which it is."""
     terms = curve.terms[:, form]
     reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
-    residuals, kind = (fit.parameters - reach, fit.parameters + reach), _kind(curve.launches)
+    residuals, kind = (fit.parameters - reach, fit.parameters + reach), interval_kind([len(curve.launches)])
     if len(curve.launches) < 2:
         return wider((fit.parameters, fit.parameters), residuals, kind)
     found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
-    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
-    low, high = np.percentile(found, [tail, 100 - tail], axis=0)
-    return wider((low, high), residuals, kind)
+    return wider(percentile_ends(found, kind), residuals, kind)
 
 
 def _resampled(launches: np.ndarray) -> np.ndarray:
-    """Return times (resamples, sizes). A launch measures all sizes, so they are drawn together. Few launches stand for
-    themselves."""
-    if _kind(launches) != "interval":
+    """Return resampled launches, (resamples, sizes), or the launches if few. A launch measures all sizes."""
+    if interval_kind([len(launches)]) != "interval":
         return launches
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     return np.median(launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))], axis=1)
 
 
-def _kind(launches: np.ndarray) -> str:
-    if len(launches) < 2:
-        return ("none", "single")[len(launches)]
-    return "interval" if len(launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
-
-
 def _misses(curve: Curve, fit: LogFit) -> str | None:
-    """Return the refusal of a fit that misses more than one size in ten by more than MAX_RESIDUAL."""
+    """Return why a fit is rejected that misses more than one size in ten by more than MAX_RESIDUAL."""
     away = np.exp(np.abs(fit.log_residuals)) - 1
     num = int((away > MAX_RESIDUAL).sum())
     if num <= len(away) // 10:
@@ -194,14 +186,14 @@ def _misses(curve: Curve, fit: LogFit) -> str | None:
     worst = size(int(curve.sizes[away.argmax()]))
     return (
         f"the model misses {num} of {len(away)} sizes by more than {percent(MAX_RESIDUAL)} %, {worst} by"
-        f" {percent(float(away.max()))} %; a change of algorithm or protocol between sizes looks like this"
+        f" {percent(float(away.max()))} %; typical of a change of algorithm or protocol between sizes"
     )
 
 
 def _unknown(term: int, curve: Curve, value: float, low: float, high: float) -> str | None:
-    """Return why latency or bandwidth cannot be told, or None.
+    """Return why latency or bandwidth is not identifiable, or None.
 
-    A latency below half of every time, and a bandwidth above twice of what any message reached, were extrapolated.
+    A latency below half of every time, or a bandwidth above twice what any message reached, would be extrapolated.
     """
     name = {LATENCY: "latency", BANDWIDTH: "bandwidth"}[term]
     at = int(curve.sizes.argmin() if term == LATENCY else curve.sizes.argmax())
@@ -215,12 +207,12 @@ def _unknown(term: int, curve: Curve, value: float, low: float, high: float) -> 
 
 def _known_within(low: float, high: float) -> str:
     if low <= 0 or math.isinf(high):
-        return "not told by these sizes"
+        return "not identifiable from these sizes"
     return f"known only within a factor of {three(high / low)}"
 
 
 def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
-    """Return the columns of each term. The third parameter is seconds per byte, so its ends change places."""
+    """Return the columns of each term. The third parameter is seconds per byte, so its ends swap."""
     ends = {"": values, "_low": low, "_high": high}
     columns = {LATENCY: {f"latency_a{end}_s": found[LATENCY] for end, found in ends.items()}}
     if SQRT in values:
@@ -234,6 +226,6 @@ def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
 
 
 def _half_bandwidth(latency_s: float, sqrt_c: float, s_per_byte: float) -> float:
-    """Return the S of which S/T(S) is B/2: where S/B = a + c sqrt(S). Without c that is a B."""
+    """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B."""
     bandwidth = 1 / s_per_byte
     return (bandwidth * (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_s / bandwidth)) / 2) ** 2

@@ -1,8 +1,8 @@
-"""Fit a time as a sum of terms, none below zero: what the communication model and the scaling models have in common.
+"""Fit a time as a sum of non-negative terms: what the communication model and the scaling models have in common.
 
-Both are sums of parameter times known column: a + c sqrt(S) + S/B, and T(1) (1 + sigma (n-1) + kappa n (n-1)). Residuals are
-logarithms of model over value, so that a microsecond counts as much as a second, and a robust loss keeps one value that is far
-off from bending the rest. Arrays: terms (points, parameters), values (points,).
+Both are linear in their parameters: a + c sqrt(S) + S/B, and T(1) (1 + sigma (n-1) + kappa n (n-1)). Residuals are
+logarithms of model over value, so that a microsecond counts as much as a second; the loss is robust against outliers.
+Arrays: terms (points, parameters), values (points,).
 """
 
 import itertools
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.statistics import CONFIDENCE
+from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 
 FAR_OFF = 0.1  # log residual from which a point counts less and less: about 10 %
-RESOLUTION = (
-    1e-3  # root mean square of log residuals below which a better fit is no better: timings repeat no more closely
-)
+RESOLUTION = 1e-3  # of log residuals (root mean square): timings repeat no more closely
 NUM_RESAMPLES = 999
 
 
 @dataclass(frozen=True)
 class LogFit:
-    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less of points far off. aicc: the
-    corrected information criterion of Hurvich and Tsai, of which less is better; infinite where points are too few for one."""
+    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less of points far off.
+
+    aicc: the corrected information criterion of Hurvich and Tsai, lower is better; infinite with too few points.
+    """
 
     parameters: np.ndarray
     log_residuals: np.ndarray
@@ -41,8 +41,10 @@ class LogFit:
 
 @dataclass(frozen=True)
 class LackOfFit:
-    """Whether a fit misses its points by more than launches scatter. p_value: of the F test. scatter: standard deviation of
-    the logarithms of launches of one point, over all points, or RESOLUTION where they agree more closely."""
+    """Whether a fit misses its points by more than launches scatter. p_value: of the F test.
+
+    scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
+    """
 
     p_value: float
     scatter: float
@@ -50,13 +52,13 @@ class LackOfFit:
 
 def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
     """Fit by least squares of log residuals with loss soft_l1 (scipy.optimize.least_squares). Values are above 0."""
-    import scipy.optimize  # a quarter of a second, which campaigns without anything to fit do not need
+    import scipy.optimize  # a quarter of a second, only needed where there is something to fit
 
     relative = terms / values[:, None]
     scales = relative.max(axis=0)
-    scaled = relative / scales  # of the order of 1 whatever the units are
+    scaled = relative / scales  # of the order of 1 in any unit
     start = scipy.optimize.nnls(scaled, np.ones(len(values)))[0]
-    with np.errstate(divide="ignore"):  # a step to where the model is 0 is tried, and refused for its infinite residual
+    with np.errstate(divide="ignore"):  # a step to where the model is 0 is rejected for its infinite residual
         found = scipy.optimize.least_squares(
             lambda parameters: np.log(scaled @ parameters),
             np.maximum(start, 1e-6),
@@ -75,10 +77,9 @@ def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
 
 
 def refit(fit: LogFit, terms: np.ndarray, values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the parameters for other values of the same points. others: (resamples, points); returns (resamples, parameters).
+    """Return the parameters, (resamples, parameters), for other values of the same points, (resamples, points).
 
-    The model is linear in its parameters. So with the weights of `fit` each is a non-negative linear least-squares problem, and
-    thousands are a matrix product. Values that all change by one factor change all parameters by it.
+    With the weights of `fit` each is a non-negative linear least-squares problem, and thousands are a matrix product.
     """
     root = np.sqrt(fit.weights)
     rows = root[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
@@ -86,9 +87,9 @@ def refit(fit: LogFit, terms: np.ndarray, values: np.ndarray, others: np.ndarray
 
 
 def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Return half of the 95 % interval (Student's t) that the residuals give quantities of the fit, to first order.
+    """Return half of the 95 % interval (Student's t) of quantities of the fit from its residuals, to first order.
 
-    gradients: (quantities, parameters), each quantity by each parameter. Infinite where the points do not determine the fit.
+    gradients: (quantities, parameters). Infinite where the points do not determine the fit.
     """
     import scipy.stats
 
@@ -104,11 +105,26 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
 
 
+def interval_kind(num_launches: list[int]) -> str:
+    """Return what launches give: none, single, a range, or from six launches of each point an interval."""
+    if max(num_launches) < 2:
+        return ("none", "single")[max(num_launches)]
+    return "interval" if min(num_launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
+
+
+def percentile_ends(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 95 % interval of resampled quantities, (resamples, quantities), or the range of few launches."""
+    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
+    low, high = np.percentile(values, [tail, 100 - tail], axis=0)
+    return low, high
+
+
 def wider(
     launches: tuple[np.ndarray, np.ndarray], residuals: tuple[np.ndarray, np.ndarray], kind: str
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the ends of two spreads together, never below 0, and what they are: `kind`, that of the launches, only where they
-    reach as far as the residuals at every end, but for RESOLUTION; else `residuals`, also of one launch, which has no spread.
+    """Return the outer ends of both intervals, at least 0, and which they are.
+
+    `kind`, that of the launches, where these reach as far as the residuals within RESOLUTION; else `residuals`.
     """
     low, high = np.maximum(np.minimum(launches[0], residuals[0]), 0), np.maximum(launches[1], residuals[1])
     is_inside = (launches[0] - low <= RESOLUTION * high) & (high - launches[1] <= RESOLUTION * high)
@@ -116,11 +132,11 @@ def wider(
 
 
 def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
-    """Return the F test of lack of fit against pure error, in logarithms: points around the fit against launches around
-    their point. None where no point has two launches, or as many parameters are above 0 as there are points.
+    """Return the F test of lack of fit against pure error, in logarithms.
 
-    launches: of each point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals.
-    Source: Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
+    None where no point has two launches, or as many parameters are above 0 as there are points. launches: of each
+    point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source:
+    Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
     """
     import scipy.stats
 
@@ -148,9 +164,9 @@ def _aicc(deviance: float, num_points: int, num_terms: int) -> float:
 
 
 def _non_negative(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Solve min |rows x - target| with x >= 0 for each row of targets.
+    """Solve min |rows x - target| with x >= 0 for each row of targets, by trying all sets of positive terms.
 
-    The solution is the plain one of those terms that are above 0 in it. With three terms there are seven such sets to try.
+    With at most three terms these are seven; scipy.optimize.nnls takes one target at a time.
     """
     num = rows.shape[1]
     best, least = np.zeros((len(targets), num)), np.full(len(targets), np.inf)

@@ -1,6 +1,7 @@
-"""Laws of scaling, Amdahl's and Gunther's (USL), fitted to weak-scaling throughput: tables/scaling_models.csv.
+"""Amdahl's law and the USL (Gunther) fitted to weak-scaling throughput: tables/scaling_models.csv.
 
-X(n) = X(1) n / (1 + sigma (n-1) + kappa n (n-1)); Amdahl's has no kappa. Definitions, and when a fit is refused: docs/metrics.md.
+X(n) = X(1) n / (1 + sigma (n-1) + kappa n (n-1)), with kappa = 0 for Amdahl. Definitions, and when a fit is rejected:
+docs/metrics.md.
 """
 
 import itertools
@@ -10,27 +11,29 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import BOOTSTRAP_SEED, CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
+from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, three
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import grouped, interval_columns, plain_rows, steps_by_cell
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LackOfFit,
     LogFit,
     fit_sum,
     half_widths,
+    interval_kind,
     lack_of_fit,
+    percentile_ends,
     refit,
     wider,
 )
-from regatta.topics.scaling.tables import grouped, plain_rows, steps_by_cell
 
 NUM_TERMS = {"amdahl": 2, "usl": 3}
 MIN_SIZES = {"amdahl": 3, "usl": 4}
 NAMES = {"amdahl": "Amdahl", "usl": "USL"}
-NOISE = 0.05  # a model that comes as near as this to a median fits, whatever the spread between launches
+NOISE = 0.05  # a model this close to a median fits, also beyond the range over launches
 LACK_P = 0.01
-LEAST_MISFIT = 0.01  # allocations that are equal on paper differ by as much, and launches that share one do not show it
+LEAST_MISFIT = 0.01  # equal allocations differ by as much, which launches within one allocation do not show
 MAX_EXTRAPOLATION = 2
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
@@ -44,15 +47,9 @@ SCALING_MODELS = {
     "num_launches": WHOLE,
     "interval": TEXT,
     "scaling_model": TEXT,
-    "x1_samples_per_s": REAL,
-    "x1_low_samples_per_s": REAL,
-    "x1_high_samples_per_s": REAL,
-    "sigma_ratio": REAL,
-    "sigma_low_ratio": REAL,
-    "sigma_high_ratio": REAL,
-    "kappa_ratio": REAL,
-    "kappa_low_ratio": REAL,
-    "kappa_high_ratio": REAL,
+    **interval_columns("x1", "samples_per_s"),
+    **interval_columns("sigma", "ratio"),
+    **interval_columns("kappa", "ratio"),
     "peak_world_size": REAL,
     "max_residual_ratio": REAL,
     "rms_log_residual": REAL,
@@ -61,18 +58,16 @@ SCALING_MODELS = {
     "amdahl_lack_of_fit_p": REAL,
     "usl_lack_of_fit_p": REAL,
     "extrapolated_world_size": WHOLE,
-    "extrapolated_samples_per_s": REAL,
-    "extrapolated_low_samples_per_s": REAL,
-    "extrapolated_high_samples_per_s": REAL,
+    **interval_columns("extrapolated", "samples_per_s"),
     "refusal": TEXT,
 }
 
 
 @dataclass(frozen=True)
 class Points:
-    """A curve, one point for each world size, by rising size. seconds: of a step, divided by the batch of a rank, which is n/X(n).
+    """A curve, one point for each world size, by rising size. seconds: step time over the batch of a rank, n/X(n).
 
-    low, high: their spread over launches, NaN where there is none. launches: for each size those of its launches.
+    low, high: their range or interval over launches, NaN where unknown. launches: for each size those of its launches.
     """
 
     sizes: np.ndarray
@@ -88,7 +83,7 @@ class Points:
 def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each curve: a workload with a strategy and bucket size on one stack, over its world sizes.
 
-    scaling: as `scaling_table` makes it; measurements: the launches behind it. Strategy none runs on one rank and has no curve.
+    scaling: of `scaling_table`; measurements: the launches behind it. Strategy none runs on one rank, without a curve.
     """
     steps = steps_by_cell(measurements)
     cells = plain_rows(scaling[scaling["strategy"] != "none"], POINT)
@@ -98,7 +93,7 @@ def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> p
 
 
 def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame:
-    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; nothing where it was refused.
+    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; no rows if it was rejected.
 
     Raises ValueError for a world size more than 2 times above the largest measured one, or below 1.
     """
@@ -118,7 +113,7 @@ def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame
 
 
 def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
-    """Of several shapes with as many ranks the one on the fewest nodes counts: that is how a curve is filled up."""
+    """Return the points of a curve. Of several shapes with as many ranks the one on the fewest nodes counts."""
     measured = [cell for cell in cells if cell["step_s"] is not None]
     dense = {cell["world_size"]: cell for cell in sorted(measured, key=lambda cell: -cell["nodes"])}
     chosen = [dense[n] for n in sorted(dense)]
@@ -131,7 +126,7 @@ def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
 
 
 def _model(points: Points) -> dict:
-    """Return the columns of the model that is chosen, or why there is none."""
+    """Return the columns of the selected model, or why there is none."""
     num = len(points.sizes)
     row = {"num_sizes": num, "num_launches": min(map(len, points.launches), default=0)}
     if num:
@@ -157,21 +152,21 @@ def _model(points: Points) -> dict:
 
 
 def _super_linear(points: Points) -> str | None:
-    """Return the refusal of a curve whose throughput per rank rises above that of its smallest size by more than the noise."""
+    """Return why a curve is rejected whose throughput per rank exceeds that of its smallest size by more than noise."""
     gain = points.seconds[0] / points.seconds
     at = int(gain.argmax())
-    is_overlapping = points.high[at] >= points.low[0]  # False where a spread is not known
+    is_overlapping = points.high[at] >= points.low[0]  # False where unknown
     if gain[at] <= 1 + NOISE or is_overlapping:
         return None
     few, many = (plural(int(points.sizes[i]), "rank") for i in (0, at))
     return (
-        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few}, and both models know losses"
-        f" only. Look at what {few} lacked: cores, cache or memory"
+        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few},"
+        f" and both models have losses only. Check whether {few} lacked cores, cache or memory"
     )
 
 
 def _problem(model: str, points: Points, fit: LogFit) -> str | None:
-    """Return why a model does not fit, or None: it comes within NOISE of each median, or within its spread over launches."""
+    """Return why a model does not fit; None if it is within NOISE or within the launches at every size."""
     name, shares = NAMES[model], fit.parameters / fit.parameters[0] if fit.parameters[0] else np.array([1, np.inf])
     if shares[1] > 1:
         return f"{name} needs {three(float(shares[1]))} of the work to be serial, more than there is"
@@ -188,33 +183,30 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
 
 
 def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
-    """Return why the residuals of a model are no noise, or None: also where no size has two launches to tell it by."""
+    """Return why the residuals of a model are systematic; None if they are not, or without two launches of any size."""
     if lack is None or lack.p_value >= LACK_P or fit.max_ratio <= LEAST_MISFIT:
         return None
     signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
     sizes = ", ".join(str(int(n)) for n in points.sizes)
     return (
-        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %, where"
-        f" launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
+        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %,"
+        f" where launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
     )
 
 
 def _parameters(model: str, points: Points, fit: LogFit) -> dict:
-    """Return the parameters, the peak and the prediction at twice the largest size.
+    """Return the parameters, the peak and the prediction at twice the largest size, each with its wider interval.
 
-    Each has the wider of two intervals, its spread over launches and the 95 % interval that the residuals give; `interval` says
-    which.
+    `interval` says whether that is over launches or from the residuals.
     """
     beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
     terms = points.terms(model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))
     values, gradients = _derived(fit.parameters[None], model, beyond)
-    spread, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
+    resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
-    kind = _kind(points.launches)
-    tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
-    lows, highs = np.percentile(spread, [tail, 100 - tail], axis=0)
-    lows, highs, kind = wider((lows, highs), (values[0] - reach, values[0] + reach), kind)
+    kind = interval_kind([len(values) for values in points.launches])
+    lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
     names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
     row = {"interval": kind, "extrapolated_world_size": beyond}
     for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
@@ -242,26 +234,20 @@ def _derived(parameters: np.ndarray, model: str, beyond: int) -> tuple[np.ndarra
 
 
 def _terms(sizes: np.ndarray, model: str) -> np.ndarray:
-    """Return what X(1)^-1, sigma X(1)^-1 and kappa X(1)^-1 are multiplied with in n/X(n)."""
+    """Return the factors of X(1)^-1, sigma X(1)^-1 and kappa X(1)^-1 in n/X(n)."""
     return np.stack([np.ones(len(sizes)), sizes - 1, sizes * (sizes - 1)], axis=1)[:, : NUM_TERMS[model]]
 
 
-def _kind(launches: list[np.ndarray]) -> str:
-    nums = [len(values) for values in launches]
-    if max(nums) == 1:
-        return "single"
-    return "interval" if min(nums) >= MIN_LAUNCHES_BOOTSTRAP else "range"
-
-
 def _resampled(launches: list[np.ndarray]) -> np.ndarray:
-    """Return step times (resamples, sizes). The sizes are drawn apart, since each is measured by launches of its own.
+    """Return step times (resamples, sizes). Sizes are drawn separately, since each has separate launches.
 
     For a range: one launch of each size, in all combinations, or in as many as a bootstrap has.
     """
-    if _kind(launches) != "interval" and math.prod(map(len, launches)) <= NUM_RESAMPLES:
+    is_range = interval_kind([len(values) for values in launches]) != "interval"
+    if is_range and math.prod(map(len, launches)) <= NUM_RESAMPLES:
         return np.array(list(itertools.product(*launches)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    if _kind(launches) != "interval":
+    if is_range:
         return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
     draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
     return np.stack([np.median(draw, axis=1) for draw in draws], axis=1)

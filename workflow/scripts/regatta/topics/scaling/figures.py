@@ -1,13 +1,13 @@
-"""The figures of train_step: throughput and efficiency over the number of ranks, and step time by bucket size."""
+"""The figures of train_step: throughput and efficiency over the number of ranks."""
 
 import pandas as pd
 
-from regatta.core.names import PLACE, CellName
 from regatta.core.text import (
     NOT_PLANNED,
-    bracket,
+    UNKNOWN,
     is_unknown,
     percent,
+    plural,
     rank_word,
     ranks_word,
     ratio_text,
@@ -15,40 +15,36 @@ from regatta.core.text import (
     spread_head,
     thousands,
     three,
-    times,
 )
+from regatta.report.findings import Value, percent_text, value_text
 from regatta.report.panels import (
-    Baseline,
     Figure,
     Table,
     baseline_first,
     baseline_of,
+    ends,
     how_to_read,
     in_order,
     launches,
     make_figure,
     make_series,
+    milliseconds,
     name_rows,
     panels,
+    ranks_axis,
+    text_of,
 )
-from regatta.report.plotting import Axis, Panel, size_ticks
-from regatta.topics.scaling.tables import SCALING
-from regatta.topics.scaling.words import (
-    Threads,
-    best_of_largest,
-    chosen_text,
-    efficiency_caption,
-    efficiency_text,
-    further_rates,
-    grade_word,
-    launches_text,
-    sharing,
-)
+from regatta.report.plotting import Axis, Panel
+from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
-PERCENT, MILLISECONDS = 100, 1e3
-EFFICIENCY_TOP = 105
-OVERLAPPING, APART = "spreads overlap", "spreads do not overlap"
-NO_SPREAD = "too few launches for a spread"
+PERCENT = 100
+# Rates that only some models and machines have: heading -> column and how it is written.
+FURTHER_RATES = {
+    "tokens/s": ("throughput_tokens_per_s", three),
+    "TFLOP/s per {}": ("compute_per_gpu_tflop_per_s", three),
+    "MFU (%)": ("mfu_ratio", percent),
+}
+Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
 
 
 def scaling_figures(
@@ -56,22 +52,31 @@ def scaling_figures(
 ) -> list[Figure]:
     """Return throughput and efficiency in turn, for each workload. steps: seconds per step of each launch, by cell.
 
-    threads: given where ranks of different shapes may have had different numbers of them, which is on CPUs.
+    threads: given where ranks of different shapes may have different numbers of them, which is on CPUs.
     """
-    scaling = with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
+    scaling = _with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
+    shown = [(title, baseline_first(rows)) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
     figures = []
-    shown = [(title, rows) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
     for number, (title, rows) in enumerate(shown, start=1):
-        base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else None
-        figures.append(_throughput(f"throughput-{number}", title, baseline_first(rows), base, steps, device))
-        if base is not None:
-            figures.append(_efficiency(f"efficiency-{number}", title, baseline_first(rows), base, steps, device))
+        base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else ""
+        figures.append(_throughput(f"throughput-{number}", title, rows, base, steps, device))
+        if base:
+            figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps, device))
     return figures
 
 
-def _throughput(
-    figure_id: str, title: str, rows: pd.DataFrame, base: Baseline | None, steps: dict, device: str
-) -> Figure:
+def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
+    """Add the baseline's throughput per rank, and the threads of row and baseline where they differ."""
+    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
+    uneven = []
+    for row in scaling.itertuples():
+        known = {place: threads[place] for place in (shapes.get(row.baseline), shapes[row.cell]) if place in threads}
+        uneven.append(known if len(set(map(frozenset, known.values()))) > 1 else {})
+    world_sizes = scaling["baseline"].map(scaling.set_index("cell")["world_size"])
+    return scaling.assign(per_gpu_baseline=scaling["baseline_samples_per_s"] / world_sizes, uneven=uneven)
+
+
+def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
     series = make_series(
         rows,
         "label",
@@ -79,43 +84,32 @@ def _throughput(
         lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])],
         lambda row: row.throughput_samples_per_s,
     )
-    guides, best = (), best_of_largest(rows)
-    rate = f"{three(best.throughput_samples_per_s)} samples/s ({launches_text(best)})"
-    alt = f"{title}: {best.name}{chosen_text(rows)} reaches {rate}"
-    if base is None:
-        ideal, alt = "no baseline was measured, so no ideal line is drawn", f"{alt}."
-    else:
-        one = float(rows["per_gpu_baseline"].max())
-        guides = (("ideal", tuple((n, one * n) for n in sorted({1, *measured_sizes(rows)}))),)
-        ideal = f"the dashed ideal is {base} times the number of {ranks_word(device)}"
-        alt += f"; ideal would be {three(one * best.world_size)}, from {base}."
-    panel = Panel(world_axis(rows, device), Axis("samples/s", is_log=True, show=thousands), series, guides)
-    caption = f"Throughput over the number of {ranks_word(device)}, both axes logarithmic; {ideal}. {how_to_read(rows, 'step_s')}"
-    table = _throughput_table(title, rows, device)
+    measured, best, ranks = rows[rows["step_s"].notna()], best_of_largest(rows), ranks_word(device)
+    rate = value_text(Value.of(best, "throughput", "samples_per_s"), three, "samples/s")
+    guides, ideal, ideal_rate = (), "no baseline was measured, so no ideal is shown", ""
+    if base:
+        of_rank = float(rows["per_gpu_baseline"].max())
+        guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
+        ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(of_rank * best.world_size)}"
+    alt = f"{title}, {best.name}: {rate}{_chosen_text(rows)}{ideal_rate}."
+    caption = f"Throughput by number of {ranks}; {ideal}. {how_to_read(rows, 'step_s')}"
+    panel = Panel(ranks_axis(measured), Axis("samples/s", is_log=True, show=thousands), series, guides)
+    columns = {
+        "cell": lambda row: row.full_name,
+        "n": launches,
+        "step (ms)": lambda row: milliseconds(row.step_s),
+        "samples/s": lambda row: three(row.throughput_samples_per_s),
+        spread_head(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
+        f"per {rank_word(device)}": lambda row: three(row.throughput_per_gpu_samples_per_s),
+    }
+    for head, (column, show) in FURTHER_RATES.items():
+        if rows[column].notna().any():
+            columns[head.format(rank_word(device))] = text_of(column, show)
+    table = Table.of(f"Throughput of {title}", columns, rows)
     return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
-def _throughput_table(title: str, rows: pd.DataFrame, device: str) -> Table:
-    more_heads, more = further_rates(rows, rank_word(device))
-    return Table(
-        f"Throughput of {title}",
-        ("cell", "n", "step (ms)", "samples/s", spread_head(rows["interval"]), f"per {rank_word(device)}", *more_heads),
-        tuple(
-            (
-                row.full_name,
-                launches(row),
-                three(times(row.step_s, MILLISECONDS)),
-                three(row.throughput_samples_per_s),
-                bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s, row.interval),
-                three(row.throughput_per_gpu_samples_per_s),
-                *more(row),
-            )
-            for row in rows.itertuples()
-        ),
-    )
-
-
-def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, steps: dict, device: str) -> Figure:
+def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
     others = rows[rows["cell"] != rows["baseline"].fillna("")]
     shown = others if others["efficiency_ratio"].notna().any() else rows
 
@@ -125,166 +119,86 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: Baseline, 
         return [PERCENT * row.batch_size / step / row.per_gpu_baseline for step in steps[row.cell]]
 
     series = make_series(shown, "label", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
-    top = max([EFFICIENCY_TOP, *(1.02 * value for s in series for p in s.points for value in p.values)])
-    y = Axis(
-        "efficiency (%)",
-        low=0,
-        high=top,
-        ticks=tuple((t, str(t)) for t in range(0, int(top) + 1, 20 if top <= 160 else 50 if top <= 400 else 200)),
-    )
-    sizes = measured_sizes(shown)
-    panel = Panel(world_axis(shown, device), y, series, (("100 %", ((sizes[0], 100), (sizes[-1], 100))),))
-    known = shown[shown["efficiency_ratio"].notna()]
+    measured, known = shown[shown["step_s"].notna()], shown[shown["efficiency_ratio"].notna()]
+    sizes = measured["world_size"]
+    guides = (("100 %", ((sizes.min(), PERCENT), (sizes.max(), PERCENT))),)
+    panel = Panel(ranks_axis(measured), Axis("efficiency (%)", low=0), series, guides)
     best = best_of_largest(known)
-    caption = efficiency_caption(shown, base, rank_word(device), sharing(known))
-    words = (efficiency_text(title, best, chosen_text(known), base, rank_word(device)), caption)
-    table = _efficiency_table(title, rows, base)
-    return make_figure(figure_id, f"Efficiency: {title}", panel, words, table, rows[list(SCALING)], "scaling")
-
-
-def _efficiency_table(title: str, rows: pd.DataFrame, base: Baseline) -> Table:
-    return Table(
-        f"Efficiency of {title} against {base}",
-        (
-            "cell",
-            "n",
-            "efficiency (%)",
-            f"{spread_head(rows['efficiency_interval'])} (%)",
-            "wrapper",
-            "intra-node",
-            "inter-node",
-            "grade",
-        ),
-        tuple(
-            (
-                row.full_name,
-                launches(row),
-                percent(row.efficiency_ratio),
-                NOT_PLANNED
-                if not is_unknown(row.baseline) and row.cell == row.baseline
-                else bracket(row.efficiency_low_ratio, row.efficiency_high_ratio, row.efficiency_interval, percent),
-                NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
-                ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
-                ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
-                grade_word(row),
-            )
-            for row in rows.itertuples()
-        ),
-    )
-
-
-def with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
-    """Add of each row's baseline the throughput per rank and the launches, and the threads of both (None: all the same)."""
-    by_cell = scaling.set_index("cell")
-    world_sizes, num_launches = (scaling["baseline"].map(by_cell[name]) for name in ("world_size", "num_launches"))
-    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
-    pairs = [(shapes[row.cell], shapes.get(row.baseline)) for row in scaling.itertuples()]
-    return scaling.assign(
-        per_gpu_baseline=scaling["baseline_samples_per_s"] / world_sizes,
-        baseline_launches=num_launches,
-        uneven=[
-            {place: threads[place] for place in (base, own)}
-            if own in threads and base in threads and threads[own] != threads[base]
-            else None
-            for own, base in pairs
-        ],
-    )
-
-
-def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
-    """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
-    scaling = name_rows(scaling, "train_step")
-    rows = in_order(scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()])
-    rows = rows.assign(curve=[name.label(*_curve_fields(name)) for name in rows["cell_name"]])
-    curves = rows.groupby(["workload", "curve"])
-    rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
-    rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
-    parts = enumerate(panels(rows, _curve_fields), start=1)
-    return [_buckets(f"bucket-{number}", title, part, steps) for number, (title, part) in parts]
-
-
-def _curve_fields(name: CellName) -> tuple[str, ...]:
-    return ("shape", *(field for field in name.series if field != "bucket_cap_mb"), *PLACE)
-
-
-def _buckets(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
-    series = make_series(
-        rows,
-        "label",
-        "bucket_cap_mb",
-        lambda row: [PERCENT * (s / row.best_step_s - 1) for s in steps[row.cell]],
-        lambda row: PERCENT * (row.step_s / row.best_step_s - 1),
-    )
-    sizes = sorted(set(rows["bucket_cap_mb"]))
-    x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
-    panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
-    table = Table(
-        f"Step time of {title} by bucket size",
-        ("cell", "n", "step (ms)", f"{spread_head(rows['interval'])} (ms)", "above the best (%)"),
-        tuple(
-            (
-                row.full_name,
-                launches(row),
-                three(times(row.step_s, MILLISECONDS)),
-                bracket(times(row.step_low_s, MILLISECONDS), times(row.step_high_s, MILLISECONDS), row.interval),
-                percent(row.step_s / row.best_step_s - 1),
-            )
-            for row in rows.itertuples()
-        ),
-    )
-    told, worst, best = _largest_difference(rows)
-    alt = (
-        f"{title}: {told}"
-        f" ({three(worst.step_s * MILLISECONDS)} and {three(best.step_s * MILLISECONDS)} ms a step, n = {worst.num_launches} and"
-        f" {best.num_launches}; {_overlap(worst, best)})."
-    )
+    value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
+    what = "efficiency uncertain," if is_wide(best) else "efficiency"
+    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, against {base}."
+    uneven = {place: nums for row in known.itertuples() for place, nums in row.uneven.items()}
     caption = (
-        "Step time by bucket size, in percent above the best median of the same shape (nodes × ranks per node); lower is"
-        f" better. {how_to_read(rows, 'step_s')}"
-    )
-    return make_figure(figure_id, f"Bucket size: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
+        f"Throughput per {rank_word(device)} relative to {base}."
+        f" {how_to_read(shown, 'efficiency_ratio')} {threads_text(uneven, ranks_word(device))}"
+    ).strip()
+    columns = {
+        "cell": lambda row: row.full_name,
+        "n": launches,
+        "efficiency (%)": lambda row: percent(row.efficiency_ratio),
+        f"{spread_head(rows['efficiency_interval'])} (%)": lambda row: (
+            NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
+        ),
+        "wrapper": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
+        "intra-node": lambda row: ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
+        "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
+        "grade": _grade,
+    }
+    table = Table.of(f"Efficiency of {title} against {base}", columns, rows)
+    return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
-def _largest_difference(rows: pd.DataFrame) -> tuple:
-    """Return how far bucket sizes of one shape differ at most, in words, and the slow and the fast cell of which it is said."""
-    bests = {row.curve: row for row in rows.itertuples() if row.step_s == row.best_step_s}
-    pairs = [(row, bests[row.curve]) for row in rows.itertuples()]
-    pairs = [(row, best) for row, best in pairs if row.cell != best.cell]
-    apart = [pair for pair in pairs if _overlap(*pair) == APART]
-    worst, best = max(apart or pairs, key=lambda pair: pair[0].step_s / pair[0].best_step_s)
-    difference = f"{percent(worst.step_s / best.step_s - 1)} %, {worst.name} against {best.name}"
-    if apart:
-        is_known = all(
-            _overlap(*pair) != NO_SPREAD or pair[0].step_s / pair[1].step_s <= worst.step_s / best.step_s
-            for pair in pairs
-        )
-        difference = difference if is_known else f"{difference}, where there is a spread"
-        return f"step times of bucket sizes differ by more than the spread, by up to {difference}", worst, best
-    if _overlap(worst, best) == OVERLAPPING:
-        return (
-            f"bucket sizes show no difference larger than the spread between launches; the largest of the medians is {difference}",
-            worst,
-            best,
-        )
-    return f"step times of bucket sizes differ by up to {difference}", worst, best
+def _is_baseline(row) -> bool:
+    return not is_unknown(row.baseline) and row.cell == row.baseline
 
 
-def _overlap(slow, fast) -> str:
-    """Return whether the spreads of two cells overlap. It is no test; it keeps noise from reading as a finding."""
-    if is_unknown(slow.step_low_s) or is_unknown(fast.step_high_s):
-        return NO_SPREAD
-    return OVERLAPPING if slow.step_low_s <= fast.step_high_s else APART
+def _grade(row) -> str:
+    """Return the grade, both words where the range crosses a limit, or why there is none.
+
+    Where the ranks had fewer cores than the baseline's, a word would judge the machine's size.
+    """
+    if _is_baseline(row):
+        return "baseline"
+    if is_unknown(row.efficiency_ratio) or row.uneven:
+        return UNKNOWN
+    if not is_unknown(row.grade):
+        return row.grade
+    if is_unknown(row.efficiency_low_ratio) or is_unknown(row.efficiency_high_ratio):
+        return "one launch"
+    if is_wide(row):
+        return "uncertain"
+    return " or ".join(grades_within(row.efficiency_low_ratio, row.efficiency_high_ratio))
 
 
-def world_axis(rows: pd.DataFrame, device: str) -> Axis:
-    """Return the axis of world sizes; each tick names its shapes too."""
-    shapes: dict[int, set] = {}
-    for row in rows[rows["step_s"].notna()].itertuples():
-        shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
-    texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
-    label = f"{ranks_word(device)} (nodes × {ranks_word(device)} per node)"
-    return Axis(label, is_log=True, ticks=size_ticks(list(texts), lambda n: texts[n]))
+def is_wide(row) -> bool:
+    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
+    return not is_unknown(low) and not is_unknown(high) and is_too_wide(row.efficiency_ratio, low, high)
 
 
-def measured_sizes(rows: pd.DataFrame) -> list[int]:
-    return sorted(set(rows.loc[rows["step_s"].notna(), "world_size"]))
+def threads_text(threads: Threads, ranks: str) -> str:
+    """Return how many threads each rank had, by shape; empty where nothing differs. ranks: processes or GPUs."""
+    places = sorted(threads.items())
+    listed = ", ".join(f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in places)
+    return f"The {ranks} share the cores (threads each: {listed})." if listed else ""
+
+
+def candidates(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the measured cells of the largest world size; if any have all their launches, those alone.
+
+    The median of fewer launches is more prone to selection bias.
+    """
+    measured = rows[rows["step_s"].notna()]
+    largest = measured[measured["world_size"] == measured["world_size"].max()]
+    complete = largest[largest["num_launches"] >= largest["num_planned"]]
+    return complete if len(complete) else largest
+
+
+def best_of_largest(rows: pd.DataFrame):
+    """Return the fastest of the candidates."""
+    return max(candidates(rows).itertuples(), key=lambda row: row.throughput_samples_per_s)
+
+
+def _chosen_text(rows: pd.DataFrame) -> str:
+    """Return of how many cells the best was selected: noise helps to select it."""
+    num = len(candidates(rows))
+    return f", fastest of {plural(num, 'cell')}" if num > 1 else ""

@@ -1,7 +1,7 @@
-"""The map of efficiency: every training cell of a campaign at one look, workloads down, shapes across.
+"""The efficiency heatmap: every training cell of a campaign, workloads down, shapes across.
 
-The scale is 0 to 100 % in every panel and every report, so that two maps can be compared. What was planned and has no
-value is hatched and bears the letter of its reason; what was never planned is empty.
+The scale is 0 to 100 % in every panel and report, so that two maps can be compared. A planned cell without a value is
+hatched and has the letter of its reason; what was not planned is empty.
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 import pandas as pd
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import NOT_PLANNED, is_unknown, percent, plural, rank_word, shape
+from regatta.core.text import NOT_PLANNED, is_unknown, percent, plural, shape
 from regatta.report.panels import Figure, Table, in_order, name_rows
 from regatta.report.plotting import INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.tables import CELL, to_csv
@@ -23,15 +23,14 @@ LETTERS = {
     "placement": "P",
     "node_failure": "N",
     "not_measured": "\N{WHITE CIRCLE}",
-    "ok": "?",  # measured, but its baseline was not
+    "no_baseline": "?",
 }
-WORDS = {"M": "out of memory", "?": "no baseline", "\N{WHITE CIRCLE}": "not measured"}
 PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
 DARK_BELOW = 0.55  # of the map, where white letters keep 4.5:1 on it and black ones no longer do
 
 
 def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return the maps, of ten workloads and eight shapes each at most; none where no efficiency was planned."""
+    """Return the maps, each with at most ten workloads and eight shapes; none where no efficiency was planned."""
     rows = in_order(name_rows(scaling, "train_step"))
     rows = rows[(rows["cell"] != rows["baseline"].fillna("")) & rows["baseline"].notna()]
     if rows.empty or rows["efficiency_ratio"].isna().all():
@@ -59,7 +58,7 @@ def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[F
 
 
 def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return of rows that differ in nothing but the bucket size the most efficient one of each shape."""
+    """Return the most efficient of the rows that differ only in bucket size, for each shape."""
     rows = rows.sort_values("efficiency_ratio", ascending=False, na_position="last", kind="stable")
     same = [name for name in CELL if name in rows and name != "bucket_cap_mb"]
     named = name_rows(rows.drop_duplicates(same), "train_step", without=("bucket_cap_mb",))
@@ -67,17 +66,15 @@ def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _even(num: int, most: int) -> int:
-    """Return how many go into each of as few parts as `most` allows, all but the last of one size."""
+    """Return the size of each part, with as few parts as `most` allows."""
     return math.ceil(num / math.ceil(num / most))
 
 
 def _letters(measurements: pd.DataFrame) -> dict[str, str]:
-    """Return for each cell the letter of its commonest status that is not ok; of `?` where all are."""
-    found = {}
-    for cell, statuses in measurements.groupby("cell")["status"]:
-        bad = statuses[statuses != "ok"]
-        found[cell] = LETTERS.get(bad.mode().iloc[0] if len(bad) else "ok", "?")
-    return found
+    """Return for each cell the letter of its most common status that is not ok; `?` where all are ok."""
+    failed = measurements[measurements["status"] != "ok"].groupby("cell")["status"]
+    letters = {cell: LETTERS.get(statuses.mode().iloc[0], "?") for cell, statuses in failed}
+    return dict.fromkeys(measurements["cell"], LETTERS["no_baseline"]) | letters
 
 
 def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], shapes: list[str]) -> Figure:
@@ -85,17 +82,14 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     title = "Efficiency of all cells" + (f" ({number} of {num_parts})" if num_parts > 1 else "")
     known = rows[rows["efficiency_ratio"].notna()]
     if known.empty:
-        alt = f"{title}: none of {plural(len(rows), 'cell')} has a value."
+        alt = f"{title}: no value for {plural(len(rows), 'cell')}."
     else:
         low, high = (known.loc[known["efficiency_ratio"].agg(pick)] for pick in ("idxmin", "idxmax"))
-        alt = f"{title}: from {_told(low)} to {_told(high)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
+        alt = f"{title}: {_named(low)} to {_named(high)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
-    said = {letter: status.replace("_", " ") for status, letter in LETTERS.items()} | WORDS
-    hatched = f" Hatched: {', '.join(f'{letter} {said[letter]}' for letter in letters)}." if letters else ""
-    caption = (
-        f"Throughput per {rank_word(rows['device'].iloc[0])} as a share of the baseline's, in per cent, on a fixed scale from 0 to 100; the number is that of the"
-        f" table (n there). Empty: not planned.{hatched}"
-    )
+    reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
+    hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
+    caption = f"Efficiency in percent, on a fixed scale from 0 to 100. Empty: not planned.{hatched}"
     table = Table(
         f"{title} (%)",
         ("workload", *shapes),
@@ -107,14 +101,14 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     return Figure(f"heatmap-{number}", title, svg, alt, caption, table, csv, size, "scaling")
 
 
-def _told(row: pd.Series) -> str:
+def _named(row: pd.Series) -> str:
     return f"{percent(row['efficiency_ratio'])} % ({row['cell_name'].full})"
 
 
 def _text(row) -> str:
     if row is None:
         return NOT_PLANNED
-    return str(row.letter) if is_unknown(row.efficiency_ratio) else f"{percent(row.efficiency_ratio)}"
+    return str(row.letter) if is_unknown(row.efficiency_ratio) else percent(row.efficiency_ratio)
 
 
 def _height_in(names: list[str]) -> float:
@@ -151,15 +145,11 @@ def _square(axes, x: int, y: int, row) -> None:
     from matplotlib.patches import Rectangle
 
     if is_unknown(row.efficiency_ratio):
-        axes.add_patch(Rectangle((x, y), 1, 1, facecolor="white", edgecolor="#999999", hatch="////", linewidth=0.5))
+        box = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0.5}
         text, colour, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
     else:
-        axes.add_patch(
-            Rectangle((x, y), 1, 1, facecolor=colour_of(row.efficiency_ratio), edgecolor="white", linewidth=1)
-        )
-        text, colour, ground = (
-            f"{100 * row.efficiency_ratio:.0f}",
-            "white" if row.efficiency_ratio < DARK_BELOW else "black",
-            None,
-        )
+        box = {"facecolor": colour_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
+        text, ground = f"{100 * row.efficiency_ratio:.0f}", None
+        colour = "white" if row.efficiency_ratio < DARK_BELOW else "black"
+    axes.add_patch(Rectangle((x, y), 1, 1, **box))
     axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=colour, bbox=ground)

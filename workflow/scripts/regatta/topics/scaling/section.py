@@ -2,12 +2,30 @@
 
 import pandas as pd
 
-from regatta.core.text import is_unknown, plural, rank_word, ranks_word, shape, three
+from regatta.core.benchmarks import axes_of
+from regatta.core.text import (
+    NOT_PLANNED,
+    UNKNOWN,
+    is_unknown,
+    percent,
+    plural,
+    rank_word,
+    ranks_word,
+    spread_head,
+    three,
+)
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
-from regatta.report.panels import Section, common_words
+from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in, text_of
 from regatta.report.provenance import threads_by_shape
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.scaling.figures import scaling_figures
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
+from regatta.topics.scaling.figures import (
+    Threads,
+    best_of_largest,
+    candidates,
+    is_wide,
+    scaling_figures,
+    threads_text,
+)
 from regatta.topics.scaling.heatmap import heatmap_figures
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
@@ -17,22 +35,20 @@ from regatta.topics.scaling.tables import (
     WIDE_RATIO,
     efficiencies_table,
     scaling_table,
-    steps_by_cell,
-)
-from regatta.topics.scaling.words import (
-    Threads,
-    baseline_tables,
-    best_of_largest,
-    candidates,
-    is_wide,
-    model_tables,
-    peaks_text,
 )
 
-WORKLOAD = ["model", "image_size", "context_length", "dtype", "batch_size", "optimizer", "compile", "channels_last"]
-GROUP = [*WORKLOAD, "stack", "backend"]
+WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within the node", "inter_node_ratio": "between nodes"}
+MOST_ROWS = 40  # of the table of baselines; the CSV has all
+MODEL = ["model", "image_size", "context_length"]
+DIMENSIONS = {
+    "layers": "num_layers",
+    "d_model": "d_model",
+    "heads": "num_heads",
+    "d_ff": "d_ff",
+    "vocabulary": "vocab_size",
+}
 
 
 def section(data: ReportData) -> Section:
@@ -47,18 +63,90 @@ def section(data: ReportData) -> Section:
     return Section("scaling", "Scaling", "No training step was measured.", text, tuple(figures), tables)
 
 
+def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
+    """Return a table of weak and one of strong scaling, each only where a cell has two baselines or a strong one."""
+    names = {row.cell: row.cell_name.full for row in name_rows(scaling, "train_step").itertuples()}
+    world_sizes = scaling.set_index("cell")["world_size"]
+    columns = {
+        "cell": lambda row: names[row.cell],
+        "against": lambda row: row.against,
+        "n": lambda row: f"{row.num_launches} against {row.num_baseline_launches}",
+        "efficiency (%)": lambda row: percent(row.efficiency_ratio),
+    }
+    found = []
+    for kind in ("weak", "strong"):
+        rows = efficiencies[(efficiencies["scaling"] == kind) & efficiencies["efficiency_ratio"].notna()]
+        if kind == "weak":
+            rows = rows[rows.groupby("cell")["against"].transform("nunique") > 1]
+        if rows.empty:
+            continue
+        rows = rows.assign(world_size=rows["cell"].map(world_sizes))
+        rows = rows.sort_values("world_size", ascending=False, kind="stable")
+        shown = rows[rows["cell"].isin(_first_cells(rows))]
+        title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
+        title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
+        interval = {f"{spread_head(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
+        found.append(Table.of(title, columns | interval, shown, sources=("efficiencies",)))
+    return tuple(found)
+
+
+def _first_cells(rows: pd.DataFrame) -> list[str]:
+    """Return the first cells with at most MOST_ROWS rows together, and at least one: none is cut in two."""
+    num_rows = rows.groupby("cell", sort=False).size()
+    last = num_rows.cumsum()
+    return list(num_rows.index[(last <= MOST_ROWS) | (last == num_rows)])
+
+
+def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
+    """Return one table with a row for each model and input size, none where no record has the number of parameters."""
+    rows = measurements[(measurements["benchmark"] == "train_step") & measurements["num_parameters"].notna()]
+    if rows.empty:
+        return ()
+    models = rows.groupby(MODEL, dropna=False, sort=True).first().reset_index()
+    columns = {
+        "model": lambda row: row.model,
+        "sample": _sample_text,
+        "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
+        **{head: text_of(column, _count) for head, column in DIMENSIONS.items() if models[column].notna().any()},
+        "GFLOP of a step per sample": text_of("flops_per_sample", shown_in(1e-9)),
+    }
+    return (Table.of("Models", columns, models, sources=("measurements",)),)
+
+
+def _count(value: int | None) -> str:
+    return NOT_PLANNED if is_unknown(value) else f"{value:,}"
+
+
+def _sample_text(row) -> str:
+    if not is_unknown(row.context_length):
+        return plural(row.context_length, "token")
+    return UNKNOWN if is_unknown(row.image_size) else f"{row.image_size} px"
+
+
+def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
+    """Return the peaks that MFU is relative to, with their sources; empty where there is no MFU."""
+    used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
+    by_source: dict[tuple[str, str], list[str]] = {}
+    for peak in campaign["cluster"].get("peaks") or []:
+        if (peak["dtype"], float(peak["tflop_per_s"])) in used:
+            rates = by_source.setdefault((peak["device"], peak["source"]), [])
+            rates.append(f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']})")
+    texts = [f"{' or '.join(rates)} of {device}, by {source}" for (device, source), rates in by_source.items()]
+    return f"MFU is relative to {'; '.join(texts)}." if texts else ""
+
+
 def heatmap_section(data: ReportData) -> Section:
     figures = heatmap_figures(data.tables["scaling"], data.measurements)
     return Section("heatmap", "Efficiency overview", "No efficiency was measured.", figures=tuple(figures))
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack at its largest shape; else the highest throughputs.
+    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs.
 
-    The fastest cell of a workload's largest shape speaks for it; cells whose interval overlaps its interval are ties.
+    Each is of the fastest cell of the largest shape; cells whose interval overlaps its interval are ties.
     """
     scaling = data.tables["scaling"]
-    groups = [rows for _, rows in scaling.groupby(GROUP, dropna=False, sort=True)]
+    groups = [rows for _, rows in scaling.groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)]
     known = [rows for rows in groups if rows["efficiency_ratio"].notna().any()]
     if not known:
         measured = [best_of_largest(rows) for rows in groups if rows["step_s"].notna().any()]
@@ -114,53 +202,51 @@ def sentence(finding: Finding) -> str:
     text = f"{values['name']}: {percent_text(values['efficiency'])} scaling efficiency against {values['baseline']}."
     losses = [f"{label} {percent_number(1 - values[name])} %" for name, label in PARTS.items() if name in values]
     text += f" Lost: {', '.join(losses)}." if losses else ""
-    if values["threads"]:
-        listed = ", ".join(
-            f"{'/'.join(map(str, nums))} at {shape(*place)}" for place, nums in values["threads"].items()
-        )
-        text += f" The {values['ranks']} share the cores (threads each: {listed})."
+    text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
     if values["ties"]:
         text += f" Within noise of it: {'; '.join(values['ties'])}."
     return text
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    steps = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"]
+    if not cells_of(campaign, "train_step"):
+        return []
     baseline = ", ".join(f"{name} {value}" for name, value in campaign["baseline"].items())
     terms = [
         (
             "Step time",
-            "Time per step of train_step: several steps run back to back in a window, and the device is synchronized only"
-            " at its ends. Total time of the slowest ranks / total steps. measurements.csv also has single synchronized"
-            " steps (p50_s).",
+            "Time per step of train_step. Several steps run back to back in a window; the device is synchronized"
+            " only at its ends. Total time of the slowest ranks / total steps. measurements.csv also has single"
+            " synchronized steps (p50_s).",
         ),
         (
             "Throughput",
-            "Ranks × batch size per rank / median over launches of the time per step. Times are summarized and rates derived;"
-            " rates are never averaged. The batch size per rank is fixed: weak scaling.",
+            "Ranks × batch size per rank / median over launches of the time per step. Times are summarized and rates"
+            " derived; rates are never averaged. The batch size per rank is fixed: weak scaling.",
         ),
         (
             "Efficiency",
             f"Throughput per rank / throughput per rank of the baseline ({baseline}) for the same workload, stack and"
-            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range crosses a"
-            f" limit, or if ranks and baseline ran with different numbers of threads. Uncertain if the range is wider than"
-            f" {100 * WIDE_RATIO:g} % of the efficiency.",
+            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range"
+            " crosses a limit, or if the ranks' numbers of threads differ from the baseline's. Uncertain if the range"
+            f" is wider than {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch over the"
+            " baseline's median.",
         ),
         (
             "Loss by part",
-            "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for throughput X"
-            " on k nodes of g ranks. Their product is the efficiency against one rank without DDP. n/a if a cell has no"
-            " valid record.",
+            "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for"
+            " throughput X on k nodes of g ranks. Their product is the efficiency against one rank without DDP. n/a"
+            " if a cell has no valid record.",
         ),
     ]
-    if steps and campaign["cluster"].get("peaks"):
+    if campaign["cluster"].get("peaks"):
         text = (
-            "Model FLOP/s utilization: operations of the model's matrix products (model, not hardware; a multiply-add counts"
-            " as two) per second and GPU / peak of the GPU in the cluster file, for the fastest arithmetic that torch's"
-            " settings allow. Empty if GPU, settings or peak are unknown."
+            "Model FLOP/s utilization: operations of the model's matrix products per second and GPU / peak of the"
+            " GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
+            " arithmetic that torch's settings allow. Empty if GPU, settings or peak are unknown."
         )
         terms.append(("MFU", text))
-    return terms if steps else []
+    return terms
 
 
 TABLES = {

@@ -1,17 +1,16 @@
-"""Throughput and efficiency of training steps: tables/scaling.csv. Definitions: docs/metrics.md.
+"""Throughput and efficiency of training steps: tables/scaling.csv and efficiencies.csv. Definitions: docs/metrics.md.
 
 Rates are never averaged: the median over launches is taken of the time per step, and the rate derived from it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import over_launches, ratio_over_launches
-from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
 
 SCALING = {
     "cell": TEXT,
@@ -19,12 +18,8 @@ SCALING = {
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "step_s": REAL,
-    "step_low_s": REAL,
-    "step_high_s": REAL,
-    "throughput_samples_per_s": REAL,
-    "throughput_low_samples_per_s": REAL,
-    "throughput_high_samples_per_s": REAL,
+    **interval_columns("step", "s"),
+    **interval_columns("throughput", "samples_per_s"),
     "throughput_per_gpu_samples_per_s": REAL,
     "throughput_tokens_per_s": REAL,
     "flops_per_sample": WHOLE,
@@ -34,9 +29,7 @@ SCALING = {
     "mfu_ratio": REAL,
     "baseline": TEXT,
     "baseline_samples_per_s": REAL,
-    "efficiency_ratio": REAL,
-    "efficiency_low_ratio": REAL,
-    "efficiency_high_ratio": REAL,
+    **interval_columns("efficiency", "ratio"),
     "efficiency_interval": TEXT,
     "grade": TEXT,
     "wrapper_ratio": REAL,
@@ -44,59 +37,12 @@ SCALING = {
     "inter_node_ratio": REAL,
 }
 
-# The values of the ok launches of each cell, column by column.
-
-
-class LaunchValues:
-    """`of(cell, column)`: the known values, one for each ok launch that has one, in the order of the table."""
-
-    def __init__(self, measurements: pd.DataFrame, columns: Iterable[str]) -> None:
-        ok = measurements[(measurements["status"] == "ok").to_numpy()]
-        self._rows = ok.groupby("cell").indices
-        self._columns = {name: ok[name].to_numpy(dtype=float, na_value=np.nan) for name in columns}
-
-    def cells(self) -> list[str]:
-        return sorted(self._rows)
-
-    def num_launches(self, cell: str) -> int:
-        return len(self._rows.get(cell, ()))
-
-    def of(self, cell: str, column: str) -> list[float]:
-        return known(self.with_gaps(cell, column)).tolist()
-
-    def with_gaps(self, cell: str, column: str) -> np.ndarray:
-        """Return a value for each ok launch, NaN where unknown, so that columns can be joined launch by launch."""
-        return self._columns[column][self._rows.get(cell, np.array([], dtype=int))]
-
-
-def known(values: np.ndarray) -> np.ndarray:
-    return values[~np.isnan(values)]
-
-
-# Rows of tables as plain dictionaries: a data frame for each of a thousand small groups would take seconds.
-
-
-def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
-    """Return these columns of each row; what is unknown is None."""
-    columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in names)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]:
-    """Return rows by their values of `names`, in the order in which these come first."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return groups
-
-
-# Find the cell that a cell is measured against: the same one but for some changes, such as one rank and no wrapper.
 
 NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step cell; they make the search short
 
 
-class Partners:
-    """The cells among which partners are looked for, each by its id."""
+class BaselineLookup:
+    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no wrapper."""
 
     def __init__(self, specs: dict[str, dict]) -> None:
         self.specs = specs
@@ -108,7 +54,7 @@ class Partners:
     def find(self, spec: dict, changes: dict) -> str | None:
         """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None.
 
-        A parameter that is null in the partner has no effect there, so it need not be equal (bucket size of strategy none).
+        A parameter that is null in the found cell has no effect there, so it need not be equal.
         """
         wanted = _flat(spec) | changes
         matches = [cell for cell in self._like.get(_key(wanted), []) if _is_like(self._flat[cell], wanted, changes)]
@@ -129,14 +75,15 @@ def _flat(spec: dict) -> dict:
     return {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
 
 
-# Operations and tokens of training steps per second, and the share of a GPU's peak that is reached (MFU).
-
 TFLOP = 10**12
-UTILISATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # of measurements.csv
+UTILIZATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # of measurements.csv
 
 
-def utilisation(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: float | None) -> dict:
-    """Return the columns of one cell. launches: rows of measurements.csv; what they do not agree on is unknown."""
+def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: float | None) -> dict:
+    """Return operations and tokens per second and MFU of one cell. launches: rows of measurements.csv.
+
+    What launches do not agree on is unknown.
+    """
     parameters = spec["parameters"]
     context_length, batch = parameters.get("context_length"), parameters["batch_size"]
     world_size = spec["nodes"] * spec["gpus_per_node"]
@@ -156,10 +103,10 @@ def utilisation(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
 
 
 def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
-    """Return the entry of the cluster file's `peaks` that a cell is held against, or None where nothing can be said.
+    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None where it is unknown.
 
-    It is that of the fastest arithmetic which torch lets the model's products use, so that a share never looks better
-    than it is: with fp32 the peak of tf32, where the file has one for the GPU and the ranks' settings allow it.
+    It is the peak of the fastest arithmetic that torch allows, so that MFU is never overstated: with fp32 that of tf32,
+    where the file has one for the GPU and the ranks' settings allow it.
     """
     gpu = _agreed(launches, "gpu")
     peaks = {peak["dtype"]: peak for peak in campaign["cluster"].get("peaks") or [] if peak["device"] == gpu}
@@ -171,7 +118,7 @@ def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
 
 
 def _is_tf32_allowed(spec: dict, launches: pd.DataFrame) -> bool | None:
-    """Say whether some products of the model may be TF32: convolutions as cuDNN's setting says, matrix products as theirs."""
+    """Return whether the settings of cuDNN (convolutions) or of matrix products allow TF32."""
     settings = ["allow_tf32_matmul"]
     if spec["parameters"].get("image_size") is not None:
         settings.append("allow_tf32_cudnn")  # every classifier has convolutions
@@ -188,56 +135,41 @@ def _agreed(launches: pd.DataFrame, column: str) -> object | None:
 
 
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
-WIDE_RATIO = 0.2  # an efficiency whose spread is wider than this share of it is inconclusive
+WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
 NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
 
 
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    specs = {c["id"]: c["spec"] for c in campaign["cells"] if c["spec"]["benchmark"] == "train_step"}
-    steps, partners = steps_by_cell(measurements), Partners(specs)
-    ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILISATION_COLUMNS]]
+    cells, steps = cells_of(campaign, "train_step"), steps_by_cell(measurements)
+    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
+    ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = dict(list(ok.groupby("cell")))
     rows = []
-    for cell in (cell for cell in campaign["cells"] if cell["id"] in specs):
-        row = cell_row(cell) | _rates(cell, campaign, partners, steps)
+    for cell in cells:
+        row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
         own = launches.get(cell["id"], ok.iloc[:0])
-        rows.append(row | utilisation(campaign, cell["spec"], own, row["step_s"]))
-    rows.sort(key=lambda row: natural(row["cell"]))
+        rows.append(row | utilization(campaign, cell["spec"], own, row["step_s"]))
     return make_table(rows, SCALING)
 
 
-def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the seconds per pipelined step of each ok launch."""
-    launches = LaunchValues(measurements, ["window_step_s"])
-    steps = {cell: launches.of(cell, "window_step_s") for cell in launches.cells()}
-    return {cell: values for cell, values in steps.items() if values}
-
-
-def medians_of_launches(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return the median of each ok launch, in seconds, by cell."""
-    launches = LaunchValues(measurements, ["p50_s"])
-    medians = {cell: launches.of(cell, "p50_s") for cell in launches.cells()}
-    return {cell: values for cell, values in medians.items() if values}
-
-
-def is_inconclusive(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
-    """Return whether the spread of an efficiency is too wide to tell anything by it. Without a spread: False."""
+def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
+    """Return whether the range of an efficiency is too wide for a conclusion; False if it is unknown."""
     return low is not None and high is not None and high - low > WIDE_RATIO * efficiency_ratio
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
-    """Return the word for an efficiency, or None where its spread is unknown, inconclusive or on both sides of a limit."""
+    """Return the word for an efficiency, or None where its range is unknown, too wide or crosses a limit."""
     if low is None or high is None:
-        return None  # one launch would else get firmer words than six
+        return None  # else one launch would get firmer words than six
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
-    if is_on_both_sides or is_inconclusive(efficiency_ratio, low, high):
+    if is_on_both_sides or is_too_wide(efficiency_ratio, low, high):
         return None
     return _word(efficiency_ratio)
 
 
 def grades_within(low: float, high: float) -> list[str]:
-    """Return the words that a spread reaches over, the best first."""
+    """Return the words that a range covers, the best first."""
     words = ["excellent", "good", "poor"]
     return words[words.index(_word(high)) : words.index(_word(low)) + 1]
 
@@ -248,18 +180,16 @@ def _word(efficiency_ratio: float) -> str:
     return "good" if efficiency_ratio > GOOD else "poor"
 
 
-def _rates(cell: dict, campaign: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
+def _rates(cell: dict, campaign: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
     spec = cell["spec"]
     batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
     own = over_launches(steps.get(cell["id"], []))
-    baseline = partners.find(spec, campaign["baseline"])
+    baseline = lookup.find(spec, campaign["baseline"])
     row = {
         "num_planned": campaign["repeats"],
         "num_launches": own.num,
         "interval": own.kind,
-        "step_s": own.median,
-        "step_low_s": own.low,
-        "step_high_s": own.high,
+        **interval_values("step", "s", own),
         "throughput_samples_per_s": _rate(world_size * batch, own.median),
         "throughput_low_samples_per_s": _rate(world_size * batch, own.high),
         "throughput_high_samples_per_s": _rate(world_size * batch, own.low),
@@ -267,36 +197,34 @@ def _rates(cell: dict, campaign: dict, partners: Partners, steps: dict[str, list
         "baseline": baseline,
     }
     if baseline is not None:
-        row |= _efficiency(spec, partners.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
-    if baseline == cell["id"]:  # 1 by definition, so it has neither spread nor grade
+        row |= _efficiency(spec, lookup.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
+    if baseline == cell["id"]:  # 1 by definition, so it has neither range nor grade
         row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
-    return row | _parts(spec, partners, steps)
+    return row | _parts(spec, lookup, steps)
 
 
 def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_steps: list[float]) -> dict:
-    """Throughput per GPU as a ratio of the baseline's: (b/T) / (b0/T0)."""
+    """Return throughput per GPU relative to the baseline's: (b/T) / (b0/T0)."""
     batch, batch_0 = spec["parameters"]["batch_size"], baseline["parameters"]["batch_size"]
     ratio = ratio_over_launches([step / batch_0 for step in baseline_steps], [step / batch for step in own_steps])
     base = over_launches(baseline_steps)
     return {
         "baseline_samples_per_s": _rate(baseline["nodes"] * baseline["gpus_per_node"] * batch_0, base.median),
-        "efficiency_ratio": ratio.median,
-        "efficiency_low_ratio": ratio.low,
-        "efficiency_high_ratio": ratio.high,
+        **interval_values("efficiency", "ratio", ratio),
         "efficiency_interval": ratio.kind,
         "grade": None if ratio.median is None else grade(ratio.median, ratio.low, ratio.high),
     }
 
 
-def _parts(spec: dict, partners: Partners, steps: dict[str, list[float]]) -> dict:
-    """Where efficiency is lost: wrapper X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
+def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
+    """Return where efficiency is lost: wrapper X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
 
     A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
     """
     k, g = spec["nodes"], spec["gpus_per_node"]
 
     def per_gpu(changes: dict) -> float | None:
-        cell = partners.find(spec, changes)
+        cell = lookup.find(spec, changes)
         return (
             None if cell is None else _rate(spec["parameters"]["batch_size"], over_launches(steps.get(cell, [])).median)
         )
@@ -318,8 +246,6 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return None if above is None or below is None else above / below
 
 
-# Efficiency of each training cell against every baseline that makes sense: tables/efficiencies.csv. Definitions: docs/metrics.md.
-
 ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
 WEAK, STRONG = "weak", "strong"
 EFFICIENCIES = {
@@ -329,20 +255,18 @@ EFFICIENCIES = {
     "baseline": TEXT,
     "num_baseline_launches": WHOLE,
     "baseline_step_s": REAL,
-    "efficiency_ratio": REAL,
-    "efficiency_low_ratio": REAL,
-    "efficiency_high_ratio": REAL,
+    **interval_columns("efficiency", "ratio"),
     "interval": TEXT,
 }
 
 
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
-    specs = {cell["id"]: cell["spec"] for cell in campaign["cells"] if cell["spec"]["benchmark"] == "train_step"}
-    partners, steps, rows = Partners(specs), steps_by_cell(measurements), []
-    for cell in sorted((c for c in campaign["cells"] if c["id"] in specs), key=lambda cell: natural(cell["id"])):
+    cells, steps, rows = cells_of(campaign, "train_step"), steps_by_cell(measurements), []
+    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
+    for cell in cells:
         for scaling, against, changes in baselines_of(cell["spec"]):
-            baseline = partners.find(cell["spec"], changes)
+            baseline = lookup.find(cell["spec"], changes)
             if baseline is not None:
                 row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
                 rows.append(
@@ -368,7 +292,7 @@ def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
 
 
 def _efficiency_against(spec: dict, cell: str, baseline: str, scaling: str, steps: dict[str, list[float]]) -> dict:
-    """Weak: T0/T, the batch of a rank being the same. Strong: T(1) / (n T(n)), the batch of all ranks being the same."""
+    """Return weak T0/T (fixed batch per rank) or strong T(1) / (n T(n)) (fixed batch of all ranks)."""
     own, base = steps.get(cell, []), steps.get(baseline, [])
     shrink = spec["nodes"] * spec["gpus_per_node"] if scaling == STRONG else 1
     ratio = ratio_over_launches([step / shrink for step in base], own)
@@ -376,8 +300,6 @@ def _efficiency_against(spec: dict, cell: str, baseline: str, scaling: str, step
         "num_launches": len(own),
         "num_baseline_launches": len(base),
         "baseline_step_s": over_launches(base).median,
-        "efficiency_ratio": ratio.median,
-        "efficiency_low_ratio": ratio.low,
-        "efficiency_high_ratio": ratio.high,
+        **interval_values("efficiency", "ratio", ratio),
         "interval": ratio.kind,
     }

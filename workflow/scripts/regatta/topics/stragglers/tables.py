@@ -13,7 +13,7 @@ import pandas as pd
 
 from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.store.tables import CELL, FLAG, REAL, SPIKES, TEXT, WAITS, WHOLE, make_table
-from regatta.topics.scaling.tables import grouped, plain_rows
+from regatta.topics.base import grouped, plain_rows
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records than this is the launch's suspect
 MOST_OF_BLAMED = 0.5  # so is one that has more than this of the spikes of one rank or host the one to look at

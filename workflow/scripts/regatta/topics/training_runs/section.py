@@ -1,10 +1,32 @@
-"""The topic of whole trainings: time, loss, accuracy. Definitions: docs/metrics.md."""
+"""The topic of training runs: time, loss and accuracy of each epoch. Definitions: docs/metrics.md."""
 
-from regatta.core.text import plural
-from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text
-from regatta.report.panels import Section
-from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.training_runs.figures import common_of_runs, training_run_figures, training_tables
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.core.benchmarks import axes_of
+from regatta.core.names import PLACE, CellName, cell_names
+from regatta.core.statistics import over_launches
+from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, plural, spread_head, three
+from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text, value_text
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    ends,
+    how_to_read,
+    launches,
+    name_rows,
+    on_one_shape,
+    panels,
+    size_text,
+)
+from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
+from regatta.store.records import BENCHMARK
+from regatta.store.tables import EPOCHS, to_exact_csv
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
+from regatta.topics.memory import parts_table
 from regatta.topics.training_runs.tables import (
     TRAINING_RANKS,
     TRAINING_RUNS,
@@ -12,7 +34,206 @@ from regatta.topics.training_runs.tables import (
     training_runs_table,
 )
 
-WORKLOAD = ["model", "data", "epochs", "batch_size", "accumulation_steps", "seed"]
+WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
+MAX_RANKS = 16  # with more ranks a table has the slowest alone; tables/training_ranks.csv has all
+MANY_EPOCHS = 6
+PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
+ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # said once where all trainings share them
+SYNTHETIC = "Synthetic images are made from the seed: their accuracy says nothing about CIFAR-100."
+
+
+def loss_text(loss: float | None) -> str:
+    """Return a loss with four decimals: strategies differ by less than three significant figures show."""
+    return UNKNOWN if is_unknown(loss) else f"{loss:.4f}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity of each epoch. column: of epochs.csv; factor: to the unit of the axis; show: in the table.
+
+    final, unit: beginning and unit of the columns in training_runs.csv that it ends with; say: a value of these.
+    """
+
+    kind: str
+    title: str
+    axis: str
+    column: str
+    caption: str
+    final: str
+    unit: str
+    say: Callable[[Value], str]
+    factor: float = 1
+    show: Callable[[float], str] = loss_text
+
+
+CURVES = (
+    Curve(
+        kind="accuracy",
+        title="Accuracy",
+        axis="accuracy (%)",
+        column="accuracy_ratio",
+        caption="Test accuracy after each epoch; higher is better. Chance: 1 %.",
+        final="accuracy",
+        unit="ratio",
+        say=percent_text,
+        factor=100,
+        show="{:.1f}".format,
+    ),
+    Curve(
+        kind="test-loss",
+        title="Loss",
+        axis="test loss",
+        column="test_loss",
+        caption="Mean cross-entropy over the test images after each epoch; lower is better. Chance: 4.61.",
+        final="test",
+        unit="loss",
+        say=lambda value: value_text(value, three, "nats"),
+    ),
+    Curve(
+        kind="epoch-time",
+        title="Epoch time",
+        axis="epoch (s)",
+        column="epoch_s",
+        caption="Time per epoch on the slowest rank; lower is better. The first epoch includes one-time work.",
+        final="total",
+        unit="s",
+        say=time_text,
+    ),
+)
+
+
+def common_of_runs(runs: pd.DataFrame) -> str:
+    """Return what all trainings have in common, as one or two sentences."""
+    names = cell_names(runs.to_dict("records"), BENCHMARK)
+    words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
+    words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
+    sentences = [f"All trainings: {', '.join(words)}."] if words else []
+    sentences.append("A batch is the images of one rank in one backward pass.")
+    return " ".join([*sentences, *([SYNTHETIC] if "synthetic" in set(runs["data"]) else [])])
+
+
+def training_tables(runs: pd.DataFrame) -> list[Table]:
+    """Return time and result of the trainings, and their memory by purpose; none unmeasured."""
+    rows = name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
+    measured = rows[rows["num_launches"] > 0]
+    if measured.empty:
+        return []
+    word = spread_head(rows["interval"])
+    columns = {
+        "training": lambda row: row.cell_name.full,
+        "n": launches,
+        "total (s)": lambda row: three(row.total_s),
+        f"{word} (s)": lambda row: ends(row, "total", "s"),
+        "images/s": lambda row: three(row.throughput_samples_per_s),
+        "train loss": lambda row: loss_text(row.train_loss),
+        "test loss": lambda row: loss_text(row.test_loss),
+        word: lambda row: ends(row, "test", "loss", loss_text),
+        "accuracy (%)": lambda row: percent(row.accuracy_ratio),
+        f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
+    }
+    outcome = Table.of("Time, and result after the last epoch", columns, rows, ("training_runs",))
+    memory = parts_table(measured, "training", "training_runs")
+    return [outcome, memory] if memory else [outcome]
+
+
+def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
+    """Return time and memory of each rank, below those of the training."""
+    own = ranks[ranks["cell"].isin(rows["cell"])]
+    peaks = {head: column for head, column in PEAKS.items() if own[column].notna().any()}
+    word = f"{spread_head(rows['interval'])} (s)"
+    heads = ("training", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
+    lines = []
+    for row in rows.itertuples():
+        name = "slowest" if row.world_size > 1 else "0"
+        parts = three(row.epoch_train_s), three(row.epoch_test_s)
+        accuracy = NOT_PLANNED if row.world_size > 1 else percent(row.accuracy_ratio)
+        lines.append((row.name, name, launches(row), *_total(row, row.interval), *parts, accuracy, *_sizes(row, peaks)))
+        of_cell = own[own["cell"] == row.cell]
+        for rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
+            parts = NOT_PLANNED, NOT_PLANNED, percent(rank.accuracy_ratio)
+            num = f"{rank.num_launches}/{row.num_planned}"
+            lines.append((row.name, str(rank.rank), num, *_total(rank, row.interval), *parts, *_sizes(rank, peaks)))
+    sources = ("training_runs", "training_ranks")
+    return Table(f"Time and memory of {title}, by rank", (*heads, *peaks), tuple(lines), sources=sources)
+
+
+def _total(row, interval: str) -> tuple[str, str]:
+    return three(row.total_s), bracket(row.total_low_s, row.total_high_s, interval)
+
+
+def _sizes(row, columns: dict[str, str]) -> list[str]:
+    return [size_text(getattr(row, column)) for column in columns.values()]
+
+
+def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
+    """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
+    runs = name_rows(tables["training_runs"], BENCHMARK).sort_values(ORDER, kind="stable")
+    measured = runs[runs["num_launches"] > 0]
+    found = panels(measured, lambda name: (*name.series, "shape", *PLACE), _title, ("shape", *PLACE))
+    return [
+        _figure(curve, number, title, rows, epochs, tables)
+        for number, (title, rows) in enumerate(found, start=1)
+        for curve in CURVES
+    ]
+
+
+def _title(name: CellName) -> str:
+    """Return the workload, with the shape where all trainings have one."""
+    return name.workload if "shape" in name.varied else on_one_shape(name)
+
+
+def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
+    own = epochs[epochs["cell"].isin(rows["cell"])]
+    is_time = curve.kind == "epoch-time"
+    caption = f"{curve.caption} {how_to_read(rows, 'num_launches')}"
+    if not is_time and (rows["data"] == "synthetic").all():
+        caption += f" {SYNTHETIC}"
+    if not is_time and rows["world_size"].nunique() > 1:
+        caption += " More ranks take fewer, larger steps per epoch."
+    ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
+    low = 0 if curve.kind == "accuracy" else None
+    dot = DOT if own["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
+    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, own), dot=dot)
+    table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
+    words = (_alt(curve, title, rows), caption, table, to_exact_csv(own[list(EPOCHS)]))
+    return Figure(f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), *words, source="epochs")
+
+
+def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
+    series = []
+    for row in rows.itertuples():
+        own = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
+        points = []
+        for epoch, of_epoch in own.groupby("epoch"):
+            values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
+            points.append(Point(float(epoch), tuple(values), over_launches(values).median))
+        if points:
+            series.append(Series(row.label, tuple(points)))
+    return tuple(series)
+
+
+def _epoch_table(curve: Curve, title: str, rows: pd.DataFrame, panel: Panel) -> Table:
+    """Return the medians over launches at the ticks of the axis, for each line."""
+    values = {(series.label, point.x): point.reported for series in panel.series for point in series.points}
+    columns = {"training": lambda row: row.name, "n": launches}
+    for epoch, text in panel.x.ticks:
+        columns[f"epoch {text}"] = lambda row, epoch=epoch: (
+            curve.show(values[row.label, epoch]) if (row.label, epoch) in values else UNKNOWN
+        )
+    return Table.of(f"{curve.axis.capitalize()} of {title}: median over launches", columns, rows)
+
+
+def _alt(curve: Curve, title: str, rows: pd.DataFrame) -> str:
+    """Return the lowest and the highest value after the last epoch."""
+    column = f"{curve.final}_{curve.unit}"
+    known = sorted(rows[rows[column].notna()].itertuples(), key=lambda row: getattr(row, column))
+    epochs = plural(int(rows["epochs"].max()), "epoch")
+    if not known:
+        return f"{title}: no {curve.axis} known after {epochs}."
+    texts = (f"{curve.say(Value.of(row, curve.final, curve.unit))} with {row.name}" for row in (known[0], known[-1]))
+    what = "total time" if curve.final == "total" else curve.title.lower()
+    return f"{title}: {what} after {epochs}: {' to '.join(dict.fromkeys(texts))}."
 
 
 def section(data: ReportData) -> Section:
@@ -54,7 +275,7 @@ def sentence(finding: Finding) -> str:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """On a CPU a training repeats to the last digit. On a GPU it does not, and nothing follows from that."""
+    """Warn of different losses on CPUs, where a training repeats to the last digit; on a GPU it does not."""
     runs = data.tables["training_runs"]
     on_cpu = runs[(runs["device"] == "cpu") & runs["has_same_losses"].notna()]
     other = on_cpu[~on_cpu["has_same_losses"].astype(bool)]
@@ -62,10 +283,10 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     return [
         Advice(
-            f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of {len(on_cpu)},"
-            f" such as {data.names[other['cell'].iloc[0]]}.",
-            "The same seed on the same ranks gives the same losses to the last digit, with the same torch, kind of processor and"
-            " number of threads. If Provenance shows these are the same, a strategy or an operator is not deterministic.",
+            f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of"
+            f" {len(on_cpu)}, such as {data.names[other['cell'].iloc[0]]}.",
+            "With the same seed, ranks, torch, kind of processor and number of threads, losses agree to the last digit."
+            " If Provenance shows these are the same, a strategy or an operator is not deterministic.",
             (of_cells("training_runs", other["cell"]),),
             {"num": len(other), "num_known": len(on_cpu)},
         )
@@ -73,14 +294,15 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "train_run" for cell in campaign["cells"]):
+    if not cells_of(campaign, BENCHMARK):
         return []
     text = (
-        "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the slowest rank."
-        " Images/s: training images per epoch on all ranks / median training time of an epoch (median over launches). Loss: mean"
-        " cross-entropy over the images of all ranks; train loss while weights change, test loss after the epoch. Accuracy:"
-        " correct answers of all ranks / test images, after the last epoch; median over launches. On a CPU the same seed, ranks"
-        " and threads give the same losses to the last digit; on a GPU they do not."
+        "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the"
+        " slowest rank. Images/s: training images per epoch on all ranks / median training time of an epoch (median"
+        " over launches). Loss: mean cross-entropy over the images of all ranks. Train loss while weights change,"
+        " test loss after the epoch. Accuracy: correct answers of all ranks / test images, after the last epoch;"
+        " median over launches. On a CPU the same seed, ranks and threads give the same losses to the last digit; on"
+        " a GPU they do not."
     )
     return [("Training runs", text)]
 

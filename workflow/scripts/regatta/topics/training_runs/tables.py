@@ -1,49 +1,32 @@
-"""What trainings took and what they learnt: tables/training_runs.csv by cell, tables/training_ranks.csv by rank of a cell.
+"""Time, loss and accuracy of trainings: tables/training_runs.csv by cell, tables/training_ranks.csv by rank.
 
 Definitions: docs/metrics.md.
 """
 
 import pandas as pd
 
+from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import over_launches
-from regatta.core.text import natural
 from regatta.store.collect import cell_row
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.tables import CELL, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import LaunchValues, cells_of, interval_columns, interval_values
 
-_CELL = (
-    "model", "data", "data_folder", "epochs", "batch_size", "accumulation_steps", "strategy", "norm", "seed", "nodes",
-    "gpus_per_node", "world_size", "stack", "backend", "device",
-)  # fmt: skip
-# Column -> that of one launch. Each has `_low` and `_high` before its unit.
-WITH_SPREAD = {
-    "total_s": "total_s",
-    "train_loss": "train_loss",
-    "test_loss": "test_loss",
-    "accuracy_ratio": "accuracy_ratio",
-}
+WITH_ENDS = ("total_s", "train_loss", "test_loss", "accuracy_ratio")  # each has `_low` and `_high` before its unit
 PER_EPOCH = {"epoch_train_s": "train_s", "epoch_test_s": "test_s"}
 TRAINING_RUNS = {
     "cell": TEXT,
-    **{name: CELL[name] for name in _CELL},
+    **{name: CELL[name] for name in (*axes_of(BENCHMARK), *SHAPE_COLUMNS)},
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "total_s": REAL,
-    "total_low_s": REAL,
-    "total_high_s": REAL,
+    **interval_columns("total", "s"),
     "epoch_train_s": REAL,
     "epoch_test_s": REAL,
     "throughput_samples_per_s": REAL,
-    "train_loss": REAL,
-    "train_low_loss": REAL,
-    "train_high_loss": REAL,
-    "test_loss": REAL,
-    "test_low_loss": REAL,
-    "test_high_loss": REAL,
-    "accuracy_ratio": REAL,
-    "accuracy_low_ratio": REAL,
-    "accuracy_high_ratio": REAL,
+    **interval_columns("train", "loss"),
+    **interval_columns("test", "loss"),
+    **interval_columns("accuracy", "ratio"),
     "has_same_losses": FLAG,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
 }
@@ -51,9 +34,7 @@ TRAINING_RANKS = {
     "cell": TEXT,
     "rank": WHOLE,
     "num_launches": WHOLE,
-    "total_s": REAL,
-    "total_low_s": REAL,
-    "total_high_s": REAL,
+    **interval_columns("total", "s"),
     "accuracy_ratio": REAL,
     **dict.fromkeys(RANK_BYTES, WHOLE),
 }
@@ -61,18 +42,14 @@ TRAINING_RANKS = {
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
-    ok = measurements[measurements["status"] == "ok"]
-    largest = ok.groupby("cell")[list(MEMORY_BYTES)].max()
-    by_cell = dict(list(epochs.groupby("cell")))
+    memory, by_cell = LaunchValues(measurements, MEMORY_BYTES), dict(list(epochs.groupby("cell")))
     rows = []
-    for cell in _trained(campaign):
-        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-        own = by_cell.get(cell["id"])
-        if own is None:
-            rows.append(row | {"num_launches": 0, "interval": "none"})
-            continue
-        memory = {name: None if pd.isna(value) else int(value) for name, value in largest.loc[cell["id"]].items()}
-        rows.append(row | _outcome([launch for _, launch in own.groupby("repeat")]) | memory)
+    for cell in cells_of(campaign, BENCHMARK):
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0, "interval": "none"}
+        if cell["id"] in by_cell:
+            row |= _outcome([launch for _, launch in by_cell[cell["id"]].groupby("repeat")])
+            row |= {name: memory.largest(cell["id"], name) for name in MEMORY_BYTES}
+        rows.append(row)
     return make_table(rows, TRAINING_RUNS)
 
 
@@ -80,38 +57,28 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
     rows = []
     by_cell = dict(list(ranks.groupby("cell")))
-    for cell in _trained(campaign):
+    for cell in cells_of(campaign, BENCHMARK):
         for rank, launches in by_cell[cell["id"]].groupby("rank") if cell["id"] in by_cell else ():
-            total = over_launches(launches["total_s"].dropna().tolist())
-            bytes_of = launches[list(RANK_BYTES)].max()
+            largest = launches[list(RANK_BYTES)].max()
             rows.append(
                 {
                     "cell": cell["id"],
                     "rank": rank,
                     "num_launches": len(launches),
-                    "total_s": total.median,
-                    "total_low_s": total.low,
-                    "total_high_s": total.high,
+                    **interval_values("total", "s", over_launches(launches["total_s"].dropna().tolist())),
                     "accuracy_ratio": over_launches(launches["accuracy_ratio"].dropna().tolist()).median,
-                    **{name: None if pd.isna(value) else int(value) for name, value in bytes_of.items()},
+                    **{name: None if pd.isna(value) else value for name, value in largest.items()},
                 }
             )
     return make_table(rows, TRAINING_RANKS)
 
 
-def _trained(campaign: dict) -> list[dict]:
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == BENCHMARK]
-    return sorted(cells, key=lambda cell: natural(cell["id"]))
-
-
 def _outcome(launches: list[pd.DataFrame]) -> dict:
-    """Return the columns of one cell. launches: the epochs of each, in their order; what was learnt is of the last."""
+    """Return the columns of one cell. launches: the epochs of each, in order; losses and accuracy are of the last."""
     of_launch = pd.DataFrame([_of_launch(launch) for launch in launches])
     row = {"num_launches": len(launches), "has_same_losses": _has_same_losses(launches)}
-    for column, name in WITH_SPREAD.items():
-        spread = over_launches(of_launch[name].dropna().tolist())
-        stem, unit = column.rsplit("_", 1)
-        row |= {column: spread.median, f"{stem}_low_{unit}": spread.low, f"{stem}_high_{unit}": spread.high}
+    for column in WITH_ENDS:
+        row |= interval_values(*column.rsplit("_", 1), over_launches(of_launch[column].dropna().tolist()))
     row["interval"] = over_launches(of_launch["total_s"].tolist()).kind
     for column, name in PER_EPOCH.items():
         row[column] = over_launches(of_launch[name].dropna().tolist()).median
