@@ -1,5 +1,4 @@
 import re
-from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -31,7 +30,6 @@ from regatta.report.plotting import (
     draw,
     log_ticks,
     size_ticks,
-    spread,
 )
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table, read_csv
@@ -91,19 +89,9 @@ def contrast_with_white(colour):
 
 
 def test_series_differ_in_colour_marker_and_dash_and_stand_out_from_white():
-    for looks in (COLOURS, MARKERS, DASHES):
-        assert len(set(looks)) == len(looks) == MAX_SERIES
+    for styles in (COLOURS, MARKERS, DASHES):
+        assert len(set(styles)) == len(styles) == MAX_SERIES
     assert min(map(contrast_with_white, COLOURS)) >= 3
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=7))
-def test_labels_never_cover_each_other(places):
-    moved = sorted(spread(places, [13.0] * len(places), 0.0, 100.0))
-    assert all(b - a >= 13 - 1e-6 for a, b in pairwise(moved))
-
-
-def test_labels_that_have_room_stay_where_they_are():
-    assert spread([10.0, 50.0, 90.0], [13.0] * 3, 0.0, 100.0) == [10.0, 50.0, 90.0]
 
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))

@@ -7,9 +7,10 @@ import pytest
 from synthetic import make_report
 from synthetic_waits import inside, late_times, write_waits
 
-from regatta.store.collect import collect
+from regatta.store.collect import hosts_by_rank
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import WAITS, make_table
+from regatta.topics.catalog import collect
 from regatta.topics.stragglers import waits as store_waits
 from regatta.topics.stragglers.section import nobody_text
 from regatta.topics.stragglers.tables import (
@@ -17,7 +18,6 @@ from regatta.topics.stragglers.tables import (
     straggler_hosts_table,
     stragglers_table,
 )
-from regatta.topics.stragglers.waits import hosts_by_rank
 
 
 def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):

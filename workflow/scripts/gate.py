@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.compare.baseline import read_baseline_campaign
+from regatta.compare.campaigns import read_baseline_campaign
 from regatta.compare.gate import gate_text, judge, junit
 from regatta.core.errors import run_script
 from regatta.core.log import add_log_option

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.compare.baseline import match_key
+from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Spread, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all

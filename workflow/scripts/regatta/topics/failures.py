@@ -9,8 +9,8 @@ import pandas as pd
 from regatta.core.text import UNKNOWN, natural, plural
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
+from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.report.status import STATUSES, shown_status
 from regatta.store.history import after_now_text
 from regatta.store.records import one_line
 from regatta.store.tables import TEXT, WHOLE, make_table

@@ -1,7 +1,6 @@
-"""Cells against cells, a pair in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
+"""Pairs of cells, one in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
 
-Compared is p50_s, one time per launch. Definitions: docs/metrics.md. What is compared is found in `versus` and
-`campaigns_compared`; the statistics are those of `regatta.core.verdicts`.
+The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
 from collections import defaultdict
@@ -25,8 +24,6 @@ from regatta.core.verdicts import (
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
 
-# Which cells of one campaign are compared: those that differ in the axis alone that the campaign declares `versus`.
-
 
 @dataclass(frozen=True)
 class CellPair:
@@ -37,12 +34,12 @@ class CellPair:
 
 
 def versus_of(campaign: dict) -> dict:
-    """Return axis, reference and margin of a frozen campaign, also of one frozen before there was such a key."""
+    """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
     return complete_versus(campaign.get("versus", "stack"))
 
 
 def cell_pairs(campaign: dict) -> list[CellPair]:
-    """Return each pair of reference and other, in the order of the campaign's cells.
+    """Return the pairs of cells that differ only in the axis that the campaign declares `versus`, in its order of cells.
 
     A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
     """
@@ -63,7 +60,7 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
 
 
 def alike_stacks(campaign: dict) -> list[CellPair]:
-    """Return the pairs of cells whose stacks differ in nothing but their name: they measure the same (A/A).
+    """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
 
     Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
     """
@@ -86,7 +83,7 @@ def _value(cell: dict, axis: str) -> str:
 
 
 def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
-    """Yield the cells that agree in all fields which no cell of their benchmark has null. Partners lie in one group."""
+    """Yield the cells that agree in all fields which no cell of their benchmark has null: the candidates for pairs."""
     by_benchmark = defaultdict(list)
     for cell in cells:
         by_benchmark[cell["spec"]["benchmark"]].append((cell, _flat(cell, axis)))
@@ -99,7 +96,7 @@ def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
 
 
 def _flat(cell: dict, axis: str) -> dict:
-    """Return all fields of a cell but the axis. Of the stack its name: in one campaign no two are called alike."""
+    """Return all fields of a cell except the axis. Names of stacks are unique within a campaign."""
     spec = cell["spec"]
     fields = {name: value for name, value in spec.items() if name not in ("parameters", "stack")}
     fields |= spec["parameters"] | {"stack": spec["stack"]["name"]}
@@ -110,8 +107,8 @@ def _is_alike(a: dict, b: dict) -> bool:
     return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
 
 
-# One pair of cells. Columns of CELL say what `cell` is; it differs from `reference` in `axis` alone. Of alike stacks the
-# verdict is ALIKE, and there is neither a test nor a margin: these rows say what noise is, and are not judged by it.
+# One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks have
+# the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
 COMPARISONS = {
     "cell": TEXT,
     "reference": TEXT,
@@ -138,9 +135,9 @@ COMPARISONS = {
     "launches_needed": WHOLE,
 }
 
-MARGIN = 0.05  # where neither the campaign nor alike stacks give one; that of the gate
+MARGIN = 0.05  # where neither the campaign nor identical stacks give one; that of the gate
 ALIKE = "A/A"
-ALIKE_P = 0.01  # below it ratios of alike stacks are more often on one side of 1 than chance would have it
+ALIKE_P = 0.01  # of a sign test: below it, ratios of identical stacks are not centered on 1
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
 
@@ -167,8 +164,7 @@ class Margin:
 
 
 def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each pair of cells that differ in the campaign's `versus` alone, or in the name of their stack
-    alone (A/A), measured or not."""
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the name of their stack."""
     axis, times, alike = versus_of(campaign)["axis"], times_by_cell(measurements), alike_stacks(campaign)
     known = {_ids(pair) for pair in alike}
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]
@@ -181,7 +177,7 @@ def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
 
 
 def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
-    """Return the margin of each benchmark: what the campaign says, and no less than the noise of its alike stacks."""
+    """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
     ratios = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
         sides = _sides(times, pair)
@@ -192,7 +188,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
 
 
 def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each two alike stacks whose ratios are not centred on 1: they differ, in what nobody declared."""
+    """Return a sentence for each two identical stacks whose ratios are not centered on 1: they differ somehow."""
     found = []
     rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
     for (reference, other), own in rows.groupby(["reference_value", "value"], sort=False):
@@ -201,14 +197,14 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
         if p_value < ALIKE_P:
             num = sum(ratio > 1 for ratio in ratios)
             found.append(
-                f"Warning: the alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference};"
-                f" sign test, p < {ALIKE_P:g}), though nothing but the name differs as far as the campaign says."
+                f"Warning: stacks that differ only in name are not equally fast: {num} of {len(ratios)} ratios above 1"
+                f" ({other} over {reference}; sign test, p < {ALIKE_P:g})."
             )
     return found
 
 
 def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
-    """Return for each cell its ok launches. A launch's name begins with that of its batch (docs/contracts.md)."""
+    """Return the ok launches of each cell. A launch's name begins with that of its batch (docs/contracts.md)."""
     found: dict[str, Times] = defaultdict(dict)
     ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
     for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
@@ -217,9 +213,9 @@ def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
 
 
 def sides_of(reference: Times, other: Times) -> Sides:
-    """Pair the launches of two cells where they were measured in one allocation: by repeat, within a batch.
+    """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
 
-    Launches without a partner are left out, unless they are half of a side or more: then all are used, unpaired.
+    Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
     """
     shared = [repeat for repeat in sorted(reference.keys() & other) if reference[repeat][0] == other[repeat][0]]
     is_paired = 2 * len(shared) > max(len(reference), len(other))
@@ -228,8 +224,10 @@ def sides_of(reference: Times, other: Times) -> Sides:
 
 
 def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
-    """Return rows with what their launches say. The p values are corrected over all rows that are judged: those that have
-    launches on both sides and are not A/A."""
+    """Return rows with the statistics of their launches.
+
+    p values are corrected over all judged rows: those with launches on both sides that are not A/A.
+    """
     compared = {
         index: compare_launches(pair.reference, pair.other, pair.is_paired)
         for index, pair in enumerate(sides)
@@ -237,7 +235,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     }
     judged = [index for index in compared if not sides[index].is_alike]
     verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
-    said = dict(zip(judged, verdicts, strict=True))
+    verdict_of = dict(zip(judged, verdicts, strict=True))
     full = []
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         found = {
@@ -248,26 +246,26 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
         }
         if not pair.is_alike:
             found |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
-        full.append(row | found | (_said(compared[index], said.get(index)) if index in compared else {}))
+        full.append(row | found | (_statistics(compared[index], verdict_of.get(index)) if index in compared else {}))
     return make_table(full, COMPARISONS)
 
 
 def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the largest effect first, up or down; what could not be compared comes last."""
+    """Return the rows with the largest effect first, up or down; those without a ratio last."""
     ratio = comparisons["time_ratio"].astype(float)
     size = ratio.where(ratio >= 1, 1 / ratio)
     return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
 
 
 def is_noise(comparisons: pd.DataFrame) -> pd.Series:
-    """Return which rows are inside the noise: neither faster nor slower, and with a ratio within the margin."""
+    """Return which rows are within noise: neither faster nor slower, and with a ratio within the margin."""
     ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
     is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
     return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
 
 
-def _said(compared: Compared, verdict: Verdict | None) -> dict:
-    """verdict: None of alike stacks."""
+def _statistics(compared: Compared, verdict: Verdict | None) -> dict:
+    """Return the columns of one row. verdict: None of identical stacks."""
     ratio = compared.ratio
     found = {
         "is_paired": compared.is_paired,
@@ -288,7 +286,7 @@ def _said(compared: Compared, verdict: Verdict | None) -> dict:
 
 
 def _margin(given: float | None, ratios: list[float]) -> Margin:
-    """given: what the campaign says. ratios: of alike stacks with enough launches, of one benchmark."""
+    """given: by the campaign. ratios: of one benchmark on identical stacks with enough launches."""
     noise = noise_floor(ratios)
     if noise is not None and (given is None or noise > given):
         return Margin(noise, f"noise floor of {len(ratios)} A/A pairs")

@@ -12,7 +12,6 @@ from regatta.report.findings import Advice, Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
-from regatta.topics.stragglers.spikes import MOST_OF_SPIKE
 from regatta.topics.stragglers.tables import (
     MOST_OF_RECORDS,
     STRAGGLER_HOSTS,
@@ -20,7 +19,7 @@ from regatta.topics.stragglers.tables import (
     straggler_hosts_table,
     stragglers_table,
 )
-from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, SUSPECT_P
+from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, MOST_OF_EXCESS, SUSPECT_P
 
 MOST_ROWS = 20
 ALSO_SHOWN = 5  # persistent ranks and hosts that are named in the lead
@@ -300,7 +299,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     )
     outliers = (
         f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges above"
-        f" the upper quartile). All ranks: more than {100 * MOST_OF_SPIKE:g} % of the excess over the median is common to all."
+        f" the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is common to all."
         " One rank, or one host: without it the iteration is no outlier. In a collective, the rank that did not wait while all"
         " others did. Unknown: all others. Whole steps on GPUs are not classified. Added time: excess over the median iteration,"
         " over all iterations."
