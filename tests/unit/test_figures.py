@@ -415,7 +415,7 @@ def test_a_headline_takes_a_cell_with_all_launches_before_a_faster_one_that_lack
     assert efficiency.alt.endswith("n = 2 launches of 3 planned, baseline n = 3.")
 
 
-def test_a_range_and_an_interval_are_told_apart_in_sentence_heading_and_row():
+def test_a_range_and_an_interval_differ_in_sentence_heading_and_row():
     steps = {3: [0.1, 0.101, 0.102], 6: [0.1, 0.101, 0.102, 0.1, 0.101, 0.102]}
     told = {}
     for num, own in steps.items():
@@ -424,8 +424,8 @@ def test_a_range_and_an_interval_are_told_apart_in_sentence_heading_and_row():
     assert "keeps 100.0 % (98.0 to 102.0) of" in told[3].alt
     assert re.search(r"keeps 100\.0 % \[9\d\.\d, 10\d\.\d\] of", told[6].alt)
     assert [told[num].table.columns[3] for num in steps] == ["range (%)", "95 % interval (%)"]
-    assert "in the table (a to b) is the range over launches." in told[3].caption
-    assert "in the table [a, b] is the 95 % interval over launches." in told[6].caption
+    assert "(a to b): range over launches." in told[3].caption
+    assert "[a, b]: 95 % interval over launches." in told[6].caption
 
 
 def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():
@@ -516,22 +516,16 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
 
 
-def label_places(monkeypatch, panel):
-    """Return name -> x in points of what is written beside the lines of a panel."""
+def test_the_legend_lists_series_and_guides_in_the_order_of_their_last_values(monkeypatch):
     from matplotlib.axes import Axes
 
-    places, annotate = {}, Axes.annotate
+    listed, legend = [], Axes.legend
     monkeypatch.setattr(
-        Axes, "annotate", lambda self, text, xy, **k: places.update({text: xy[0]}) or annotate(self, text, xy, **k)
+        Axes, "legend", lambda self, handles, **k: listed.extend(handles) or legend(self, handles=handles, **k)
     )
-    draw(panel)
-    return places
-
-
-def test_the_name_of_a_series_that_ends_early_stands_at_its_last_point(monkeypatch):
-    short = Series("none", (Point(1.0, (1.0,), 1.0),))
-    places = label_places(monkeypatch, Panel(Axis("x", is_log=True), Axis("y"), (series(), short)))
-    assert places["none"] < 100 < 200 < places["ddp"]
+    low = Series("none", (Point(1.0, (1.0,), 1.0),))
+    draw(Panel(Axis("x", is_log=True), Axis("y"), (low, series()), (("ideal", ((1, 1), (4, 4))),)))
+    assert [handle.get_label() for handle in listed] == ["ideal", "ddp", "none"]
 
 
 def test_sizes_in_ids_sort_as_numbers():

@@ -22,10 +22,7 @@ HISTORY = {
     "date_utc": TEXT,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "time_s": REAL,
-    "time_low_s": REAL,
-    "time_high_s": REAL,
-    "ratio_to_first": REAL,
+    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "ratio_to_first"), REAL),
 }
 
 

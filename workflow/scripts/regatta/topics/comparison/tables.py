@@ -32,6 +32,10 @@ class CellPair:
     reference: dict
     other: dict
 
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset((self.reference["id"], self.other["id"]))
+
 
 def versus_of(campaign: dict) -> dict:
     """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
@@ -49,9 +53,8 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
     values = list(dict.fromkeys(_value(cell, axis) for cell in cells))
     found = []
     for group in _groups(cells, axis):
-        first = (
-            canonical_json(wanted) if wanted is not None else min((_value(c, axis) for c in group), key=values.index)
-        )
+        present = {_value(cell, axis) for cell in group}
+        first = min(present, key=values.index) if wanted is None else canonical_json(wanted)
         references = [cell for cell in group if _value(cell, axis) == first]
         others = [cell for cell in group if _value(cell, axis) != first]
         found += [CellPair(a, b) for b in others for a in references if _is_alike(_flat(a, axis), _flat(b, axis))]
@@ -110,21 +113,11 @@ def _is_alike(a: dict, b: dict) -> bool:
 # One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks have
 # the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
 COMPARISONS = {
-    "cell": TEXT,
-    "reference": TEXT,
-    "axis": TEXT,
-    "value": TEXT,
-    "reference_value": TEXT,
+    **dict.fromkeys(("cell", "reference", "axis", "value", "reference_value"), TEXT),
     **CELL,
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "num_reference_launches": WHOLE,
+    **dict.fromkeys(("num_planned", "num_launches", "num_reference_launches"), WHOLE),
     "is_paired": FLAG,
-    "time_s": REAL,
-    "reference_time_s": REAL,
-    "time_ratio": REAL,
-    "time_low_ratio": REAL,
-    "time_high_ratio": REAL,
+    **dict.fromkeys(("time_s", "reference_time_s", "time_ratio", "time_low_ratio", "time_high_ratio"), REAL),
     "interval": TEXT,
     "test": TEXT,
     "p_value": REAL,
@@ -134,7 +127,6 @@ COMPARISONS = {
     "verdict": TEXT,
     "launches_needed": WHOLE,
 }
-
 MARGIN = 0.05  # where neither the campaign nor identical stacks give one; that of the gate
 ALIKE = "A/A"
 ALIKE_P = 0.01  # of a sign test: below it, ratios of identical stacks are not centered on 1
@@ -165,36 +157,59 @@ class Margin:
 
 def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the name of their stack."""
-    axis, times, alike = versus_of(campaign)["axis"], times_by_cell(measurements), alike_stacks(campaign)
-    known = {_ids(pair) for pair in alike}
+    times, axis = times_by_cell(measurements), versus_of(campaign)["axis"]
+    alike = {pair.ids: pair for pair in alike_stacks(campaign)}
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]
-    listed = {_ids(pair) for pair, _ in pairs}
-    pairs += [(pair, "stack") for pair in alike if _ids(pair) not in listed]
-    sides = [replace(_sides(times, pair), is_alike=_ids(pair) in known) for pair, _ in pairs]
+    listed = {pair.ids for pair, _ in pairs}
+    pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
+    sides = [replace(_sides(times, pair), is_alike=pair.ids in alike) for pair, _ in pairs]
     margins = margins_of(campaign, times)
-    own = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
-    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, own)
+    of_pairs = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, of_pairs)
+
+
+def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
+    return cell_row(pair.other) | {
+        "reference": pair.reference["id"],
+        "axis": axis,
+        "num_planned": pair.other.get("repeats", campaign["repeats"]),
+        "value": _text(field_value(pair.other["spec"], axis)),
+        "reference_value": _text(field_value(pair.reference["spec"], axis)),
+    }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
-    ratios = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
+    ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
         sides = _sides(times, pair)
         if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
             compared = compare_launches(sides.reference, sides.other, sides.is_paired)
             ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
-    return {benchmark: _margin(versus_of(campaign)["margin"], own) for benchmark, own in ratios.items()}
+    given = versus_of(campaign)["margin"]
+    margins = {}
+    for benchmark, of_benchmark in ratios.items():
+        margin, noise = (
+            Margin(MARGIN, "default") if given is None else Margin(given, "campaign"),
+            noise_floor(of_benchmark),
+        )
+        if noise is not None and (given is None or noise > given):
+            margin = Margin(noise, f"noise floor of {len(of_benchmark)} A/A pairs")
+        margins[benchmark] = margin
+    return margins
 
 
 def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
     """Return a sentence for each two identical stacks whose ratios are not centered on 1: they differ somehow."""
     found = []
     rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
-    for (reference, other), own in rows.groupby(["reference_value", "value"], sort=False):
-        ratios = own["time_ratio"].astype(float).tolist()
-        p_value = sign_test(ratios)
-        if p_value < ALIKE_P:
+    for (reference, other), ratios in rows.groupby(["reference_value", "value"], sort=False)["time_ratio"]:
+        ratios = ratios.astype(float).tolist()
+        if sign_test(ratios) < ALIKE_P:
             num = sum(ratio > 1 for ratio in ratios)
             found.append(
                 f"Warning: stacks that differ only in name are not equally fast: {num} of {len(ratios)} ratios above 1"
@@ -223,6 +238,10 @@ def sides_of(reference: Times, other: Times) -> Sides:
     return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
 
 
+def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
+    return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+
+
 def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
     """Return rows with the statistics of their launches.
 
@@ -238,16 +257,29 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     verdict_of = dict(zip(judged, verdicts, strict=True))
     full = []
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
-        found = {
-            "num_launches": len(pair.other),
-            "num_reference_launches": len(pair.reference),
-            "time_s": _median(pair.other),
-            "reference_time_s": _median(pair.reference),
-        }
+        row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
+        row |= {"time_s": _median(pair.other), "reference_time_s": _median(pair.reference)}
         if not pair.is_alike:
-            found |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
-        full.append(row | found | (_statistics(compared[index], verdict_of.get(index)) if index in compared else {}))
+            row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
+        if index in compared:
+            row |= _statistics(compared[index], verdict_of.get(index))
+        full.append(row)
     return make_table(full, COMPARISONS)
+
+
+def _median(values: list[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _statistics(compared: Compared, verdict: Verdict | None) -> dict:
+    """Return the columns of one row. verdict: None for identical stacks."""
+    ratio = compared.ratio
+    found = {"is_paired": compared.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
+    found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
+    if verdict is not None:
+        found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
+        found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}
+    return found
 
 
 def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
@@ -262,60 +294,3 @@ def is_noise(comparisons: pd.DataFrame) -> pd.Series:
     ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
     is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
     return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
-
-
-def _statistics(compared: Compared, verdict: Verdict | None) -> dict:
-    """Return the columns of one row. verdict: None of identical stacks."""
-    ratio = compared.ratio
-    found = {
-        "is_paired": compared.is_paired,
-        "time_ratio": ratio.median,
-        "time_low_ratio": ratio.low,
-        "time_high_ratio": ratio.high,
-        "interval": ratio.kind,
-    }
-    if verdict is None:
-        return found | {"verdict": ALIKE}
-    return found | {
-        "test": verdict.test,
-        "p_value": verdict.p_value,
-        "p_adjusted": verdict.p_adjusted,
-        "verdict": verdict.word,
-        "launches_needed": verdict.launches_needed,
-    }
-
-
-def _margin(given: float | None, ratios: list[float]) -> Margin:
-    """given: by the campaign. ratios: of one benchmark on identical stacks with enough launches."""
-    noise = noise_floor(ratios)
-    if noise is not None and (given is None or noise > given):
-        return Margin(noise, f"noise floor of {len(ratios)} A/A pairs")
-    if given is not None:
-        return Margin(given, "campaign")
-    return Margin(MARGIN, "default")
-
-
-def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
-    return cell_row(pair.other) | {
-        "reference": pair.reference["id"],
-        "axis": axis,
-        "num_planned": pair.other.get("repeats", campaign["repeats"]),
-        "value": _text(field_value(pair.other["spec"], axis)),
-        "reference_value": _text(field_value(pair.reference["spec"], axis)),
-    }
-
-
-def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
-    return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
-
-
-def _ids(pair: CellPair) -> frozenset[str]:
-    return frozenset((pair.reference["id"], pair.other["id"]))
-
-
-def _median(values: list[float]) -> float | None:
-    return float(np.median(values)) if values else None
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -19,10 +19,7 @@ MOST_OF_BLAMED = 0.5  # of the outliers of single ranks or hosts: more of them i
 _OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
 
 _JUDGED = {
-    "num_launches": WHOLE,
-    "num_suspect_launches": WHOLE,
-    "num_records": WHOLE,
-    "num_suspect_records": WHOLE,
+    **dict.fromkeys(("num_launches", "num_suspect_launches", "num_records", "num_suspect_records"), WHOLE),
     "num_iterations": WHOLE,
     "num_last": WHOLE,
     "p_value": REAL,
@@ -50,9 +47,7 @@ STRAGGLER_HOSTS = {
     **_JUDGED,
     "num_expected_launches": REAL,
     "ranks": TEXT,
-    "num_fenced": WHOLE,
-    "num_spikes_of_any_host": WHOLE,
-    "num_spikes_of_host": WHOLE,
+    **dict.fromkeys(_OF_HOSTS, WHOLE),
     "has_most_spikes": FLAG,
 }
 
