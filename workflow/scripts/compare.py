@@ -1,10 +1,12 @@
-"""Compare a campaign with an earlier one, or show cells over several. Exit status 1 if a cell got slower, 2 for an error.
+"""Compare a campaign with an earlier one, or show cells over several.
+
+Exit status: 0, 1 if a cell got slower, 2 for an error.
 
 python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
 python workflow/scripts/compare.py --history results/january results/may results/june --html history.html
 
-Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are matched by
-what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
+Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are
+matched by what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
 """
 
 import argparse

@@ -57,7 +57,7 @@ def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CampaignResults:
-    """What a comparison needs of a results folder. headers: of the launches in measurements. nccl: verdicts by stack."""
+    """The results that a comparison needs. headers: of the launches in measurements. nccl: verdicts by stack."""
 
     folder: Path
     campaign: dict
@@ -121,8 +121,8 @@ def read_campaign(folder: Path) -> CampaignResults:
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(
-            f"{measurements}: lacks {len(lacking)} of {len(campaign['cells'])} cells of {frozen.name}, such as {min(lacking)}."
-            f" {advice}"
+            f"{measurements}: lacks {len(lacking)} of {len(campaign['cells'])} cells of {frozen.name}, such as"
+            f" {min(lacking)}. {advice}"
         )
     headers = read_headers(folder / "launches", table)
     checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]

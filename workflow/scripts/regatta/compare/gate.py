@@ -1,7 +1,7 @@
 """The gate: is every planned cell ok, and did any get slower than in a baseline campaign? Definitions: docs/metrics.md.
 
-Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its median
-time p50_s.
+Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its
+median time p50_s.
 """
 
 import math
@@ -28,8 +28,8 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 class Comparison:
     """One cell against the same cell of the baseline campaign. ratio: of the median times; above 1 is slower now.
 
-    verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None if
-    the cell is screened, with too few launches on one side for a test.
+    verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
+    if the cell is screened, with too few launches on one side for a test.
     """
 
     ratio: Spread
@@ -95,7 +95,8 @@ def judge(
 ) -> Gate:
     """Return the result of the gate for a frozen campaign and its measurements.
 
-    before: the same of the baseline campaign, with at least cell, status and p50_s. margin: by which a median may be longer.
+    before: the same of the baseline campaign, with at least cell, status and p50_s.
+    margin: by which a median may be longer.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
     rows = {cell: group.to_dict("records") for cell, group in measurements.astype(object).groupby("cell")}
@@ -115,8 +116,8 @@ def judge(
 def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> list[Comparison]:
     """Return the comparison of the launches of each cell, (now, before).
 
-    Cells with six launches or more on both sides are judged as one table (regatta.core.verdicts). With fewer, tests find
-    next to nothing, and a gate must be able to fail: those cells are screened. Error rates of both:
+    Cells with six launches or more on both sides are judged as one table (regatta.core.verdicts). With fewer, tests
+    find next to nothing, and a gate must be able to fail: those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
     pairs = [(sorted(now), sorted(before)) for now, before in pairs]  # the order of rows must not matter
@@ -139,15 +140,15 @@ def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> 
 def chance_alone(gate: Gate) -> tuple[int, float]:
     """Return how many cells are screened, and how many of them are at most called slower by chance.
 
-    If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is the
-    worst case, where the margin is negligible against between-launch variation.
+    If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
+    the worst case, where the margin is negligible against between-launch variation.
     """
     few = [cell.comparison for cell in gate.compared if cell.comparison.is_screened]
     return len(few), sum(1 / math.comb(c.num_launches + c.num_before, c.num_launches) for c in few)
 
 
 def _screened(now: list[float], before: list[float], margin: float) -> str:
-    """Return the verdict on a cell with few launches: slower if each is slower than each before by more than the margin."""
+    """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
     low, high, limit = min(now) / max(before), max(now) / min(before), 1 + margin
     if low > limit:
         return "slower"
@@ -243,8 +244,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     if num:
         lines.append(
             f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened, with fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on a side: slower if every launch is slower than every launch before by more"
-            f" than the margin; chance alone: at most {three(most)} of {plural(num, 'cell')}"
+            f" {MIN_LAUNCHES_INTERVAL} launches on a side: slower if every launch is slower than every launch before by"
+            f" more than the margin; chance alone: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"

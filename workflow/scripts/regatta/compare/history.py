@@ -30,8 +30,9 @@ HISTORY = {
 class History:
     """Cells over campaigns.
 
-    campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place` counts
-    campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one before.
+    campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place`
+    counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
+    before.
     times: (cell, place) -> of each launch. num_once: number of cells in one campaign only.
     """
 

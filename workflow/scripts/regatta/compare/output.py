@@ -1,4 +1,4 @@
-"""Output of compare.py: a text for the terminal and a page in the style of the report, for comparisons and histories."""
+"""Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
 
 from collections.abc import Iterator
 

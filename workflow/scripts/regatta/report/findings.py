@@ -1,7 +1,7 @@
 """Findings and warnings of the report, each with its source rows.
 
-A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence. Findings
-are computed from tables, not from figures, which may leave rows out.
+A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence.
+Findings are computed from tables, not from figures, which may leave rows out.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" of a single launch."""
+    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" (one launch)."""
 
     estimate: float
     low: float | None = None
@@ -73,7 +73,7 @@ class Advice:
 
 
 def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:
-    """Return `37 % (range 32\N{EN DASH}39 %, 3 launches)`, `87 % (95 % CI 85\N{EN DASH}89 %, 6 launches)` or `37 % (1 launch)`."""
+    """Return `37 % (range 32-39 %, 3 launches)`, `87 % (95 % CI 85-89 %, 6 launches)` or `37 % (1 launch)`."""
     num = plural(value.num_launches, "launch", "launches")
     if value.low is None or value.high is None:
         return f"{show(value.estimate)} {unit} ({num})"
@@ -124,7 +124,7 @@ def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source
 
 
 def of_runs(table: str, rows: pd.DataFrame, first: object = None) -> Source:
-    """Return some rows of measurements.csv or failures.csv: one per cell and repeat. first: the index of the first one."""
+    """Return some rows of measurements.csv or failures.csv, one per cell and repeat. first: index of the first one."""
     if first is not None:
         rows = pd.concat([rows.loc[[first]], rows.drop(first)])
     return Source(file_of(table), tuple(f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()))

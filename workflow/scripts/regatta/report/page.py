@@ -18,7 +18,7 @@ from regatta.core.text import UNKNOWN, natural, plural, size, three
 from regatta.report.findings import HEADERS, anchor_of, file_of
 from regatta.report.panels import Section
 from regatta.report.plotting import bitmaps, data_uri, image_uri
-from regatta.report.provenance import environments, provenance
+from regatta.report.provenance import environments, provenance, values_text
 from regatta.store.collect import collected_csv
 from regatta.store.records import one_line
 from regatta.store.tables import COLLECTED, to_csv
@@ -155,7 +155,7 @@ def facts(data) -> list[tuple[str, str]]:
     times = sorted(data.measurements["time_utc"].dropna())
     found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
-        found.append(("GPU", _one_of(gpu.get("name") for gpu in gpus)))
+        found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
     images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
     if images:
@@ -166,20 +166,15 @@ def facts(data) -> list[tuple[str, str]]:
         found.append((f"{one} hours measured", three(float(rank_seconds.sum() / 3600))))
     return [
         *found,
-        ("CPU", _one_of(host.get("cpu_model") for host in hosts)),
-        ("Cores per host", _one_of(host.get("num_cores") for host in hosts)),
-        ("Memory per host", _one_of(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
-        ("torch", _one_of(environment.get("torch") for environment in all_of)),
+        ("CPU", values_text(host.get("cpu_model") for host in hosts)),
+        ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
+        ("Memory per host", values_text(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
+        ("torch", values_text(environment.get("torch") for environment in all_of)),
         ("First record", times[0] if times else UNKNOWN),
         ("Last record", times[-1] if times else UNKNOWN),
         ("Commit", ", ".join(_git(headers)) or UNKNOWN),
         ("Launches per cell", str(campaign["repeats"])),
     ]
-
-
-def _one_of(values: Iterable[object]) -> str:
-    """Return the distinct known values, or n/a."""
-    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
 
 
 def _git(headers: list[dict]) -> list[str]:
@@ -223,9 +218,9 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
     return [
         (
             "Launch",
-            "One set of processes that measures each cell once: the independent unit of all statistics. Iterations of a launch"
-            " are not independent. Launches of one batch share an allocation, so differences between allocations (nodes,"
-            " neighbors, hours) are in no interval.",
+            "One set of processes that measures each cell once: the independent unit of all statistics. Iterations of a"
+            " launch are not independent. Launches of one batch share an allocation, so differences between allocations"
+            " (nodes, neighbors, hours) are in no interval.",
         ),
         (
             "Timer",
@@ -236,18 +231,20 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
         ("Sampling", _sampling(campaign)),
         (
             "Intervals",
-            f"Below {MIN_LAUNCHES_INTERVAL} launches: the range, smallest to largest launch (ratios: of all pairs of launches),"
-            f" written (a to b). From {MIN_LAUNCHES_INTERVAL}: the {100 * CONFIDENCE:g} % confidence interval of the median over"
-            " launches by interpolated order statistics (Hettmansperger and Sheather, 1986), written [a, b]; for a ratio of two"
-            " medians, both intervals combined on logarithms (Zou and Donner, 2008). Within a launch (measurements.csv): order"
-            f" statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL} samples.",
+            f"Below {MIN_LAUNCHES_INTERVAL} launches: the range, smallest to largest launch (ratios: of all pairs of"
+            f" launches), written (a to b). From {MIN_LAUNCHES_INTERVAL}: the {100 * CONFIDENCE:g} % confidence"
+            " interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather,"
+            " 1986), written [a, b]; for a ratio of two medians, both intervals combined on logarithms (Zou and Donner,"
+            f" 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL}"
+            " samples.",
         ),
         *of_topics,
         *_imported(campaign),
         (
             "Tables",
-            "n: launches with a valid record / launches planned. n/a: unknown. –: not planned or not applicable. Numbers have"
-            " three significant figures, step-time percentiles four, ratios three decimals; the CSV files have all digits.",
+            "n: launches with a valid record / launches planned. n/a: unknown. –: not planned or not applicable."
+            " Numbers have three significant figures, step-time percentiles four, ratios three decimals; the CSV files"
+            " have all digits.",
         ),
     ]
 
@@ -256,7 +253,8 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[str, list[str]
     """Return (reason, items) for everything in the store that the report does not use. names: by cell."""
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
+        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later"
+        f" record {p['by']}"
         for p in problems["superseded"]
     ]
     beyond = [
@@ -293,8 +291,8 @@ def _sampling(campaign: dict) -> str:
         s = dict(rule)
         texts.append(
             f"Until the half width of the {100 * CONFIDENCE:g} % interval of the median is within"
-            f" {s['target_precision']:.2g} of the median. At least {s['min_seconds']:g} s and {s['min_samples']:,} iterations;"
-            f" at most {s['max_seconds']:g} s or {s['max_samples']:,} iterations. Warm-up: at most"
+            f" {s['target_precision']:.2g} of the median. At least {s['min_seconds']:g} s and {s['min_samples']:,}"
+            f" iterations; at most {s['max_seconds']:g} s or {s['max_samples']:,} iterations. Warm-up: at most"
             f" {s['max_warmup_seconds']:g} s."
         )
     return " Or: ".join(texts)
@@ -309,8 +307,8 @@ def _imported(campaign: dict) -> list[tuple[str, str]]:
     )
     notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
     text = (
-        "Nothing here was measured by Regatta: the terms above do not apply. Without samples, throughput and efficiency come"
-        " from the printed median, else the mean (column stop of measurements.csv). Such a number counts as one launch and has"
-        f" no interval. Times of records are those of the import. Files: {listed}."
+        "Nothing here was measured by Regatta: the terms above do not apply. Without samples, throughput and efficiency"
+        " come from the printed median, else the mean (column stop of measurements.csv). Such a number counts as one"
+        f" launch and has no interval. Times of records are those of the import. Files: {listed}."
     )
     return [("Imported", f"{text} {notes}".strip())]

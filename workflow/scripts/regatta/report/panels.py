@@ -138,8 +138,8 @@ def _panels(title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, .
             texts = pd.Series([name.parts.get(field, "") for name in rows["cell_name"]], index=rows.index)
             if texts.nunique() > 1:
                 for text, part in rows.groupby(texts, sort=False):
-                    own = _with_texts(part, [name.without(field) for name in part["cell_name"]])
-                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), own, line, splits, most)
+                    renamed = _with_texts(part, [name.without(field) for name in part["cell_name"]])
+                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), renamed, line, splits, most)
                 return
     num = math.ceil(len(labels) / most)
     for index in range(num):
@@ -175,10 +175,10 @@ def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, report
     for name in dict.fromkeys(in_order(rows)[label]):
         points, places = [], set()
         for row in rows[rows[label] == name].sort_values([x, "nodes"], kind="stable").itertuples():
-            own = tuple(float(value) for value in values(row))
-            if own:
+            launches = tuple(float(value) for value in values(row))
+            if launches:
                 place = float(getattr(row, x))
-                points.append(Point(place, own, float(reported(row)), place not in places))
+                points.append(Point(place, launches, float(reported(row)), place not in places))
                 places.add(place)
         if points:
             series.append(Series(name, tuple(points)))

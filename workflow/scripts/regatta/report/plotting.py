@@ -1,7 +1,8 @@
 """Draw one panel: series of launches over an axis, as reproducible SVG bytes.
 
-Every launch is a point; the line joins the values of the table. Colors are those of Okabe and Ito (jfly.uni-koeln.de/color)
-with a contrast of 3:1 against white, the sixth darkened to reach it. Markers and dashes distinguish series without color.
+Every launch is a point; the line joins the values of the table. Colors are those of Okabe and Ito
+(jfly.uni-koeln.de/color) with a contrast of 3:1 against white, the sixth darkened to reach it. Markers and dashes
+distinguish series without color.
 """
 
 import base64
@@ -130,7 +131,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. label: with unit. ticks: (place, text); empty: chosen automatically. show: text of a tick on a log axis."""
+    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of a tick on a log axis."""
 
     label: str
     is_log: bool = False
@@ -178,22 +179,19 @@ def _draw_series(axes: "Axes", index: int, series: Series, is_raster: bool, dodg
 
     colour, marker = COLOURS[index], MARKERS[index]
     aside = axes.transData + ScaledTranslation(dodge / 72, 0, axes.figure.dpi_scale_trans)
+    places = {"linestyle": "none", "transform": aside}
     line = [(p.x, p.reported) for p in series.points if p.is_on_line]
     if series.has_line:
         axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
     else:
-        axes.plot(
-            *zip(*line, strict=True), linestyle="none", marker="_", markersize=16, markeredgewidth=1.8, color=colour,
-            transform=aside, zorder=2,
-        )  # fmt: skip
+        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "color": colour, "zorder": 2}
+        axes.plot(*zip(*line, strict=True), **bar, **places)
     for is_on_line in (True, False):
         dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
         if dots:
-            axes.plot(
-                *zip(*dots, strict=True), linestyle="none", marker=marker, markersize=dot, markeredgewidth=0.2 * dot,
-                markerfacecolor=colour if is_on_line else "white", markeredgecolor=colour, alpha=0.75, zorder=3,
-                rasterized=is_raster, transform=aside,
-            )  # fmt: skip
+            shape = {"marker": marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markeredgecolor": colour}
+            fill = {"markerfacecolor": colour if is_on_line else "white", "alpha": 0.75, "zorder": 3}
+            axes.plot(*zip(*dots, strict=True), rasterized=is_raster, **shape, **fill, **places)
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:
@@ -252,23 +250,18 @@ def _legend(axes: "Axes", panel: Panel) -> None:
     """List series and guides at the right of the panel, in the order of their last values."""
     from matplotlib.lines import Line2D
 
-    entries = [
-        (
-            max((p.x, p.reported) for p in series.points if p.is_on_line)[1],
-            series.label,
-            {"marker": marker, "color": color},
-        )
-        for series, marker, color in zip(panel.series, MARKERS, COLOURS, strict=False)
-    ]
-    entries += [
-        (line[-1][1], label, {"color": GREY, "dashes": _guide_dashes(panel, label)}) for label, line in panel.guides
-    ]
+    entries = []  # (last value, label, style)
+    for series, marker, color in zip(panel.series, MARKERS, COLOURS, strict=False):
+        _, last = max((p.x, p.reported) for p in series.points if p.is_on_line)
+        entries.append((last, series.label, {"marker": marker, "color": color}))
+    for label, line in panel.guides:
+        entries.append((line[-1][1], label, {"color": GREY, "dashes": _guide_dashes(panel, label)}))
     entries.sort(key=lambda entry: -entry[0])
-    axes.legend(
-        handles=[Line2D([], [], markersize=5, linewidth=1.2, label=_wrapped(label), **style) for _, label, style in entries],
-        loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, handlelength=1.2, handletextpad=0.4,
-        borderpad=0, borderaxespad=0.5, labelspacing=0.4,
-    )  # fmt: skip
+    handles = [
+        Line2D([], [], markersize=5, linewidth=1.2, label=_wrapped(label), **style) for _, label, style in entries
+    ]
+    spaces = {"handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0, "borderaxespad": 0.5, "labelspacing": 0.4}
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, **spaces)
 
 
 def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:

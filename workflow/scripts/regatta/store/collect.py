@@ -156,8 +156,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 
 
 def _read_batches(batches: Path, found: Found) -> None:
-    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
-    was stopped before it came to them."""
+    """Note why cells have no trace in the store: a stack that the preflight failed, a job that was stopped early."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
     # By recorded times: those of the files change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):

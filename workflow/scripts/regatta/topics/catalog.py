@@ -49,7 +49,7 @@ TOPICS: tuple[Topic, ...] = (
 
 
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
-    """Return the tables of all topics by name. Raises ValueError if two topics, or a topic and the store, share a name."""
+    """Return the tables of all topics by name. Raises ValueError if a name is used twice, also by the store."""
     found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:

@@ -93,7 +93,8 @@ def _invalid(problems: dict) -> Advice | None:
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
         f"The store has {listed}.",
-        "Methods lists them. A kill or a full disk truncates the last line of a file; check the disk if there are more.",
+        "Methods lists them. A kill or a full disk truncates the last line of a file; check the disk if there are"
+        " more.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )
@@ -105,7 +106,8 @@ def _after_now(problems: dict) -> Advice | None:
         return None
     return Advice(
         f"{after_now_text(len(ahead), *ahead[-1])}.",
-        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older records.",
+        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older"
+        " records.",
         (Source(PROBLEMS, what="after_now"),),
         {"num": len(ahead)},
     )
@@ -119,8 +121,8 @@ def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again for what was not measured. To retry failures after fixing their causes, add --forcerun"
-        " measure.",
+        "Run the same command again for what was not measured. To retry failures after fixing their causes, add"
+        " --forcerun measure.",
         (of_runs("failures", planned[planned["status"] != "ok"]),),
         {"num": num_short, "num_cells": len(num_ok)},
     )

@@ -23,15 +23,19 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     others = plural(values["most_other_ranks"], "other rank")
     return (
-        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of another"
-        f" launch (up to {others})."
+        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of"
+        f" another launch (up to {others})."
     )
 
 
 def warnings(data: ReportData) -> list[Advice]:
     headers = data.headers
+    shared = (
+        "Run one campaign at a time on a node and give its jobs whole nodes (exclusive: true in the cluster file)."
+        " Measure the affected cells again under a new campaign name."
+    )
     found = [
-        *(_shared(finding) for finding in findings(data)),
+        *(Advice(sentence(finding), shared, finding.sources, finding.values) for finding in findings(data)),
         _oversubscribed(headers),
         _uneven_threads(data.campaign, headers),
         _mixed_versions(headers),
@@ -39,16 +43,6 @@ def warnings(data: ReportData) -> list[Advice]:
         _dirty(headers),
     ]
     return list(filter(None, found))
-
-
-def _shared(finding: Finding) -> Advice:
-    return Advice(
-        sentence(finding),
-        "Run one campaign at a time on a node, give its jobs whole nodes (exclusive: true in the cluster file), and measure"
-        " the affected cells again under a new campaign name.",
-        finding.sources,
-        finding.values,
-    )
 
 
 def _oversubscribed(headers: list[dict]) -> Advice | None:
@@ -71,7 +65,7 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
 
 
 def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
-    """On CPUs, a rank that shares its host with more ranks has fewer cores: the baseline is then a faster "GPU"."""
+    """Return the warning on CPU ranks with fewer cores where more share a host: the baseline is a faster "GPU"."""
     threads = threads_by_shape(campaign, headers)
     if len(set().union(*threads.values())) < 2:
         return None
@@ -95,13 +89,13 @@ def _mixed_versions(headers: list[dict]) -> Advice | None:
     return _mixed(
         groups,
         "Launches of one stack ran with different versions",
-        "Differences between their cells may be differences between versions. Measure again with one version, under a new"
-        " campaign name.",
+        "Differences between their cells may be differences between versions. Measure again with one version, under a"
+        " new campaign name.",
     )
 
 
 def _mixed_machines(headers: list[dict]) -> Advice | None:
-    """Launches of one stack and shape are pooled: they must have run on one machine, with the same settings."""
+    """Return the warning on pooled launches (one stack and shape) with different machines or settings."""
     groups: dict[str, list[dict]] = {}
     for header in headers:
         if header.get("environment"):
@@ -110,8 +104,8 @@ def _mixed_machines(headers: list[dict]) -> Advice | None:
     return _mixed(
         groups,
         "Pooled launches ran on different machines or settings",
-        "Their range includes the differences between machines. Give each machine a cluster file and a campaign, and set"
-        " what the ranks depend on in the stack's env.",
+        "Their range includes the differences between machines. Give each machine a cluster file and a campaign, and"
+        " set what the ranks depend on in the stack's env.",
     )
 
 

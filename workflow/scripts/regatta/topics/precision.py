@@ -66,8 +66,12 @@ def sentence(finding: Finding) -> str:
 
 def warnings(data: ReportData) -> list[Advice]:
     campaign, ok, names = data.campaign, data.ok, data.names
+    noisy = (
+        "Check for other work on the machine, clocks and placement. More launches (repeats) narrow the median; longer"
+        " sampling does not."
+    )
     found = [
-        *(_noisy(finding) for finding in findings(data)),
+        *(Advice(sentence(finding), noisy, finding.sources, finding.values) for finding in findings(data)),
         imprecise(campaign, ok, data.tables["launch_ranges"]),
         drifting(ok, names),
         autocorrelated(ok, names),
@@ -78,18 +82,8 @@ def warnings(data: ReportData) -> list[Advice]:
     return list(filter(None, found))
 
 
-def _noisy(finding: Finding) -> Advice:
-    return Advice(
-        sentence(finding),
-        "Check for other work on the machine, clocks and placement. More launches (repeats) narrow the median; longer"
-        " sampling does not.",
-        finding.sources,
-        finding.values,
-    )
-
-
 def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> Advice | None:
-    """The larger one decides what helps: the interval within a launch, or the variation between launches."""
+    """Return the warning on missed precision. The advice depends on the variation between launches."""
     missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
     if missed.empty:
         return None
@@ -126,7 +120,7 @@ def _requested(campaign: dict, missed: pd.DataFrame) -> str:
 
 
 def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Times that rise or fall within more launches than chance explains."""
+    """Return the warning on times that rise or fall within more launches than chance explains."""
     from scipy.stats import binomtest  # half a second, which only reports with these columns need
 
     tested = ok[ok["has_drift"].notna()]
@@ -136,20 +130,16 @@ def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         return None
     most = found.loc[found["drift_ratio"].abs().idxmax()]
     rises, expected = int((found["drift_ratio"] > 0).sum()), DRIFT_P * len(tested)
+    expected = f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
     return Advice(
         f"Times drifted within the launch in {plural(len(found), 'measurement')} of {len(tested)} ({rises} rose,"
-        f" {len(found) - rises} fell; {_about(expected)} expected by chance). Largest:"
+        f" {len(found) - rises} fell; {expected} expected by chance). Largest:"
         f" {percent(float(most['drift_ratio']))} % from first to last sample, {_run(most, names)}.",
-        "Rising: check temperatures and clocks. Falling: raise max_warmup_seconds. The median then depends on the sampling"
-        " time.",
+        "Rising: check temperatures and clocks. Falling: raise max_warmup_seconds. The median then depends on the"
+        " sampling time.",
         (of_runs("measurements", found, most.name),),
         {"num": len(found), "num_tested": len(tested), "num_rising": rises, "largest": float(most["drift_ratio"])},
     )
-
-
-def _about(expected: float) -> str:
-    """Return an expected number of measurements with two figures: 0.03, 8.2, 123."""
-    return f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
 
 
 def _run(row: pd.Series, names: dict[str, str]) -> str:
@@ -157,7 +147,7 @@ def _run(row: pd.Series, names: dict[str, str]) -> str:
 
 
 def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Autocorrelated samples carry less information, so that an interval within the launch is too narrow."""
+    """Return the warning on autocorrelated samples, which make an interval within the launch too narrow."""
     ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
     few = ratio[ratio < INDEPENDENT_RATIO]
     if few.empty:
@@ -166,7 +156,8 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     effective = float(least["effective_samples"])
     return Advice(
         f"Samples are autocorrelated in {plural(len(few), 'measurement')} of {len(ratio)}: effective sample size below"
-        f" {100 * INDEPENDENT_RATIO:g} %. Least: {three(effective)} of {least['num_iterations']}, {_run(least, names)}.",
+        f" {100 * INDEPENDENT_RATIO:g} %. Least: {three(effective)} of {least['num_iterations']},"
+        f" {_run(least, names)}.",
         "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow. Intervals over"
         " launches are not affected. Increase repeats; longer sampling helps little.",
         (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
@@ -175,6 +166,7 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
 
 
 def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
+    """Return the warning on measurements with many outliers."""
     counted = ok[ok["num_outliers"].notna()]
     total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
     ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
@@ -184,10 +176,10 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     most = counted.loc[many.idxmax()]
     return Advice(
         f"Outliers are more than {100 * OUTLIER_RATIO:g} % of the samples in {plural(len(many), 'measurement')} of"
-        f" {len(ratio)}. Most: {most['num_outliers']} of {most['num_iterations']}, {_run(most, names)}. Overall: {total} of"
-        f" {num_samples} samples ({percent(total / num_samples)} %).",
-        "They are kept in all numbers: medians are barely affected, means and high percentiles are. Check for other work on"
-        " the machine.",
+        f" {len(ratio)}. Most: {most['num_outliers']} of {most['num_iterations']}, {_run(most, names)}. Overall:"
+        f" {total} of {num_samples} samples ({percent(total / num_samples)} %).",
+        "They are kept in all numbers: medians are barely affected, means and high percentiles are. Check for other"
+        " work on the machine.",
         (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
         {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
     )
@@ -200,8 +192,8 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         return None
     slowest = ok.loc[slow.idxmax()]
     return Advice(
-        f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')} of"
-        f" {len(ratio)} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
+        f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')}"
+        f" of {len(ratio)} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
         "It belongs to the warm-up and is in none of the numbers. A job that restarts often pays it each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},

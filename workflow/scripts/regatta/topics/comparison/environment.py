@@ -1,4 +1,4 @@
-"""How the environments of two sides of a comparison differ: versions, libraries, network, machines, variables, settings.
+"""How the environments of two sides of a comparison differ: versions, libraries, network, machines, variables.
 
 Read from the first lines of their launch files, the stacks of their cells, and the preflight.
 """
@@ -124,14 +124,15 @@ def _add_environment(environment: dict, add) -> None:
 
 
 ORDER = (
-    "cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl",
-    *(f"NCCL {name}" for name in OF_NCCL), "cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION,
-    "other libraries", "GPU", "CPU", "cores per host", "threads per rank", "hosts",
-)  # fmt: skip
+    *("cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl"),
+    *(f"NCCL {name}" for name in OF_NCCL),
+    *("cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION, "other libraries"),
+    *("GPU", "CPU", "cores per host", "threads per rank", "hosts"),
+)
 
 
 def _values(name: str, side: Side, facts: Facts) -> set[str]:
-    """Return the values of a fact. An absent one is "not set" or "none" where it would have been recorded, else unknown."""
+    """Return the values of a fact. Absent: "not set" or "none" where it would have been recorded, else unknown."""
     if name in facts:
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]

@@ -73,14 +73,14 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cell_pairs(campaign) and not alike_stacks(campaign):
         return []
     text = (
-        "Ratio of the medians over launches of p50_s (synchronized steps, blocking calls); for launches that shared an allocation,"
-        " the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the margin, and"
-        f" p ≤ {FALSE_DISCOVERIES:g} that the ratio is 1 (Mann-Whitney U or Wilcoxon signed ranks; a t test of logarithms where no"
-        " rank test could reach the corrected level; Benjamini-Hochberg over all rows). Equivalent: the whole interval lies within"
-        f" the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin:"
-        f" the campaign's (else {100 * MARGIN:g} %), and no less than the noise of cells on identical stacks (A/A): the 95th"
-        f" percentile of their distance from 1, with {MIN_NOISE_PAIRS} pairs of {MIN_LAUNCHES_TEST} launches or more. A/A pairs"
-        " get no verdict."
+        "Ratio of the medians over launches of p50_s (synchronized steps, blocking calls); for launches that shared an"
+        " allocation, the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the"
+        f" margin, and p ≤ {FALSE_DISCOVERIES:g} that the ratio is 1 (Mann-Whitney U or Wilcoxon signed ranks; a t test"
+        " of logarithms where no rank test could reach the corrected level; Benjamini-Hochberg over all rows)."
+        f" Equivalent: the whole interval lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per"
+        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (else {100 * MARGIN:g} %), and no less"
+        " than the noise of cells on identical stacks (A/A): the 95th percentile of their distance from 1, with"
+        f" {MIN_NOISE_PAIRS} pairs of {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 

@@ -43,7 +43,7 @@ def versus_of(campaign: dict) -> dict:
 
 
 def cell_pairs(campaign: dict) -> list[CellPair]:
-    """Return the pairs of cells that differ only in the axis that the campaign declares `versus`, in its order of cells.
+    """Return the pairs of cells that differ only in the axis `versus` of the campaign, in its order of cells.
 
     A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
     """
@@ -110,8 +110,8 @@ def _is_alike(a: dict, b: dict) -> bool:
     return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
 
 
-# One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks have
-# the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
+# One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
+# have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
 COMPARISONS = {
     **dict.fromkeys(("cell", "reference", "axis", "value", "reference_value"), TEXT),
     **CELL,
@@ -156,7 +156,7 @@ class Margin:
 
 
 def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the name of their stack."""
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
     times, axis = times_by_cell(measurements), versus_of(campaign)["axis"]
     alike = {pair.ids: pair for pair in alike_stacks(campaign)}
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]

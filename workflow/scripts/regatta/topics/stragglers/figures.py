@@ -130,11 +130,9 @@ def _bands(axes, hosts: pd.Series) -> None:
         if index % 2:
             axes.axvspan(first - 0.5, last + 0.5, color=BAND, zorder=0, linewidth=0)
         if index % every == 0:
-            axes.annotate(
-                host if len(host) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{host[-9:]}", ((first + last) / 2, 1.02),
-                xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=8, color=INK,
-                rotation=30 if len(runs) > 4 else 0,
-            )  # fmt: skip
+            text = host if len(host) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{host[-9:]}"
+            style = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 30 if len(runs) > 4 else 0}
+            axes.text((first + last) / 2, 1.02, text, transform=axes.get_xaxis_transform(), **style)
 
 
 def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
@@ -153,8 +151,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     median_s = float(np.median(columns[late]))
     who = f"Rank {late[0]}" if len(late) == 1 else f"Ranks {late[0]} to {late[-1]}"
     alt = (
-        f"{who}: {WHAT[quantity][0]} {duration(abs(median_s))} {'longer' if median_s > 0 else 'shorter'} than that of the"
-        f" median rank (median of {num_iterations} iterations, {record})."
+        f"{who}: {WHAT[quantity][0]} {duration(abs(median_s))} {'longer' if median_s > 0 else 'shorter'} than that of"
+        f" the median rank (median of {num_iterations} iterations, {record})."
     )
     each = "" if per_column == 1 else f" Each column is the median of {per_column} iterations."
     caption = f"Time of each rank minus the median over ranks of the same iteration; diamonds: straggler.{each}"

@@ -34,8 +34,8 @@ COUNTS = {
     "unknown": "unknown",
 }
 CHECK = (
-    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then measure"
-    " again without it. Medians are barely affected by outliers, means and high percentiles are."
+    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then"
+    " measure again without it. Medians are barely affected by outliers, means and high percentiles are."
 )
 
 
@@ -96,12 +96,14 @@ def sentence(finding: Finding) -> str:
     if finding.kind == "straggler_host":
         return (
             f"Straggler: host {values['host']}, whose rank {DOES[values['quantity']]} in {launches}"
-            f" ({three(values['num_expected_launches'])} expected by chance); {lag} behind the median of the other hosts."
+            f" ({three(values['num_expected_launches'])} expected by chance); {lag} behind the median of the other"
+            " hosts."
         )
     where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
     return (
-        f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])} % of"
-        f" {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the others."
+        f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])}"
+        f" % of {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
+        " others."
     )
 
 
@@ -288,19 +290,20 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
         return []
     stragglers = (
-        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have arrived,"
-        " or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect in a record: last"
-        f" in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records (binomial), and later than the"
-        f" median of the others by more than {100 * LAG_RATIO:g} % of the iteration. Suspect in a launch: in more than"
-        f" {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more launches than chance gives (binomial; hosts:"
-        f" Poisson binomial; Benjamini-Hochberg over the table, below {100 * FALSE_DISCOVERIES:g} %)."
+        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have"
+        " arrived, or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect"
+        f" in a record: last in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records"
+        f" (binomial), and later than the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
+        f" Suspect in a launch: in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more"
+        " launches than chance gives (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table, below"
+        f" {100 * FALSE_DISCOVERIES:g} %)."
     )
     outliers = (
-        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges above"
-        f" the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is common to all."
-        " One rank, or one host: without it the iteration is no outlier. In a collective, the rank that did not wait while all"
-        " others did. Unknown: all others. Whole steps on GPUs are not classified. Added time: excess over the median iteration,"
-        " over all iterations."
+        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges"
+        f" above the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is"
+        " common to all. One rank, or one host: without it the iteration is no outlier. In a collective, the rank that"
+        " did not wait while all others did. Unknown: all others. Whole steps on GPUs are not classified. Added time:"
+        " excess over the median iteration, over all iterations."
     )
     return [("Stragglers", stragglers), ("Outliers", outliers)]
 

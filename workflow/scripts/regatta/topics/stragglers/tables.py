@@ -1,7 +1,7 @@
 """Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
 
-The launch is the unit: at most one rank and one host are suspect in each. If all ranks were alike, the number of launches
-with the same suspect would be binomial; for hosts, whose number of ranks varies by shape, Poisson binomial.
+The launch is the unit: at most one rank and one host are suspect in each. If all ranks were alike, the number of
+launches with the same suspect would be binomial; for hosts, whose number of ranks varies by shape, Poisson binomial.
 """
 
 from collections import Counter

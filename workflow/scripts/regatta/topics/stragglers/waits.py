@@ -59,8 +59,9 @@ class Waits:
     """Who waited for whom in one record.
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: of each rank, None if unknown.
-    suspect, suspect_host: None if there is none, and for hosts if there are not several. quantiles_s: for each rank those
-    of QUANTILES; None without a suspect. outliers: None if the record is too short, or lacks the whole iterations.
+    suspect, suspect_host: None if there is none, and for hosts if there are not several. quantiles_s: for each rank
+    those of QUANTILES; None without a suspect. outliers: None if the record is too short, or lacks the whole
+    iterations.
     """
 
     quantity: str
@@ -221,7 +222,7 @@ class _Classes:
         return None, None
 
     def _is_of(self, is_culprit: np.ndarray, at: int, most: float) -> bool:
-        """Return whether these ranks alone are the cause: all others waited for them, or computed no longer than usual."""
+        """Return whether these ranks alone are the cause: others waited for them, or computed no longer than usual."""
         others = self.apart[~is_culprit]
         if self.is_last_longest:
             return _rise(others.max(axis=0), at) <= most
