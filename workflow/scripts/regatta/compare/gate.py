@@ -99,7 +99,8 @@ def judge(
     margin: by which a median may be longer.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
-    rows = {cell: group.to_dict("records") for cell, group in measurements.astype(object).groupby("cell")}
+    known = measurements.astype(object).where(measurements.notna(), None)
+    rows = {cell: group.to_dict("records") for cell, group in known.groupby("cell")}
     repeats = campaign["repeats"]
     cells = [
         _judged(cell, rows.get(cell["id"], []), cell.get("repeats", repeats), comparisons) for cell in campaign["cells"]
@@ -194,11 +195,11 @@ def _notes(campaign: dict, old_campaign: dict, measured_before: list[dict]) -> I
 
 
 def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, Comparison]) -> JudgedCell:
-    failures = [{name: _known(row[name]) for name in FAILURE} for row in rows if row["status"] != "ok"]
+    failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
-    elapsed_s = [float(row["elapsed_s"]) for row in rows if _known(row["elapsed_s"]) is not None]
+    elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     return JudgedCell(
         cell["id"],
         cell["spec"],
@@ -213,10 +214,6 @@ def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
     """Return for each cell the median time of each ok launch."""
     ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
     return {cell: group["p50_s"].astype(float).tolist() for cell, group in ok.groupby("cell")}
-
-
-def _known(value: object) -> object:
-    return None if pd.isna(value) else value
 
 
 # A short text for the terminal, and a JUnit file for systems that show test results.

@@ -87,14 +87,14 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
     if missed.empty:
         return None
-    limits = [f"{limit} in {num}" for limit, num in sorted(missed["stop"].value_counts().items())]
+    limits = ", ".join(f"{limit}: {num}" for limit, num in sorted(missed["stop"].value_counts().items()))
     missed = missed.sort_values("half_width_ratio", ascending=False, kind="stable")
     ranges = launch_ranges[launch_ranges["cell"].isin(missed["cell"]) & launch_ranges["range_ratio"].notna()]
     half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
     values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
     text = (
-        f"{plural(values['num'], 'measurement')} of {len(ok)}, in {plural(values['num_cells'], 'cell')}, reached"
-        f" {', '.join(limits)} before the requested precision{_requested(campaign, missed)}."
+        f"Precision missed{_requested(campaign, missed)}: {values['num']} of {plural(len(ok), 'measurement')}, in"
+        f" {plural(values['num_cells'], 'cell')} (stopped by {limits})."
     )
     advice = f"Raise {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept the precision."
     if not pd.isna(half_width):
@@ -112,7 +112,7 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
 
 
 def _requested(campaign: dict, missed: pd.DataFrame) -> str:
-    """Return the requested precision of these cells: ` (±1.0 %)`. Empty for imported cells."""
+    """Return the requested precision of these cells, ` (±1.0 %)`, or "" for imported cells."""
     cells = set(missed["cell"])
     rules = [cell["spec"].get("sampling") for cell in campaign["cells"] if cell["id"] in cells]
     ratios = sorted({rule["target_precision"] for rule in rules if rule})
@@ -132,7 +132,7 @@ def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     rises, expected = int((found["drift_ratio"] > 0).sum()), DRIFT_P * len(tested)
     expected = f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
     return Advice(
-        f"Times drifted within the launch in {plural(len(found), 'measurement')} of {len(tested)} ({rises} rose,"
+        f"Drift within launches: {len(found)} of {plural(len(tested), 'measurement')} ({rises} rose,"
         f" {len(found) - rises} fell; {expected} expected by chance). Largest:"
         f" {percent(float(most['drift_ratio']))} % from first to last sample, {_run(most, names)}.",
         "Rising: check temperatures and clocks. Falling: raise max_warmup_seconds. The median then depends on the"
@@ -155,8 +155,8 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     least = ok.loc[few.idxmin()]
     effective = float(least["effective_samples"])
     return Advice(
-        f"Samples are autocorrelated in {plural(len(few), 'measurement')} of {len(ratio)}: effective sample size below"
-        f" {100 * INDEPENDENT_RATIO:g} %. Least: {three(effective)} of {least['num_iterations']},"
+        f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % in {len(few)} of"
+        f" {plural(len(ratio), 'measurement')}. Least: {three(effective)} of {least['num_iterations']},"
         f" {_run(least, names)}.",
         "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow. Intervals over"
         " launches are not affected. Increase repeats; longer sampling helps little.",
@@ -175,9 +175,9 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         return None
     most = counted.loc[many.idxmax()]
     return Advice(
-        f"Outliers are more than {100 * OUTLIER_RATIO:g} % of the samples in {plural(len(many), 'measurement')} of"
-        f" {len(ratio)}. Most: {most['num_outliers']} of {most['num_iterations']}, {_run(most, names)}. Overall:"
-        f" {total} of {num_samples} samples ({percent(total / num_samples)} %).",
+        f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples in {len(many)} of"
+        f" {plural(len(ratio), 'measurement')}. Most: {most['num_outliers']} of {most['num_iterations']},"
+        f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
         "They are kept in all numbers: medians are barely affected, means and high percentiles are. Check for other"
         " work on the machine.",
         (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
@@ -192,8 +192,8 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         return None
     slowest = ok.loc[slow.idxmax()]
     return Advice(
-        f"The first iteration took more than {SLOW_FIRST_RATIO} times the median in {plural(len(slow), 'measurement')}"
-        f" of {len(ratio)} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
+        f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
+        f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
         "It belongs to the warm-up and is in none of the numbers. A job that restarts often pays it each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
@@ -204,8 +204,8 @@ def _few_launches(campaign: dict) -> Advice | None:
     if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
         return None
     return Advice(
-        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: the report shows ranges over launches, not 95 %"
-        " confidence intervals.",
+        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: ranges over launches replace 95 % confidence"
+        " intervals.",
         f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more for intervals; only the missing launches run.",
         (Source(campaign["source"], what="repeats"),),
         {"num": campaign["repeats"]},

@@ -47,15 +47,20 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(worst, text: str, waits: pd.DataFrame, times_ns: np.ndarray | None) -> list[Figure]:
-    """Return the strip of one record, and its map where its times could be read. worst: see `worst_of`; text: on it."""
+def straggler_figures(
+    worst, text: str, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]
+) -> list[Figure]:
+    """Return the strip of one record, and its map if its times could be read.
+
+    worst: see `worst_of`; text: on it. names: of cells.
+    """
     if worst is None:
         return []
     ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
     late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
-    record = f"{first['cell']}, {first['launch']} line {first['line']}"
+    record = f"{names[first['cell']]}, repeat {first['repeat']}"
     found = [_strip(ranks, late, text, place, record)]
     if times_ns is not None:
         found.append(_map(times_ns, ranks, late, place, record))

@@ -49,7 +49,7 @@ def section(data: ReportData) -> Section:
     figures, worst = (), worst_of(stragglers, hosts)
     if worst is not None:
         times_ns = worst_times(worst, data.launches)
-        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns))
+        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
     text = " ".join([*lead, *outlier_texts(groups)])
     return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
 
