@@ -114,7 +114,7 @@ def read_store(
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
-    # A cell of an imported campaign has repeats of its own: as many as there are launches of it.
+    # Cells of an imported campaign have separate numbers of repeats.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
     rows += [
@@ -135,14 +135,14 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
     header, name = launch_file.header, launch_file.path.name
     is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
     for number, line in launch_file.lines:
-        mistake = violation(line)
-        if mistake:
-            _refuse(launch_file, number, line, mistake, found)
+        problem = violation(line)
+        if problem:
+            _refuse(launch_file, number, line, problem, found)
         if line is header and not is_placed:
             return  # without repeat and time no record of this launch can be placed
         if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # it is told as invalid; the records behind it are read
-        if mistake or line["kind"] not in ("start", "record"):
+            header["environment"] = {}  # listed as invalid; the records after it are read
+        if problem or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
@@ -195,9 +195,9 @@ def _part(path: Path, key: str, otherwise: object) -> object:
 
 def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
     cell = found.planned[slot[0]]
-    columns, mistake = measured(record, cell["spec"])
-    if mistake:
-        _refuse(launch_file, number, record, mistake, found)
+    columns, problem = measured(record, cell["spec"])
+    if problem:
+        _refuse(launch_file, number, record, problem, found)
         return
     _note_undeclared(launch_file, number, record, found)
     order = launch_file.header.get("order")
@@ -236,13 +236,13 @@ def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
     return found
 
 
-def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:
+def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
     kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
     place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
-    found.problems.invalid.append(place | {"problem": mistake})
+    found.problems.invalid.append(place | {"problem": problem})
     if kind == "record" and isinstance(repeat, int):
-        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
 
 
 def _note_undeclared(launch_file: LaunchFile, number: int, record: dict, found: Found) -> None:

@@ -21,9 +21,7 @@ FAILURES = {
     "log": TEXT,
     "command": TEXT,
 }
-LAUNCH_NAME = re.compile(
-    r"(?P<batch>.+)-l\d+-a\d+"
-)  # <batch>-l<number>-a<attempt>; the log is in the folder of its batch
+LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 
 def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:

@@ -65,10 +65,6 @@ def findings(data: ReportData) -> list[Finding]:
     return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
 
 
-def sentence(finding: Finding) -> str:
-    return finding_text(finding.values)
-
-
 def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cell_pairs(campaign) and not alike_stacks(campaign):
         return []
@@ -133,4 +129,12 @@ def _side(specs: list[dict], launches: set[str], headers: list[dict], nccl: dict
 TABLES = {
     "comparisons": TableSpec(COMPARISONS, lambda campaign, tables: comparisons_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic(
+    "comparison",
+    "Comparisons",
+    TABLES,
+    section,
+    findings,
+    lambda finding: finding_text(finding.values),
+    methods=methods,
+)
