@@ -81,6 +81,7 @@ def image_of(figure: "Figure") -> bytes:
 
 
 MAX_SERIES = 6
+MAX_LEGEND_LINES = 14  # at full size
 MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -261,7 +262,9 @@ def _legend(axes: "Axes", panel: Panel) -> None:
         Line2D([], [], markersize=5, linewidth=1.2, label=_wrapped(label), **style) for _, label, style in entries
     ]
     spaces = {"handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0, "borderaxespad": 0.5, "labelspacing": 0.4}
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, **spaces)
+    num_lines = sum(handle.get_label().count("\n") + 1 for handle in handles)
+    font_size = 9 * min(1, MAX_LEGEND_LINES / num_lines)
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=font_size, **spaces)
 
 
 def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:
@@ -269,8 +272,9 @@ def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:
 
 
 def _wrapped(label: str) -> str:
-    """Return a label whose lines fit beside the panel, where they can be broken."""
-    return "\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, 14, break_long_words=False))
+    """Return a label whose lines fit beside the panel, broken at spaces and underscores."""
+    lines = [textwrap.wrap(line.replace("_", "_ "), 14, break_long_words=False) for line in label.split("\n")]
+    return "\n".join(part.replace("_ ", "_") for parts in lines for part in parts)
 
 
 def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
