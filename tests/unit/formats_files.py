@@ -11,9 +11,9 @@ from unittest import mock
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, Source
 from regatta.formats.importer import Outcome, import_files
-from regatta.store.collect import collect, write_collected
+from regatta.store.collect import write_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.catalog import make_tables, write_tables
+from regatta.topics.catalog import collect, make_tables, write_tables
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

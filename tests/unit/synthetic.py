@@ -392,9 +392,9 @@ def write_laptop(folder: Path) -> Path:
 
 def analyse(folder: Path):
     """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
-    from regatta.store.collect import collect, read_collected, write_collected
+    from regatta.store.collect import read_collected, write_collected
     from regatta.store.launch_files import read_frozen, write_json
-    from regatta.topics.catalog import make_tables, read_report_data, write_tables
+    from regatta.topics.catalog import collect, make_tables, read_report_data, write_tables
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
@@ -428,7 +428,7 @@ def make_report(folder: Path) -> Path:
     from regatta.store.launch_files import write_text
     from regatta.topics.catalog import TOPICS
 
-    write_text(folder / "report.html", render(analyse(folder), TOPICS, folder))
+    write_text(folder / "report.html", render(analyse(folder), TOPICS))
     return folder / "report.html"
 
 

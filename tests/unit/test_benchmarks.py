@@ -19,9 +19,9 @@ from regatta.core.benchmarks import (
     results_of,
     undeclared,
 )
-from regatta.store.collect import collect
 from regatta.store.records import MEMORY_BYTES
 from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, TYPES
+from regatta.topics.catalog import collect
 from regatta.topics.gradient_communication import STRATEGIES
 from regatta.topics.memory import MEMORY
 from regatta.topics.scaling.tables import SCALING

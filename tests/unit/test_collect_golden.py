@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from regatta.store.collect import collect, collected_csv, read_collected, write_collected
+from regatta.store.collect import collected_csv, read_collected, write_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import violation
 from regatta.store.tables import COLLECTED, to_csv
-from regatta.topics.catalog import TABLES, make_tables
+from regatta.topics.catalog import TABLES, collect, make_tables
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -10,9 +10,9 @@ from synthetic import LAPTOP, laptop_campaign, make_report, write_laptop, write_
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.text import comparison_text
+from regatta.compare.output import comparison_text
 from regatta.core.errors import UserError
-from regatta.topics.comparison.words import direction, direction_text, judged_rows
+from regatta.topics.comparison.figures import direction, direction_text, judged_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -104,12 +104,12 @@ GOLDEN = """\
 base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
 test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
 
-What differs besides the numbers:
+Differences between the environments:
   image id: aaa -> bbb
   torch: 2.12.1 -> 2.13.0
 
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
-Ratio: time of the one over time of the other, above 1 is slower. [ ] is a 95 % interval, ( ) the range over launches where they are fewer than 6.
+Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6.
 
 cell                                   base    test               test/base  n  verdict
 all_reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
@@ -140,7 +140,7 @@ def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tm
     assert "all_reduce · 1×2 processes · 256 KiB" in everything
 
 
-def test_the_text_tells_the_direction_where_all_cells_have_it(tmp_path):
+def test_the_text_has_the_direction_where_all_cells_have_it(tmp_path):
     """Eight of eight: p = 2 / 2^8 = 0.0078."""
     cells = [cell_of("bound", 4096 * (i + 1)) for i in range(8)]
     found = compared(tmp_path, [(c, SIX) for c in cells], [(c, [1.01 * t for t in SIX]) for c in cells])
@@ -160,7 +160,7 @@ def test_long_lists_are_cut_and_counted(tmp_path):
     assert "more" not in comparison_text(found, shows_all=True)
 
 
-def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_a_mistake(tmp_path, script):
+def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_an_error(tmp_path, script):
     cell = cell_of("bound")
     base = write_folder(tmp_path / "base", [(cell, SIX)])
     slower = write_folder(tmp_path / "slower", [(cell, [1.5 * t for t in SIX])])
@@ -190,7 +190,7 @@ def test_where_nothing_can_be_compared_the_exit_status_is_no_pass(tmp_path, scri
 
 
 @pytest.mark.parametrize("time", ["inf", "-1", "0"])
-def test_a_time_that_is_none_is_a_mistake_of_the_file_and_no_regression(tmp_path, script, time):
+def test_a_time_that_is_none_is_an_error_of_the_file_and_no_regression(tmp_path, script, time):
     base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
     damaged = write_folder(tmp_path / "damaged", [(cell_of("bound"), SIX)])
     table = pd.read_csv(damaged / "measurements.csv", dtype=str)
@@ -203,7 +203,7 @@ def test_a_time_that_is_none_is_a_mistake_of_the_file_and_no_regression(tmp_path
 
 def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):
     base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
-    monkeypatch.setattr("regatta.compare.text.comparison_text", lambda *_: 1 / 0)
+    monkeypatch.setattr("regatta.compare.output.comparison_text", lambda *_: 1 / 0)
     assert script(base, base)[0] == 2
 
 
@@ -221,7 +221,7 @@ def test_the_script_writes_a_page_and_a_table(tmp_path, script):
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_a_table_that_cannot_be_read_or_lacks_cells_is_a_mistake_that_says_what_to_do(tmp_path):
+def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_to_do(tmp_path):
     folder = write_folder(tmp_path / "base", [(cell_of("bound", size), SIX) for size in SIZES])
     path = folder / "measurements.csv"
     whole = path.read_text(encoding="utf-8")
@@ -236,7 +236,7 @@ def test_a_table_that_cannot_be_read_or_lacks_cells_is_a_mistake_that_says_what_
         read_campaign(folder)
 
 
-def test_campaigns_without_a_common_cell_are_a_mistake(tmp_path):
+def test_campaigns_without_a_common_cell_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"after has no cell in common with .*before: none with the same benchmark"):
         compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("contained"), SIX)])
 
@@ -247,7 +247,7 @@ def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
     for path in (tmp_path / "before" / "launches").iterdir():
         path.unlink()
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
-    assert "The environments are not known: there are no launch files." in comparison_text(again)
+    assert "The environments are unknown: there are no launch files." in comparison_text(again)
 
 
 def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):

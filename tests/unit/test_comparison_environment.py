@@ -1,9 +1,11 @@
 import json
 
+import pandas as pd
 from comparison_results import cell_of
 from synthetic import make_campaign, make_header
 
-from regatta.topics.comparison.environment import NOT_KNOWN, Side, by_stack, differences, read_headers
+from regatta.report.provenance import read_headers
+from regatta.topics.comparison.environment import NOT_KNOWN, Side, by_stack, differences
 
 CELL = cell_of("contained")
 
@@ -12,23 +14,25 @@ def header(repeat=0, **environment):
     return make_header(make_campaign([CELL]), f"n01g02-0-l{repeat:03d}-a00", repeat, [CELL], "2026-11-21T03:00:00Z", **environment)  # fmt: skip
 
 
-def told(*sides, specs=((), ())):
+def differing(*sides, specs=((), ())):
     found = differences(*(Side(list(headers), list(own)) for headers, own in zip(sides, specs, strict=True)))
     return [(difference.name, difference.reference, difference.other) for difference in found]
 
 
 def test_equal_environments_do_not_differ():
-    assert told([header(0), header(1)], [header(2)]) == []
+    assert differing([header(0), header(1)], [header(2)]) == []
 
 
-def test_versions_that_differ_are_told_with_all_their_values():
-    assert told([header(torch="2.1"), header(torch="2.2")], [header(torch="2.1")]) == [("torch", "2.1 | 2.2", "2.1")]
+def test_versions_that_differ_are_shown_with_all_their_values():
+    assert differing([header(torch="2.1"), header(torch="2.2")], [header(torch="2.1")]) == [
+        ("torch", "2.1 | 2.2", "2.1")
+    ]
 
 
-def test_a_library_is_told_by_its_name_with_both_paths_and_a_missing_one_is_not_loaded():
+def test_a_library_is_named_with_both_paths_and_a_missing_one_is_not_loaded():
     reference = header(libraries=["/usr/lib/libnccl.so.2.20", "/usr/lib/libm.so.6"])
     other = header(libraries=["/host/lib/libnccl.so.2.27", "/host/lib/libfabric.so.1", "/usr/lib/libm.so.6"])
-    assert told([reference], [other]) == [
+    assert differing([reference], [other]) == [
         ("libnccl", "/usr/lib/libnccl.so.2.20", "/host/lib/libnccl.so.2.27"),
         ("libfabric", "not loaded", "/host/lib/libfabric.so.1"),
     ]
@@ -36,46 +40,46 @@ def test_a_library_is_told_by_its_name_with_both_paths_and_a_missing_one_is_not_
 
 def test_other_libraries_are_counted():
     reference, other = (header(libraries=[f"/lib/lib{i}.so" for i in range(num)]) for num in (3, 5))
-    assert told([reference], [other]) == [("other libraries", "3 files", "5 files")]
+    assert differing([reference], [other]) == [("other libraries", "3 files", "5 files")]
 
 
-def test_variables_that_every_launch_sets_anew_are_left_out():
+def test_variables_that_differ_in_each_launch_are_left_out():
     reference = header(variables={"NCCL_NET": "Socket", "MASTER_PORT": "1", "SLURM_JOB_ID": "7"})
     other = header(variables={"OMP_NUM_THREADS": "4", "MASTER_PORT": "2", "SLURM_JOB_ID": "8"})
-    assert told([reference], [other]) == [
+    assert differing([reference], [other]) == [
         ("variable NCCL_NET", "Socket", "not set"),
         ("variable OMP_NUM_THREADS", "not set", "4"),
     ]
 
 
 def test_what_only_one_side_knows_is_no_difference_and_is_named():
-    assert told([header(driver="580.1")], [header(driver=None)]) == [(NOT_KNOWN, "nothing", "driver")]
-    assert told([header()], [header() | {"environment": None}])[0][:2] == (NOT_KNOWN, "nothing")
-    assert told([header()], []) == [
+    assert differing([header(driver="580.1")], [header(driver=None)]) == [(NOT_KNOWN, "nothing", "driver")]
+    assert differing([header()], [header() | {"environment": None}])[0][:2] == (NOT_KNOWN, "nothing")
+    assert differing([header()], []) == [
         (NOT_KNOWN, "nothing", "commit, torch, torchvision, python version, kernel, libraries, CPU, cores per host, threads per rank, hosts, settings, variables")
     ]  # fmt: skip
 
 
 def test_stacks_differ_in_image_and_binds_and_none_is_an_answer():
     specs = [cell_of(stack)["spec"] for stack in ("contained", "bound")]
-    assert told([header()], [header()], specs=([specs[0]], [specs[1]])) == [("binds", "none", "/opt/lib:/host")]
+    assert differing([header()], [header()], specs=([specs[0]], [specs[1]])) == [("binds", "none", "/opt/lib:/host")]
 
 
 def test_stacks_differ_in_what_their_scripts_hold():
     specs = [{"stack": {"name": "a", "kind": "host", "scripts": {"python": digest}}} for digest in ("1f", "2e")]
     without = {"stack": {"name": "a", "kind": "host"}}
-    assert told([], [], specs=([specs[0]], [specs[1]])) == [("scripts", "python=1f", "python=2e")]
-    assert told([], [], specs=([specs[0]], [without])) == [("scripts", "python=1f", "none")]
+    assert differing([], [], specs=([specs[0]], [specs[1]])) == [("scripts", "python=1f", "python=2e")]
+    assert differing([], [], specs=([specs[0]], [without])) == [("scripts", "python=1f", "none")]
 
 
 def test_long_lists_of_values_are_cut():
     hosts = [{"host": f"n{i}", "ranks": [i], "devices": ["cpu"]} for i in range(5)]
-    found = {name: (a, b) for name, a, b in told([header(hosts=hosts)], [header(hosts=hosts[:1])])}
+    found = {name: (a, b) for name, a, b in differing([header(hosts=hosts)], [header(hosts=hosts[:1])])}
     assert found["hosts"] == ("n0 | n1 | n2 and 2 more", "n0")
 
 
 def test_a_hostile_value_stays_one_line():
-    assert told([header(torch="2.1\nfaster: all")], [header(torch="2.2")])[0][1].count("\n") == 0
+    assert differing([header(torch="2.1\nfaster: all")], [header(torch="2.2")])[0][1].count("\n") == 0
 
 
 def test_what_differs_in_every_stack_is_said_once():
@@ -91,4 +95,6 @@ def test_what_differs_in_every_stack_is_said_once():
 def test_headers_are_read_without_the_lines_behind_and_bad_ones_are_left_out(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(json.dumps(header()).encode() + b"\n\xff torn")
     (tmp_path / "b.jsonl").write_text('{"kind": "launch"}\n', encoding="utf-8")
-    assert [found["launch"] for found in read_headers(tmp_path, ["a", "b", "gone"])] == ["n01g02-0-l000-a00"]
+    assert [found["launch"] for found in read_headers(tmp_path, pd.DataFrame({"launch": ["a", "b", "gone"]}))] == [
+        "n01g02-0-l000-a00"
+    ]

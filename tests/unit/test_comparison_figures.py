@@ -7,18 +7,21 @@ from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.history import history_of_cells
-from regatta.compare.page import comparison_page, history_page
+from regatta.compare.output import comparison_page, history_page
 from regatta.report.panels import full_names
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference
+from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
     Row,
     comparison_figures,
     draw_forest,
-    environment_table,
+    finding_text,
+    finding_values,
+    judged_rows,
     pages,
     ratio_ticks,
+    with_labels,
 )
 from regatta.topics.comparison.section import section
 from regatta.topics.comparison.tables import comparisons_table
@@ -55,65 +58,58 @@ def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_
     ]  # fmt: skip
     assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
     assert figure.title == "stack bound against contained: collective"
-    assert "a thin dashed line the range over launches" in figure.caption
-    assert "in pairs" not in figure.caption
+    assert "dashed bar: range over launches" in figure.caption
+    assert "paired" not in figure.caption
 
 
-def test_the_finding_counts_the_verdicts_that_occur_and_names_the_largest_difference():
+def values_of(times):
+    return finding_values(with_labels(judged_rows(comparisons_table(*results_of(times)))))
+
+
+def test_the_finding_counts_the_verdicts_and_names_the_largest_difference():
+    values = values_of(times_of(RATIOS))
+    assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
+    assert (values["largest"], values["largest_text"]) == ("all_reduce · 1×2 · 16 KiB", "0.500 (0.481 to 0.520)")
+    assert values["margins"] == (0.05,)
     (figure,) = section_of(times_of(RATIOS)).figures
-    assert figure.alt == (
-        "stack bound against contained: of 4 comparisons 2 slower, 1 faster, 1 equivalent, by a margin of 5.0 % (the default)."
-        " The largest difference: all_reduce · 1×2 · 16 KiB takes 0.500 (0.481 to 0.520) times as long (n = 5)."
-    )
-    (figure,) = section_of(times_of({4096: 1.0})).figures
-    assert figure.alt.endswith(": of 1 comparison 1 equivalent, by a margin of 5.0 % (the default).")
+    assert figure.alt == finding_text(values)
+    assert "largest" not in values_of(times_of({4096: 1.0}))
 
 
 def eight(ratios):
     return times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)})
 
 
-def test_the_finding_tells_the_direction_where_nearly_all_ratios_have_it():
+def test_the_finding_has_the_direction_where_nearly_all_ratios_have_it():
     """All of eight on one side: p = 2 / 2^8 = 0.0078."""
-    (figure,) = section_of(eight([1.002, 1.003, 1.001, 1.004, 1.005, 1.006, 1.007, 1.008])).figures
-    assert "8 of 8 pairs, by 0.4 %" in figure.alt
-    assert "at most 0.8 %; sign test, p = 0.00781" in figure.alt
-    (figure,) = section_of(eight([0.998] * 7 + [0.8])).figures
-    assert "8 of 8 pairs, by 0.2 % (median; at most 20.0 %" in figure.alt
-    assert "; 1 faster, 7 equivalent, by a margin of 5.0 % (the default). The largest difference: " in figure.alt
+    found = values_of(eight([1.002, 1.003, 1.001, 1.004, 1.005, 1.006, 1.007, 1.008]))["direction"]
+    assert (found["num"], found["num_pairs"], found["is_slower"]) == (8, 8, True)
+    assert found["median_ratio"] == pytest.approx(1.0045)
+    assert (found["most_ratio"], found["p_value"]) == (pytest.approx(1.008), pytest.approx(2 / 2**8))
+    values = values_of(eight([0.998] * 7 + [0.8]))
+    assert values["direction"]["most_ratio"] == pytest.approx(0.8)
+    assert (values["by_verdict"]["faster"], values["by_verdict"]["equivalent"]) == (1, 7)
+    assert "8 of 8 pairs, by 0.2 % (median; at most 20.0 %; sign test, p = 0.00781)" in finding_text(values)
     for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
-        assert "bound takes" not in section_of(eight(mixed)).figures[0].alt
+        assert values_of(eight(mixed))["direction"] is None
 
 
 def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
     times = [(cell, launches[:2], batches[:2]) for cell, launches, batches in times_of(RATIOS)]
-    (figure,) = section_of(times).figures
-    assert figure.alt == "stack bound against contained: 4 comparisons; no verdict is possible below 3 launches."
-    assert "p is of the named test" not in figure.caption
-    (figure,) = section_of([*times[:2], *times_of(RATIOS)[2:]]).figures
-    assert "; in 1 no verdict is possible below 3 launches." in figure.alt
+    values = values_of(times)
+    assert values["num_undecidable"] == values["num"] == 4
+    assert "Verdicts" not in finding_text(values)
+    assert values_of([*times[:2], *times_of(RATIOS)[2:]])["num_undecidable"] == 1
 
 
-def test_the_caption_says_where_nothing_is_beyond_the_margin():
-    (figure,) = section_of(times_of(RATIOS)).figures
-    assert (
-        "First what is beyond the margin, then what is within it, each with the largest effect first." in figure.caption
-    )
-    (figure,) = section_of(times_of({4096: 1.01})).figures
-    assert "First what is beyond the margin (here nothing), then" in figure.caption
-    assert "noise" not in figure.caption
-
-
-def test_the_section_says_what_is_compared_by_which_margin_and_what_p_tests():
+def test_the_section_says_what_is_compared_by_which_margin():
     section = section_of(times_of(RATIOS))
-    assert "medians of synchronised steps and of blocking calls (p50_s), not the pipelined windows" in section.lead
+    assert "(p50_s)" in section.lead
     assert "Margin: 5.0 % (the default)." in section.lead
-    assert "alike stacks differ" not in section.lead
+    assert "Warning" not in section.lead
     (figure,) = section.figures
     assert figure.table.columns[5:8] == ("test", "p", "p corrected")
     assert figure.table.rows[0][5] == "Welch's t of logarithms"
-    assert "p is of the named test that the ratio is 1" in figure.caption
-    assert "also need the whole spread beyond the margin" in figure.caption
 
 
 def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ():
@@ -129,18 +125,16 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     section = section_of(times)
     assert section.figures == ()
     (table,) = section.tables
-    assert table.caption.startswith(
-        "stack again against contained: alike but for the name, so noise and not judged (8)"
-    )
+    assert table.caption == "stack again against contained: identical stacks (A/A), not judged (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all_reduce · 1×2 · 32 KiB"  # 0.8 % from 1
-    assert "Warning: the alike stacks differ: 8 of 8 ratios above 1" in section.lead
+    assert "8 of 8 ratios above 1" in section.lead
     assert "Margin:" not in section.lead
 
 
-def test_pairs_of_one_allocation_are_told_in_the_caption():
+def test_pairs_of_one_allocation_are_in_the_caption():
     times = [(cell, launches) for cell, launches, _ in times_of(RATIOS)]
-    assert "compared in pairs, each of one allocation" in section_of(times).figures[0].caption
+    assert "Launches are paired by allocation." in section_of(times).figures[0].caption
 
 
 def test_what_is_beyond_the_last_panel_is_counted():
@@ -294,5 +288,5 @@ def test_the_page_of_two_campaigns_folds_and_counts_what_is_within_the_margin(tm
     text, history = pages_of(tmp_path)
     assert "2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)." in text
     assert "<summary>Within the margin of 5.0 %: 1 row</summary>" in text
-    assert "Every cell of both has its counterpart." in text
+    assert "All cells are in both campaigns." in text
     assert "4 cells in 2 campaigns. The environment changed 0 times." in history

@@ -5,7 +5,8 @@ import pytest
 from comparison_results import cell_of, write_folder
 
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.history import by_change, history_figures, history_of_cells, history_table, history_text
+from regatta.compare.history import history_of_cells, largest_changes
+from regatta.compare.output import history_figures, history_table, history_text
 from regatta.core.errors import UserError
 
 SMALL, LARGE, ONCE = cell_of("bound", 4096), cell_of("bound", 16384), cell_of("bound", 65536)
@@ -46,7 +47,7 @@ def test_a_change_of_the_environment_is_marked_where_it_came(tmp_path):
 def test_cells_of_one_campaign_only_are_counted_and_the_one_that_moved_most_is_first(tmp_path):
     history = history_of(tmp_path)
     assert history.num_once == 1
-    assert by_change(history) == [LARGE["id"], SMALL["id"]]
+    assert list(largest_changes(history).index) == [LARGE["id"], SMALL["id"]]
     assert list(history.table[history.table["cell"] == SMALL["id"]]["place"]) == [0, 2]
 
 
@@ -60,7 +61,7 @@ Median time, and its ratio to the first. *: the environment changed before.
 cell                                              1               2              3*
 all_reduce · 1×2 processes · 16 KiB  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
 
-Not shown, never more than 5.0 % from their first time: 1 cell. --all shows them.
+Not shown, at most 5.0 % from the first time: 1 cell. --all shows them.
 
 Measured in one campaign only: 1 cell.
 """
@@ -78,7 +79,7 @@ def test_the_text_shows_what_left_the_margin_and_counts_the_rest(tmp_path, monke
 def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_path):
     history = history_of(tmp_path)
     (figure,) = history_figures(history)
-    assert figure.alt.startswith("all_reduce · 1×2 processes · 16 KiB takes 1.200 times as long in ")
+    assert figure.alt.startswith("all_reduce · 1×2 processes · 16 KiB: 1.200 times the first time in ")
     assert figure.caption.endswith("*: the environment changed before campaign 3.")
     assert [row[0] for row in figure.table.rows] == ["all_reduce · 1×2 processes · 16 KiB"] * 3 + [
         "all_reduce · 1×2 processes · 4 KiB"

@@ -26,12 +26,12 @@ def test_causes_that_differ_in_their_numbers_are_one():
     )
     groups = failure_groups(table)
     assert [(g["phase"], g["cause"], g["shared"], len(g["items"])) for g in groups] == [
-        ("setup", OOM.format(16), "The commonest of 2 wordings that differ in their numbers", 3),
+        ("setup", OOM.format(16), "The most frequent of 2 wordings that differ only in numbers", 3),
         ("warmup", OOM.format(16), "", 1),
     ]  # fmt: skip
 
 
-def test_the_rank_that_speaks_is_told_apart_from_the_cause():
+def test_the_reporting_rank_is_separated_from_the_cause():
     table = failures(
         ("a", 0, "failed", "measure", "rank 3 on host n1: Connection reset", None),
         ("a", 1, "failed", "measure", "rank 5 on host n2: Connection reset", None),
@@ -50,9 +50,9 @@ def killed(*ends):
     return group
 
 
-def test_wordings_that_are_equally_common_have_no_commonest_and_share_their_host():
+def test_wordings_that_are_equally_common_have_no_most_frequent_one_and_share_their_host():
     group = killed((17, "n5"), (3, "n5"), (4, "n5"))
-    assert group["shared"] == "One of 3 wordings that differ in their numbers; all on n5"
+    assert group["shared"] == "One of 3 wordings that differ only in numbers; all on n5"
     assert killed((17, "n5"))["shared"] == ""
 
 
@@ -96,13 +96,22 @@ def test_skipped_cells_are_grouped_by_their_reason():
     assert failure_groups(failures(*rows)) == []
 
 
-def test_every_class_of_failure_is_told_with_its_phase_its_cause_and_its_log(tmp_path):
+def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tmp_path):
     page = html.unescape(make_report(write_failing(tmp_path / "night")).read_text(encoding="utf-8"))
     section = page.partition('<section id="failures"')[2].partition("</section>")[0]
-    told = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>(?: in (\w+))?: (\d+) measurement', section)
-    assert {status.replace(" ", "_") for status, _, _ in told} == set(STATUSES) - {"ok", "skipped"}
-    assert {phase for _, phase, _ in told} == {"", "launch", "placement", "init", "setup", "check", "warmup", "measure"}
-    assert sum(int(num) for _, _, num in told) == 13 + 8 + 3
+    shown = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>(?: in (\w+))?: (\d+) measurement', section)
+    assert {status.replace(" ", "_") for status, _, _ in shown} == set(STATUSES) - {"ok", "skipped"}
+    assert {phase for _, phase, _ in shown} == {
+        "",
+        "launch",
+        "placement",
+        "init",
+        "setup",
+        "check",
+        "warmup",
+        "measure",
+    }
+    assert sum(int(num) for _, _, num in shown) == 13 + 8 + 3
     counts = page.partition('aria-label="Measurements by status"')[2].partition("</ul>")[0]
     planned, *by_status = [
         int(num) for num, word in re.findall(r"<strong>(\d+)</strong> ([^<]+)", counts) if "cell" not in word
@@ -110,7 +119,7 @@ def test_every_class_of_failure_is_told_with_its_phase_its_cause_and_its_log(tmp
     assert planned == sum(by_status)
     assert "<strong>1</strong> \N{WHITE CIRCLE} not started" in counts
     assert "<strong>1</strong> cell skipped" in counts
-    assert "One of 9 wordings that differ in their numbers; all on n5." in section
+    assert "One of 9 wordings that differ only in numbers; all on n5." in section
     for _, _, cause in CAUSES[:5] + CAUSES[6:]:
         assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
     assert LOG.splitlines()[-1] in section

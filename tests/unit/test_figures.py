@@ -1,5 +1,4 @@
 import re
-from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -31,7 +30,6 @@ from regatta.report.plotting import (
     draw,
     log_ticks,
     size_ticks,
-    spread,
 )
 from regatta.store.collect import cell_row
 from regatta.store.tables import MEASUREMENTS, make_table, read_csv
@@ -93,19 +91,9 @@ def contrast_with_white(colour):
 
 
 def test_series_differ_in_colour_marker_and_dash_and_stand_out_from_white():
-    for looks in (COLOURS, MARKERS, DASHES):
-        assert len(set(looks)) == len(looks) == MAX_SERIES
+    for styles in (COLOURS, MARKERS, DASHES):
+        assert len(set(styles)) == len(styles) == MAX_SERIES
     assert min(map(contrast_with_white, COLOURS)) >= 3
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=7))
-def test_labels_never_cover_each_other(places):
-    moved = sorted(spread(places, [13.0] * len(places), 0.0, 100.0))
-    assert all(b - a >= 13 - 1e-6 for a, b in pairwise(moved))
-
-
-def test_labels_that_have_room_stay_where_they_are():
-    assert spread([10.0, 50.0, 90.0], [13.0] * 3, 0.0, 100.0) == [10.0, 50.0, 90.0]
 
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
@@ -473,22 +461,16 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
 
 
-def label_places(monkeypatch, panel):
-    """Return name -> x in points of what is written beside the lines of a panel."""
+def test_the_legend_lists_series_and_guides_in_the_order_of_their_last_values(monkeypatch):
     from matplotlib.axes import Axes
 
-    places, annotate = {}, Axes.annotate
+    listed, legend = [], Axes.legend
     monkeypatch.setattr(
-        Axes, "annotate", lambda self, text, xy, **k: places.update({text: xy[0]}) or annotate(self, text, xy, **k)
+        Axes, "legend", lambda self, handles, **k: listed.extend(handles) or legend(self, handles=handles, **k)
     )
-    draw(panel)
-    return places
-
-
-def test_the_name_of_a_series_that_ends_early_stands_at_its_last_point(monkeypatch):
-    short = Series("none", (Point(1.0, (1.0,), 1.0),))
-    places = label_places(monkeypatch, Panel(Axis("x", is_log=True), Axis("y"), (series(), short)))
-    assert places["none"] < 100 < 200 < places["ddp"]
+    low = Series("none", (Point(1.0, (1.0,), 1.0),))
+    draw(Panel(Axis("x", is_log=True), Axis("y"), (low, series()), (("ideal", ((1, 1), (4, 4))),)))
+    assert [handle.get_label() for handle in listed] == ["ideal", "ddp", "none"]
 
 
 def test_sizes_in_ids_sort_as_numbers():

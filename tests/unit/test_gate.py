@@ -158,13 +158,13 @@ def test_cells_that_did_not_change_rarely_fail_a_gate_of_forty():
     assert not [comparison for gate in gates for comparison in gate if comparison.verdict == "slower"]
 
 
-def test_the_number_that_chance_alone_can_call_slower_is_told_where_there_are_few_launches():
+def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches():
     other = collective_cell(16, 1, 2)
     gate = gate_of([(CELL, [2.0, 2.1, 2.2]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
     assert chance_alone(gate) == (2, pytest.approx(1 / 20 + 1 / 6))  # C(6, 3) = 20 orders, C(4, 2) = 6
     assert (
-        "note: 2 of 2 compared cells only screened, for want of 6 launches on both sides: slower is every launch slower"
-        " than every launch before, by more than the margin; chance alone: at most 0.217 of 2 cells"
+        "note: 2 of 2 compared cells only screened, with fewer than 6 launches on a side: slower if every launch is slower"
+        " than every launch before by more than the margin; chance alone: at most 0.217 of 2 cells"
     ) in text_of(gate)
     assert (
         f"slower: {CELL['id']}: takes 2.079 times as long, range (1.961 to 2.200), 3 launches (3 before), screened"
@@ -199,7 +199,7 @@ def test_cells_that_differ_in_what_they_measure_are_not_compared(other):
     gate = gate_of([2.0, 2.1], [(other, [1.0, 1.1])])
     assert gate.compared == []
     assert headline(gate) == "gate: failed: nothing to compare with in 'old', 1 cell ok"
-    assert gate.notes == ["not compared: 1 new", "1 cell measured in 'old' not planned any more"]
+    assert gate.notes == ["not compared: 1 new", "1 cell measured in 'old' no longer planned"]
 
 
 def test_another_version_of_a_benchmark_is_not_compared():
@@ -218,7 +218,7 @@ def test_what_cannot_be_compared_is_noted_and_fails_nothing():
     assert headline(gate) == "gate: passed: 3 cells ok, no regression of 1 compared with 'old' (margin 5.0 %)"
     assert gate.notes == [
         "not compared: 1 new, 1 not ok before",
-        "2 cells measured in 'old' not planned any more; 1 skipped, such as: not of interest",
+        "2 cells measured in 'old' no longer planned; 1 skipped, such as: not of interest",
         "'old' was measured on cluster 'local', this campaign on 'new-machine'",
     ]
 

@@ -10,7 +10,7 @@ from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, make_report, train_cell, write_results
 
 import warm_start
-from regatta.compare.baseline import read_baseline_campaign
+from regatta.compare.campaigns import read_baseline_campaign
 from regatta.compare.gate import judge, junit
 from regatta.core.errors import UserError
 from regatta.store.tables import MEASUREMENTS, read_csv

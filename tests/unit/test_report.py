@@ -160,7 +160,7 @@ def test_hostile_words_stay_words(tmp_path):
 
 
 def test_a_cpu_campaign_says_what_a_gpu_is(laptop, tmp_path):
-    words = "wherever a setting says GPU, it is one process"
+    words = 'CPU run: one "GPU" is one process'
     assert words in laptop
     cuda = make_campaign([train_cell("resnet50", 1, 1, "none", device="cuda")], device="cuda")
     assert words not in report_of(tmp_path, cuda, CLUSTER)
@@ -205,7 +205,7 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
     assert "<strong>51</strong> ○ not measured" in page
 
 
-def test_warnings_tell_what_was_found_and_what_to_do(laptop):
+def test_warnings_say_what_was_found_and_what_to_do(laptop):
     text = re.sub(r"\s+", " ", visible(laptop))
     assert "1 truncated or corrupt line" in text
     assert "2 of 17 cells" in text
@@ -230,7 +230,7 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
 
     edit_headers(folder, edit)
     text = visible(make_report(folder).read_text(encoding="utf-8"))
-    assert "torch of stack host: 2.0, 2.1" in text
+    assert "torch of stack host: 2.0 | 2.1" in text
     assert "1 of 6 launches ran from a working tree with uncommitted changes." in text
     assert "More threads than cores: on node000, 2 ranks of 2 threads shared 2 cores." in text
     assert "3f2a1c0d9e8b (dirty)" in text
@@ -258,7 +258,7 @@ def test_a_launch_without_an_environment_costs_nothing(tmp_path):
     assert "Command lines of the 6 launches" in make_report(folder).read_text(encoding="utf-8")
 
 
-def test_an_environment_that_breaks_its_schema_is_told_and_costs_no_number(tmp_path):
+def test_an_environment_that_breaks_its_schema_is_listed_and_costs_no_number(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
     edit_headers(folder, lambda index, header: header["environment"].update(hosts="many"))
     text = visible(make_report(folder).read_text(encoding="utf-8"))
@@ -289,7 +289,7 @@ def test_a_launch_without_a_record_in_this_report_is_counted_and_lends_it_nothin
     assert "uncommitted" not in text
     assert "different versions" not in text
     assert "Command lines of the 6 launches" in text
-    assert "1 other launch file lies in" in text
+    assert "Not used: 1 other launch file in" in text
 
 
 def test_one_error_of_several_ranks_is_one_failure(tmp_path):
@@ -314,7 +314,7 @@ def test_a_finding_names_what_it_links_to(laptop):
     assert ">see<" not in findings
 
 
-def test_cells_that_differ_in_what_no_id_tells_are_told_apart(tmp_path):
+def test_cells_that_differ_in_what_no_id_names_have_different_names(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none", batch_size=b) for b in (8, 16)]
     skipped = [train_cell("resnet18", 1, 2, "none", batch_size=b) | {"reason": "no"} for b in (8, 16)]
     faults = {(cells[0]["id"], 0): ("failed", "init", "no")}
@@ -387,7 +387,7 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
     ]
 
 
-def test_jobs_that_ended_before_their_batch_are_told_with_their_cause(tmp_path):
+def test_jobs_that_ended_before_their_batch_are_listed_with_their_cause(tmp_path):
     assert "Jobs that ended before" not in report_of(tmp_path, make_campaign([train_cell("resnet18", 1, 2)]))
     cell = train_cell("resnet18", 2, 2)
     folder = write_results(tmp_path / "jobs", make_campaign([cell]), LAPTOP)
@@ -404,7 +404,7 @@ def test_jobs_that_ended_before_their_batch_are_told_with_their_cause(tmp_path):
     text = make_report(folder).read_text(encoding="utf-8")
     for line in (
         "<li>n02g02-0123456789ab, job 7: stopped: SIGTERM: PREEMPTED</li>",
-        "<li>n02g02-0123456789ab, job 8: no rank came up (n2): rank 2 on n2: &lt;no&gt; torch</li>",
+        "<li>n02g02-0123456789ab, job 8: no rank started (n2): rank 2 on n2: &lt;no&gt; torch</li>",
         "<li>n02g02-0123456789ab: stopped: SIGINT</li>",
     ):
         assert line in text

@@ -8,7 +8,7 @@ from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack
 from test_report import SCRIPTS, Page, visible
 
 import warm_start
-from regatta.topics.preflight import findings, preflight_section, warnings
+from regatta.topics.preflight import findings, preflight_rows, warnings
 
 
 def report_with(tmp_path, preflight):
@@ -73,27 +73,27 @@ def test_stacks_stand_side_by_side(page):
     assert cells_of(section, "transports") == ["NET/Libfabric", "n/a", "n/a"]
 
 
-def test_each_library_is_told_with_its_origin(page):
+def test_each_library_has_its_origin(page):
     section = section_of(page)
     assert cells_of(section, "libnccl") == ["image: /usr/lib/libnccl.so.2"] * 2 + ["n/a"]
     assert cells_of(section, "libnccl-net") == ["image: /opt/plugin/lib/libnccl-net.so", "–", "n/a"]
     assert cells_of(section, "libfabric") == [
         "host: /host/lib/libfabric.so.1.22.0", "image: /usr/lib/libfabric.so.1", "n/a",
     ]  # fmt: skip
-    assert '<th scope="row">libibverbs</th>' not in section  # nobody has loaded it
+    assert '<th scope="row">libibverbs</th>' not in section  # no rank loaded it
 
 
-def test_notes_are_told_and_fail_nothing(tmp_path):
+def test_notes_are_shown_and_fail_nothing(tmp_path):
     stack = looked_at(make_stack(), make_seen(), "n1 NCCL INFO Using network Socket\n")
     text = report_with(tmp_path, make_preflight(stack))
     section = section_of(text)
-    assert "<h3>Worth knowing about stack bind</h3>" in section
+    assert "<h3>Notes on stack bind</h3>" in section
     assert "NCCL uses TCP sockets between nodes." in section
     assert "failure" not in section
     assert "failed the preflight" not in text
 
 
-def test_numbers_of_stacks_that_failed_or_were_not_looked_at_are_warned_of():
+def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
     measurements = pd.DataFrame(rows, columns=["stack", "status"])
     preflight = make_preflight()
@@ -111,8 +111,7 @@ def test_a_preflight_on_cpus_has_no_gpus():
     seen = make_seen(environment={"gpus": [], "hosts": []})
     for rank in seen["ranks"]:
         rank["driver"] = None
-    section = preflight_section(make_preflight(looked_at(make_stack(), seen)))
-    rows = {row.name: row.cells for row in section.rows}
+    rows = {name: cells for name, cells, _ in preflight_rows(make_preflight(looked_at(make_stack(), seen)))}
     assert rows["GPUs"] == [["none"]]
     assert "driver" not in rows
 

@@ -7,17 +7,17 @@ import pytest
 from synthetic import make_report
 from synthetic_waits import inside, late_times, write_waits
 
-from regatta.store.collect import collect
+from regatta.store.collect import hosts_by_rank
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import WAITS, make_table
+from regatta.topics.catalog import collect
 from regatta.topics.stragglers import waits as store_waits
-from regatta.topics.stragglers.section import nobody_text
+from regatta.topics.stragglers.section import none_text
 from regatta.topics.stragglers.tables import (
     chance_of_so_many,
     straggler_hosts_table,
     stragglers_table,
 )
-from regatta.topics.stragglers.waits import hosts_by_rank
 
 
 def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):
@@ -275,11 +275,11 @@ def test_the_chance_of_hits_of_unlike_launches_is_that_of_their_sum():
 
 def test_the_report_says_how_many_launches_could_show_a_straggler():
     none = make_table([], WAITS)
-    assert nobody_text(stragglers_table(none), none)
+    assert none_text(stragglers_table(none), none)
     waits = waits_of(record_of([[100] * 20, [150] * 20]), spec_of(2))
     rows = [row for number in range(3) for row in rows_of(f"launch {number}", waits, 2)]
     few = make_table(rows, WAITS)
-    text = nobody_text(stragglers_table(few), few)
+    text = none_text(stragglers_table(few), few)
     assert "3 measurements, 3 launches" in text
     assert "on 2 ranks; 8 are needed" in text
 

@@ -1,6 +1,6 @@
 """Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md.
 
-Beside it epochs.csv and ranks.csv: of each training a row for each epoch, and for each rank; and waits.csv: who waited for whom.
+Beside it: epochs.csv and ranks.csv, one row per epoch and per rank of each training; waits.csv, who waited for whom.
 """
 
 import argparse
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from regatta.core.errors import run_script
 from regatta.core.log import add_log_option
-from regatta.store.collect import collect, write_collected
+from regatta.store.collect import write_collected
 from regatta.store.launch_files import read_frozen, write_json
+from regatta.topics.catalog import collect
 
 
 def main() -> None:

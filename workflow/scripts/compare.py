@@ -1,10 +1,12 @@
-"""Compare a campaign with an earlier one, or show cells over several. Exit status 1 if a cell got slower, 2 for a mistake.
+"""Compare a campaign with an earlier one, or show cells over several.
+
+Exit status: 0, 1 if a cell got slower, 2 for an error.
 
 python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
 python workflow/scripts/compare.py --history results/january results/may results/june --html history.html
 
-Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are matched by
-what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
+Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are
+matched by what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
 """
 
 import argparse
@@ -14,9 +16,8 @@ import traceback
 from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.compare.history import history_of_cells, history_text
-from regatta.compare.page import comparison_page, history_page
-from regatta.compare.text import comparison_text
+from regatta.compare.history import history_of_cells
+from regatta.compare.output import comparison_page, comparison_text, history_page, history_text
 from regatta.core.errors import USER_ERROR, UserError, run_script
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options

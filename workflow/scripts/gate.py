@@ -2,7 +2,8 @@
 
 Exit status: 0 passed, 1 failed, 2 error.
 
-python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json --measurements results/new/measurements.csv
+python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
+    --measurements results/new/measurements.csv
     --baseline results/old --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml
 
 Both files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
@@ -12,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.compare.baseline import read_baseline_campaign
+from regatta.compare.campaigns import read_baseline_campaign
 from regatta.compare.gate import gate_text, judge, junit
 from regatta.core.errors import run_script
 from regatta.core.log import add_log_option

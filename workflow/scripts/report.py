@@ -25,7 +25,7 @@ def main() -> None:
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
     data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
-    write_text(args.out, render(data, TOPICS, args.out.parent))
+    write_text(args.out, render(data, TOPICS))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import psutil
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
-from regatta.compare.baseline import check_baseline_campaign
+from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of

@@ -1,4 +1,4 @@
-"""A campaign against an earlier one: cells are matched by what they measure and by the name of their stack."""
+"""Read and compare two campaigns. Cells are matched by what they measure and by the name of their stack."""
 
 import dataclasses
 import sys
@@ -8,31 +8,56 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.compare.baseline import check_baseline_campaign, match_key
-from regatta.core.errors import UserError
+from regatta.campaign.matrix import canonical_json
+from regatta.core.errors import UserError, nearest
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
+from regatta.report.provenance import read_headers
 from regatta.run.preflight import latest_preflight
-from regatta.store.collect import cell_row, collect, write_collected
+from regatta.store.collect import cell_row, write_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import one_line
 from regatta.store.tables import CELL, MEASUREMENTS, TEXT, make_table, read_csv
-from regatta.topics.comparison.environment import Difference, Side, by_stack, read_headers
+from regatta.topics.catalog import collect
+from regatta.topics.comparison.environment import Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 
-READ = (
-    "cell",
-    "status",
-    "repeat",
-    "launch",
-    "p50_s",
-    "time_utc",
-)  # of measurements.csv; an old one may lack the others
+# Columns of measurements.csv: as few as possible, since an old file may lack the others.
+NEEDED_BY_GATE = ("cell", "status", "p50_s")
+NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
+MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and the stack's name
+
+
+def match_key(spec: dict) -> str:
+    """Return what a cell measures, as one text. Its id does not serve: an upgraded image changes it."""
+    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
+
+
+def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
+    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError where one is missing."""
+    frozen, measurements = sorted(results.glob("campaign.*.json")), results / "measurements.csv"
+    if len(frozen) == 1 and measurements.is_file():
+        return frozen[0], measurements
+    known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
+    lacking = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
+    raise UserError(
+        f"{results} does not hold {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
+        f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
+    )
+
+
+def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
+    """Return the frozen campaign, and the columns of measurements.csv that the gate needs.
+
+    Raises UserError where one is missing or damaged.
+    """
+    frozen, measurements = check_baseline_campaign(results)
+    return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED_BY_GATE})
 
 
 @dataclass(frozen=True)
 class CampaignResults:
-    """What a comparison needs of a results folder. headers: of the launches in measurements. nccl: by stack."""
+    """The results that a comparison needs. headers: of the launches in measurements. nccl: verdicts by stack."""
 
     folder: Path
     campaign: dict
@@ -42,23 +67,23 @@ class CampaignResults:
 
     @property
     def first_time_utc(self) -> str | None:
-        """When its first record was written. Unknown of what was imported: its records are as old as the import."""
+        """When its first record was written. Unknown if it was imported: its records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
         return min(times) if len(times) else None
 
     @property
     def notes(self) -> list[str]:
-        """What the import of its files corrected, assumed or left out. Empty of a campaign that was measured."""
+        """What the import of its files corrected, assumed or left out. Empty for a measured campaign."""
         files = self.campaign.get("imported") or []
         return list(dict.fromkeys(note for file in files for note in file["notes"]))
 
 
 @dataclass(frozen=True)
 class CampaignsCompared:
-    """What two campaigns say of each other.
+    """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    not_compared: reason -> table of cells (CELL) that are matched and have no ratio. only_base, only_test: tables of cells.
+    not_compared: reason -> table of matched cells (CELL) without a ratio. only_base, only_test: tables of cells.
     """
 
     base: CampaignResults
@@ -70,31 +95,38 @@ class CampaignsCompared:
     only_test: pd.DataFrame
     environment: list[Difference]
 
+    @property
+    def unmatched(self) -> dict[str, pd.DataFrame]:
+        """The cells that are not compared, by reason."""
+        found = {"only in base": self.only_base, "only in test": self.only_test}
+        found |= {f"not compared, {reason}": cells for reason, cells in self.not_compared.items()}
+        return {reason: cells for reason, cells in found.items() if len(cells)}
+
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
 
 
 def read_campaign(folder: Path) -> CampaignResults:
-    """Read a results folder. Raises UserError if it is none, or if what is needed of it is damaged."""
+    """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in READ})
-    wrong = table[
-        (table["status"] == "ok") & ~table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
-    ]
+    campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED})
+    advice = f"Build it again from the store: python workflow/scripts/rebuild_report.py {folder}"
+    is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
+    wrong = table[(table["status"] == "ok") & ~is_time]
     if len(wrong):
+        first = wrong.iloc[0]
         raise UserError(
-            f"{measurements}: p50_s of {wrong['cell'].iloc[0]} is {wrong['p50_s'].iloc[0]:g}; a time above 0 is expected. Build it"
-            f" again from the store: python workflow/scripts/rebuild_report.py {folder}"
+            f"{measurements}: p50_s of {first['cell']} is {first['p50_s']:g}; a time above 0 is expected. {advice}"
         )
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(
-            f"{measurements}: lacks {len(lacking)} of {len(campaign['cells'])} cells of {frozen.name}, such as {min(lacking)}."
-            f" Build it again from the store: python workflow/scripts/rebuild_report.py {folder}"
+            f"{measurements}: lacks {len(lacking)} of {len(campaign['cells'])} cells of {frozen.name}, such as"
+            f" {min(lacking)}. {advice}"
         )
-    headers = read_headers(folder / "launches", table["launch"].dropna())
-    looked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
-    return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in looked})
+    headers = read_headers(folder / "launches", table)
+    checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]
+    return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in checked})
 
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
@@ -105,7 +137,7 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     if not shared:
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            " backend, device and name of its stack. Compare campaigns that measure the same."
+            " backend, device and stack name. Compare campaigns that measure the same."
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
     rows, sides, reasons = [], [], {}
@@ -114,9 +146,17 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         if reason := _why_not(cell, other, times):
             reasons.setdefault(reason, []).append(other)
             continue
-        rows.append(cell_row(other) | {"reference": cell["id"], "axis": "campaign", "num_planned": other.get("repeats", test.campaign["repeats"])}
-                    | {"value": test.campaign["name"], "reference_value": base.campaign["name"]})  # fmt: skip
-        sides.append(_unpaired(times[0][cell["id"]], times[1][other["id"]]))
+        rows.append(
+            cell_row(other)
+            | {
+                "reference": cell["id"],
+                "axis": "campaign",
+                "num_planned": other.get("repeats", test.campaign["repeats"]),
+            }
+            | {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
+        )
+        launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
+        sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
     return CampaignsCompared(
         base,
         test,
@@ -138,9 +178,9 @@ def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, T
     return None if other["id"] in times[1] else "without an ok launch in test"
 
 
-def _unpaired(base: Times, test: Times) -> Sides:
-    """Launches of two campaigns never share an allocation."""
-    return Sides([base[repeat][1] for repeat in sorted(base)], [test[repeat][1] for repeat in sorted(test)], False)
+def times_of(launches: Times) -> list[float]:
+    """Return the times of the launches of one cell, by repeat."""
+    return [launches[repeat][1] for repeat in sorted(launches)]
 
 
 def _table(cells: Iterator[dict]) -> pd.DataFrame:
@@ -163,11 +203,11 @@ def _side(results: CampaignResults, stack: str) -> Side:
     )
 
 
-# A foreign file as a campaign for the length of one comparison: imported into a folder that is thrown away.
-
-
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
-    """Return what a file of another benchmark says, under the file's own path. Raises UserError if it is refused."""
+    """Return the results in a file of another benchmark, imported into the folder `scratch`.
+
+    Raises UserError if it is refused.
+    """
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     frozen = next(folder.glob("campaign.*.json"))

@@ -1,7 +1,7 @@
 """The gate: is every planned cell ok, and did any get slower than in a baseline campaign? Definitions: docs/metrics.md.
 
-Cells of two campaigns are the same if they measure the same on a stack of the same NAME. Their ids need not be equal:
-after an upgrade the image is another, and with it the id. The unit is the launch, and its number the median, p50_s.
+Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its
+median time p50_s.
 """
 
 import math
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.compare.baseline import match_key
+from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Spread, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
@@ -26,10 +26,10 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against the same cell of the baseline campaign. `ratio`: of the median times; above 1 is slower now.
+    """One cell against the same cell of the baseline campaign. ratio: of the median times; above 1 is slower now.
 
-    verdict: faster, slower, equivalent or inconclusive. p_adjusted: what it goes by beside the ratio's interval, over all
-    tested cells of the gate. None where the cell is screened: too few launches on one side for a test.
+    verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
+    if the cell is screened, with too few launches on one side for a test.
     """
 
     ratio: Spread
@@ -45,7 +45,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """One cell. `skipped`: why it is not measured. `failures`: one dict of FAILURE for each repeat that is not ok."""
+    """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok."""
 
     id: str
     spec: dict
@@ -62,7 +62,7 @@ class JudgedCell:
 
 @dataclass(frozen=True)
 class Gate:
-    """What the gate found. `problems` concern no single cell and fail the gate; `notes` do not."""
+    """The result of the gate. problems: of no single cell, fail the gate; notes do not."""
 
     campaign: str
     baseline_campaign: str | None
@@ -93,13 +93,14 @@ class Gate:
 def judge(
     campaign: dict, measurements: pd.DataFrame, before: tuple[dict, pd.DataFrame] | None = None, margin: float = 0.05
 ) -> Gate:
-    """Return what the gate says of a frozen campaign and its measurements.
+    """Return the result of the gate for a frozen campaign and its measurements.
 
-    before: the same two of the baseline campaign; of its measurements cell, status and p50_s are read.
-    margin: ratio by which a median may be longer.
+    before: the same of the baseline campaign, with at least cell, status and p50_s.
+    margin: by which a median may be longer.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
-    rows = {cell: group.to_dict("records") for cell, group in measurements.astype(object).groupby("cell")}
+    known = measurements.astype(object).where(measurements.notna(), None)
+    rows = {cell: group.to_dict("records") for cell, group in known.groupby("cell")}
     repeats = campaign["repeats"]
     cells = [
         _judged(cell, rows.get(cell["id"], []), cell.get("repeats", repeats), comparisons) for cell in campaign["cells"]
@@ -114,11 +115,11 @@ def judge(
 
 
 def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> list[Comparison]:
-    """Return how the launches of each cell, (now, before), compare with those of before.
+    """Return the comparison of the launches of each cell, (now, before).
 
-    The cells with six launches or more on both sides are one table, judged as every other comparison (regatta.core.verdicts).
-    Of fewer launches such a table finds next to nothing, and a gate must be able to fail: those cells are screened. Why,
-    and how often both err: docs/decisions/0007-intervals-and-verdicts.md.
+    Cells with six launches or more on both sides are judged as one table (regatta.core.verdicts). With fewer, tests
+    find next to nothing, and a gate must be able to fail: those cells are screened. Error rates of both:
+    docs/decisions/0007-intervals-and-verdicts.md.
     """
     pairs = [(sorted(now), sorted(before)) for now, before in pairs]  # the order of rows must not matter
     tested = {
@@ -138,18 +139,17 @@ def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> 
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
-    """Return how many cells are screened, and how many of them chance can at most call slower.
+    """Return how many cells are screened, and how many of them are at most called slower by chance.
 
-    If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. That is
-    the worst case, of a spread between launches beside which the margin is nothing.
+    If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
+    the worst case, where the margin is negligible against between-launch variation.
     """
     few = [cell.comparison for cell in gate.compared if cell.comparison.is_screened]
     return len(few), sum(1 / math.comb(c.num_launches + c.num_before, c.num_launches) for c in few)
 
 
 def _screened(now: list[float], before: list[float], margin: float) -> str:
-    """Return the word of a cell with few launches, by all its pairs of launches: slower where every launch is slower than
-    every one before by more than the margin."""
+    """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
     low, high, limit = min(now) / max(before), max(now) / min(before), 1 + margin
     if low > limit:
         return "slower"
@@ -160,23 +160,23 @@ def _screened(now: list[float], before: list[float], margin: float) -> str:
 
 
 def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float) -> tuple[dict, list[str]]:
-    """Return the comparison of each cell that has launches on both sides, and notes on the others."""
+    """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
     times, old_times = _launch_times(measurements), _launch_times(old_measurements)
-    why_not, pairs = Counter(), {}
+    reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
         if old is None:
-            why_not["new"] += 1
+            reasons["new"] += 1
         elif old["spec"]["version"] != cell["spec"]["version"]:
-            why_not["measured by another version of the benchmark"] += 1
+            reasons["measured by another version of the benchmark"] += 1
         elif old["id"] not in old_times:
-            why_not["not ok before"] += 1
+            reasons["not ok before"] += 1
         elif cell["id"] in times:
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
-    notes = ["not compared: " + ", ".join(f"{num} {why}" for why, num in why_not.items())] if why_not else []
+    notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     gone = [cell["spec"] for key, cell in old_cells.items() if cell["id"] in old_times]
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
@@ -188,18 +188,18 @@ def _notes(campaign: dict, old_campaign: dict, measured_before: list[dict]) -> I
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:
         more = f"; {len(reasons)} skipped, such as: {reasons[0]}" if reasons else ""
-        yield f"{plural(len(gone), 'cell')} measured in '{old_campaign['name']}' not planned any more{more}"
+        yield f"{plural(len(gone), 'cell')} measured in '{old_campaign['name']}' no longer planned{more}"
     clusters = old_campaign["cluster"]["name"], campaign["cluster"]["name"]
     if clusters[0] != clusters[1]:
         yield f"'{old_campaign['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'"
 
 
 def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, Comparison]) -> JudgedCell:
-    failures = [{name: _known(row[name]) for name in FAILURE} for row in rows if row["status"] != "ok"]
+    failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
-    elapsed_s = [float(row["elapsed_s"]) for row in rows if _known(row["elapsed_s"]) is not None]
+    elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     return JudgedCell(
         cell["id"],
         cell["spec"],
@@ -216,28 +216,34 @@ def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
     return {cell: group["p50_s"].astype(float).tolist() for cell, group in ok.groupby("cell")}
 
 
-def _known(value: object) -> object:
-    return None if pd.isna(value) else value
-
-
-# What the gate says: a short text for the terminal, and a JUnit file for systems that show test results.
+# A short text for the terminal, and a JUnit file for systems that show test results.
 
 SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
 SHOWN_FASTER = 2
 CAUSE_LENGTH = 160
-LEAST_P = 0.001  # told as it is; less is told as less
+LEAST_P = 0.001  # smaller values are shown as p < 0.001
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
 def gate_text(gate: Gate, results: Path) -> str:
     """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is."""
-    slower, faster = gate.with_verdict("slower"), gate.with_verdict("faster")[::-1]
+    slower, faster, unclear = (gate.with_verdict(word) for word in ("slower", "faster", "inconclusive"))
     lines = [headline(gate)]
     lines += _some("not ok", [f"{cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
     lines += _some("slower", [_compared(cell) for cell in slower], SHOWN)
-    lines += _some("faster", [_compared(cell) for cell in faster], SHOWN_FASTER)
-    lines += _cannot_tell(gate.with_verdict("inconclusive"))
-    lines += [f"  note: {note}" for note in [*gate.notes, *_chance(gate)]]
+    lines += _some("faster", [_compared(cell) for cell in faster[::-1]], SHOWN_FASTER)
+    if unclear:
+        lines.append(
+            f"  inconclusive: {plural(len(unclear), 'cell')}, which fail nothing; the slowest: {_compared(unclear[0])}"
+        )
+    lines += [f"  note: {note}" for note in gate.notes]
+    num, most = chance_alone(gate)
+    if num:
+        lines.append(
+            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened, with fewer than"
+            f" {MIN_LAUNCHES_INTERVAL} launches on a side: slower if every launch is slower than every launch before by"
+            f" more than the margin; chance alone: at most {three(most)} of {plural(num, 'cell')}"
+        )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"
 
@@ -246,84 +252,15 @@ def headline(gate: Gate) -> str:
     """Return the first line: `gate: passed: …`, or `gate: failed: …` with what failed it."""
     planned = [cell for cell in gate.cells if cell.skipped is None]
     slower = len(gate.with_verdict("slower"))
-    told = list(gate.problems)
+    texts = list(gate.problems)
     if gate.not_ok:
-        told.append(f"{plural(len(gate.not_ok), 'cell')} not ok")
+        texts.append(f"{plural(len(gate.not_ok), 'cell')} not ok")
     elif planned:
-        told.append(f"{plural(len(planned), 'cell')} ok")
+        texts.append(f"{plural(len(planned), 'cell')} ok")
     if gate.compared:
         against = f"{len(gate.compared)} compared with '{gate.baseline_campaign}' (margin {percent(gate.margin)} %)"
-        told.append(f"{plural(slower, 'regression') if slower else 'no regression'} of {against}")
-    return f"gate: {'passed' if gate.is_passed else 'failed'}: {', '.join(told)}"
-
-
-def junit(gate: Gate) -> str:
-    """Return a JUnit file with one testcase for each cell, and one for each problem that is no cell's.
-
-    Structure: the schema of Jenkins' xUnit plugin, junit-10.xsd; GitLab and others read a part of it.
-    """
-    cases = [_testcase(gate, cell) for cell in gate.cells]
-    for problem in gate.problems:
-        case = ET.Element("testcase", classname=f"{gate.campaign}.gate", name=problem)
-        ET.SubElement(case, "failure", type="problem", message=problem)
-        cases.append(case)
-    failures, skipped = (sum(case.find(tag) is not None for case in cases) for tag in ("failure", "skipped"))
-    seconds = sum(cell.elapsed_s or 0 for cell in gate.cells)
-    counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "time": f"{seconds:.3f}"}
-    root = ET.Element("testsuites", name="regatta", **counts)
-    suite = ET.SubElement(root, "testsuite", name=gate.campaign, **counts, skipped=str(skipped))
-    suite.extend(cases)
-    for element in root.iter():
-        element.attrib = {name: _xml(value) for name, value in element.attrib.items()}
-        element.text = None if element.text is None else _xml(element.text)
-    ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
-
-
-def comparison_words(comparison: Comparison) -> str:
-    """Return a comparison in words: `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`,
-    or `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
-    ratio, num = comparison.ratio, comparison.num_launches
-    spread = "" if ratio.low is None else f", {ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}"
-    p_value = "" if comparison.is_screened else f", {_p_words(comparison.p_adjusted)}"
-    told = f"takes {ratio_text(ratio.median)} times as long{spread}{p_value}, {plural(num, 'launch', 'launches')}"
-    return f"{told} ({comparison.num_before} before)" + (", screened" if comparison.is_screened else "")
-
-
-def _testcase(gate: Gate, cell: JudgedCell) -> ET.Element:
-    case = ET.Element("testcase", classname=f"{gate.campaign}.{cell.spec['benchmark']}", name=cell.id)
-    if cell.elapsed_s is not None:
-        case.set("time", f"{cell.elapsed_s:.3f}")
-    if cell.skipped is not None:
-        ET.SubElement(case, "skipped", message=cell.skipped)
-    told = f"{cell.verdict}: {comparison_words(cell.comparison)}" if cell.comparison else ""
-    if cell.failures:
-        details = [_failure(failure) for failure in cell.failures]
-        ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = "\n".join([*details, told]).strip()
-    elif cell.verdict == "slower":
-        ET.SubElement(case, "failure", type="regression", message=told).text = told
-    elif told:
-        ET.SubElement(case, "system-out").text = told
-    return case
-
-
-def _failure(failure: dict) -> str:
-    phase = f" in {failure['phase']}" if failure["phase"] else ""
-    log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
-    return f"repeat {failure['repeat']}: {failure['status']}{phase}: {failure['cause'] or 'no cause known'}{log}"
-
-
-def _cause(cell: JudgedCell) -> str:
-    """Return how often a cell was not ok, how, and the commonest cause: `1 timeout of 3: no record after 60 s`."""
-    statuses = Counter(failure["status"] for failure in cell.failures)
-    cause = Counter(failure["cause"] or "no cause known" for failure in cell.failures).most_common(1)[0][0]
-    told = ", ".join(f"{num} {status}" for status, num in statuses.items())
-    shown = cause if len(cause) <= CAUSE_LENGTH else f"{cause[: CAUSE_LENGTH - 3]}..."
-    return f"{told} of {cell.repeats}: {shown}"
-
-
-def _compared(cell: JudgedCell) -> str:
-    return f"{cell.id}: {comparison_words(cell.comparison)}"
+        texts.append(f"{plural(slower, 'regression') if slower else 'no regression'} of {against}")
+    return f"gate: {'passed' if gate.is_passed else 'failed'}: {', '.join(texts)}"
 
 
 def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
@@ -332,25 +269,75 @@ def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
         yield f"  ... and {len(items) - num} more {kind}"
 
 
-def _cannot_tell(cells: list[JudgedCell]) -> Iterator[str]:
-    if cells:
-        yield f"  inconclusive: {plural(len(cells), 'cell')}, which fail nothing; the slowest: {_compared(cells[0])}"
+def _compared(cell: JudgedCell) -> str:
+    return f"{cell.id}: {comparison_text(cell.comparison)}"
 
 
-def _chance(gate: Gate) -> Iterator[str]:
-    num, most = chance_alone(gate)
-    if num:
-        yield (
-            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened, for want of {MIN_LAUNCHES_INTERVAL} launches"
-            " on both sides: slower is every launch slower than every launch before, by more than the margin; chance alone: at"
-            f" most {three(most)} of {plural(num, 'cell')}"
-        )
+def comparison_text(comparison: Comparison) -> str:
+    """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
+    `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
+    ratio, p_value = comparison.ratio, comparison.p_adjusted
+    texts = [f"takes {ratio_text(ratio.median)} times as long"]
+    if ratio.low is not None:
+        texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
+    if p_value is not None:
+        texts.append(f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}")
+    texts.append(f"{plural(comparison.num_launches, 'launch', 'launches')} ({comparison.num_before} before)")
+    return ", ".join([*texts, "screened"] if comparison.is_screened else texts)
 
 
-def _p_words(p_value: float) -> str:
-    return f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}"
+def _cause(cell: JudgedCell) -> str:
+    """Return how often a cell was not ok, how, and the most frequent cause: `1 timeout of 3: no record after 60 s`."""
+    statuses = Counter(failure["status"] for failure in cell.failures)
+    cause = Counter(failure["cause"] or "unknown cause" for failure in cell.failures).most_common(1)[0][0]
+    counts = ", ".join(f"{num} {status}" for status, num in statuses.items())
+    shown = cause if len(cause) <= CAUSE_LENGTH else f"{cause[: CAUSE_LENGTH - 3]}..."
+    return f"{counts} of {cell.repeats}: {shown}"
 
 
-def _xml(text: str) -> str:
-    """Return a text without the characters that XML forbids."""
-    return NOT_XML.sub("", text)
+def junit(gate: Gate) -> str:
+    """Return a JUnit file with one testcase for each cell, and one for each problem of no single cell.
+
+    Structure: the schema of Jenkins' xUnit plugin, junit-10.xsd; GitLab and others read a part of it.
+    """
+    root = ET.Element("testsuites", name="regatta")
+    suite = ET.SubElement(root, "testsuite", name=gate.campaign)
+    for cell in gate.cells:
+        _add_testcase(suite, gate.campaign, cell)
+    for problem in gate.problems:
+        case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
+        ET.SubElement(case, "failure", type="problem", message=problem)
+    num_failures, num_skipped = (len(suite.findall(f"testcase/{tag}")) for tag in ("failure", "skipped"))
+    seconds = sum(cell.elapsed_s or 0 for cell in gate.cells)
+    counts = {"tests": str(len(suite)), "failures": str(num_failures), "errors": "0", "time": f"{seconds:.3f}"}
+    root.attrib |= counts
+    suite.attrib |= counts | {"skipped": str(num_skipped)}
+    for element in root.iter():
+        element.attrib = {name: NOT_XML.sub("", value) for name, value in element.attrib.items()}
+        element.text = None if element.text is None else NOT_XML.sub("", element.text)
+    ET.indent(root)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+
+
+def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell) -> None:
+    case = ET.SubElement(suite, "testcase", classname=f"{campaign}.{cell.spec['benchmark']}", name=cell.id)
+    if cell.elapsed_s is not None:
+        case.set("time", f"{cell.elapsed_s:.3f}")
+    if cell.skipped is not None:
+        ET.SubElement(case, "skipped", message=cell.skipped)
+    compared = f"{cell.verdict}: {comparison_text(cell.comparison)}" if cell.comparison else ""
+    if cell.failures:
+        details = [_failure(failure) for failure in cell.failures]
+        ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = "\n".join(
+            [*details, compared]
+        ).strip()
+    elif cell.verdict == "slower":
+        ET.SubElement(case, "failure", type="regression", message=compared).text = compared
+    elif compared:
+        ET.SubElement(case, "system-out").text = compared
+
+
+def _failure(failure: dict) -> str:
+    phase = f" in {failure['phase']}" if failure["phase"] else ""
+    log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
+    return f"repeat {failure['repeat']}: {failure['status']}{phase}: {failure['cause'] or 'unknown cause'}{log}"

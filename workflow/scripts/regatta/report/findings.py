@@ -1,7 +1,7 @@
-"""What the report says on top of its figures: findings and warnings, each with the rows that it is made of.
+"""Findings and warnings of the report, each with its source rows.
 
-A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence. Findings
-are computed from tables, never from figures, so that what fits into a figure does not decide what is found.
+A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence.
+Findings are computed from tables, not from figures, which may leave rows out.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from regatta.store.tables import COLLECTED
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers of a statement stand. file: in the results folder. rows: their names; what: words in place of them."""
+    """Where numbers come from. file: in the results folder. rows: their names; what: a description in place of them."""
 
     file: str
     rows: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" of a single launch."""
+    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" (one launch)."""
 
     estimate: float
     low: float | None = None
@@ -53,18 +53,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Finding:
-    """One result worth reading first. values: by name; numbers are in the units of the tables. sources: the rows behind it."""
+    """One main result. values: by name, in the units of the tables. sources: its rows."""
 
     kind: str
     values: dict[str, object]
     sources: tuple[Source, ...]
     cells: tuple[str, ...] = ()
-    anchor: str = ""  # of the page, where more of it stands; the topic's section if empty
+    anchor: str = ""  # on the page; the topic's section if empty
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A warning: what was found, what to do about it, and the rows that it was found in, the one that is shown first."""
+    """A warning: what was found, what to do, and the source rows, the shown one first."""
 
     found: str
     advice: str
@@ -73,7 +73,7 @@ class Advice:
 
 
 def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:
-    """Return `37 % (range 32\N{EN DASH}39 %, 3 launches)`, `87 % (95 % CI 85\N{EN DASH}89 %, 6 launches)` or `37 % (1 launch)`."""
+    """Return `37 % (range 32-39 %, 3 launches)`, `87 % (95 % CI 85-89 %, 6 launches)` or `37 % (1 launch)`."""
     num = plural(value.num_launches, "launch", "launches")
     if value.low is None or value.high is None:
         return f"{show(value.estimate)} {unit} ({num})"
@@ -86,7 +86,7 @@ def percent_text(value: Value) -> str:
 
 
 def time_text(value: Value) -> str:
-    """Return a value in seconds with the unit that suits it."""
+    """Return a value in seconds with a suitable unit."""
     factor, unit = next((factor, unit) for least, factor, unit in TIME_UNITS if value.estimate >= least)
     return value_text(value, lambda seconds: three(factor * seconds), unit)
 
@@ -98,12 +98,12 @@ def percent_number(ratio: float) -> str:
 
 
 def file_of(table: str) -> str:
-    """Return the file of a table, tables/scaling.csv or measurements.csv; what has a dot is a file already."""
+    """Return the file of a table, tables/scaling.csv or measurements.csv; a name with a dot is a file already."""
     return table if "." in table else f"{table}.csv" if table in COLLECTED else f"tables/{table}.csv"
 
 
 def anchor_of(file: str) -> str:
-    """Return where on the page a file can be downloaded, or what stands in it is shown."""
+    """Return where on the page a file can be downloaded or its content is shown."""
     if file.endswith(".csv"):
         return f"#csv-{file.rpartition('/')[2].removesuffix('.csv')}"
     return {PROBLEMS: "#left-out", PREFLIGHT: "#preflight"}.get(file, "#provenance")
@@ -115,7 +115,7 @@ def of_cells(table: str, cells: Iterable[str | None]) -> Source:
 
 
 def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source:
-    """Return some rows of a table, named by the columns of `key`, without one by their number below the heading."""
+    """Return some rows of a table, named by the columns of `key`, or by their number below the heading."""
     if not key:
         return Source(file_of(table), tuple(f"row {index + 1}" for index in rows.index))
     return Source(
@@ -123,7 +123,8 @@ def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source
     )
 
 
-def of_runs(table: str, rows: pd.DataFrame) -> Source:
-    """Return some rows of measurements.csv or failures.csv: one for each cell and repeat."""
-    named = rows.assign(name=[f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()])
-    return of_rows(table, named, ("name",))
+def of_runs(table: str, rows: pd.DataFrame, first: object = None) -> Source:
+    """Return some rows of measurements.csv or failures.csv, one per cell and repeat. first: index of the first one."""
+    if first is not None:
+        rows = pd.concat([rows.loc[[first]], rows.drop(first)])
+    return Source(file_of(table), tuple(f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()))

@@ -1,34 +1,49 @@
-"""Assemble report.html from the sections of its topics: one file without scripts or foreign assets, byte for byte reproducible.
+"""Assemble report.html from the sections of its topics: one reproducible file without scripts or external assets.
 
-It knows no topic: report.py hands it the list of topics/catalog.py.
+report.py passes the list of topics/catalog.py.
 """
 
+import gzip
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import jinja2
 import pandas as pd
 
+from regatta.core.names import name_of
+from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, plural, size, three
 from regatta.report.findings import HEADERS, anchor_of, file_of
-from regatta.report.methods import left_out, methods, num_left_out
 from regatta.report.panels import Section
-from regatta.report.plotting import bitmaps, filters
-from regatta.report.provenance import environments, provenance
-from regatta.report.status import shown_status, status_counts, status_text
+from regatta.report.plotting import bitmaps, data_uri, image_uri
+from regatta.report.provenance import environments, provenance, values_text
 from regatta.store.collect import collected_csv
 from regatta.store.records import one_line
 from regatta.store.tables import COLLECTED, to_csv
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
-MOST_ROWS_SHOWN = 2  # of the sources of a statement; more are folded
-MOST_ROWS_NAMED = 20  # in there; more are counted
+MOST_ROWS_SHOWN = 2  # of the sources of a finding; more are folded
+MOST_ROWS_NAMED = 20  # of the folded ones; more are counted
 MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
+MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # of a CSV, by is_large; a larger one is embedded as .csv.gz
+STATUSES = (
+    *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
+    *("not_measured", "not_started", "skipped"),
+)
+MARKS = {
+    "ok": "\N{CHECK MARK}",
+    "not_measured": "\N{WHITE CIRCLE}",
+    "not_started": "\N{WHITE CIRCLE}",
+    "skipped": "\N{EN DASH}",
+}
+BAD_MARK = "\N{MULTIPLICATION SIGN}"
 
 
-def render(data, topics: Iterable, folder: Path) -> str:
-    """Return the report. data: a ReportData of topics/base.py. folder: where the page will lie, the results folder."""
+def load_template(name: str, is_large: bool = False) -> jinja2.Template:
+    """Return a template of workflow/report/. is_large: for a page of thousands of cells, with compressed downloads."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -36,19 +51,25 @@ def render(data, topics: Iterable, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        **filters(is_large(data.campaign)),
-        "status": status_text,
-        "file": file_of,
-        "anchor": anchor_of,
+    environment.filters |= {"status": status_text, "file": file_of, "anchor": anchor_of, "image_uri": image_uri}
+    environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
+    environment.globals |= {
+        "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
+        "headers": HEADERS,
+        "most_rows_open": MOST_ROWS_OPEN,
+        "most_rows_shown": MOST_ROWS_SHOWN,
+        "most_rows_named": MOST_ROWS_NAMED,
     }
-    environment.globals |= {"headers": HEADERS, "most_rows_open": MOST_ROWS_OPEN}
-    environment.globals |= {"most_rows_shown": MOST_ROWS_SHOWN, "most_rows_named": MOST_ROWS_NAMED}
-    return environment.get_template("report.html.j2").render(content(data, topics, folder))
+    return environment.get_template(name)
 
 
-def content(data, topics: Iterable, folder: Path) -> dict:
-    """Return all that the page shows, by the names that the template has for it."""
+def render(data, topics: Iterable) -> str:
+    """Return the report. data: a ReportData of topics/base.py."""
+    return load_template("report.html.j2", is_large(data.campaign)).render(content(data, topics))
+
+
+def content(data, topics: Iterable) -> dict:
+    """Return the variables of the template."""
     campaign, measurements = data.campaign, data.measurements
     with bitmaps(is_large(campaign)):
         shown = [topic.section(data) for topic in topics if topic.section]
@@ -56,7 +77,6 @@ def content(data, topics: Iterable, folder: Path) -> dict:
     advice = [advice for topic in topics for advice in topic.warnings(data)]
     num_launches = len(list(data.launches.glob("*.jsonl")))
     return {
-        "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "facts": facts(data),
@@ -82,12 +102,12 @@ def content(data, topics: Iterable, folder: Path) -> dict:
 
 
 def is_large(campaign: dict) -> bool:
-    """Return whether figures are bitmaps, CSV files compressed, and the records of a cell told in numbers only."""
+    """Return whether figures are bitmaps, CSV files compressed, and the records of a cell only counted."""
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
 def findings(data, topics: Iterable) -> list[dict]:
-    """Return each finding of each topic with its sentence, and where on the page more of it stands."""
+    """Return each finding of each topic with its sentence and the anchor of its section."""
     return [
         {
             "kind": finding.kind,
@@ -103,7 +123,7 @@ def findings(data, topics: Iterable) -> list[dict]:
 
 
 def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
-    """Return (anchor, title, state in words, class of the state) of each section that is there, in the page's order."""
+    """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
     found = [("findings", "Findings", "", "")]
     for section in shown:
         if section.has_content:
@@ -127,7 +147,7 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
 
 
 def facts(data) -> list[tuple[str, str]]:
-    """Return (name, value) of the masthead: what ran, on which machine, when. A value that differs shows all it had."""
+    """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all."""
     campaign, headers = data.campaign, data.headers
     all_of = environments(headers)
     hosts = [host for environment in all_of for host in environment["hosts"]]
@@ -135,22 +155,21 @@ def facts(data) -> list[tuple[str, str]]:
     times = sorted(data.measurements["time_utc"].dropna())
     found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
-        found.append(("GPU", _one_of(gpu.get("name") for gpu in gpus)))
+        found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
     images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
     if images:
         found.append(("Images", ", ".join(images)))
-    measured = data.measurements
-    hours = (measured["elapsed_s"] * measured["world_size"]).sum() / 3600
-    if measured["elapsed_s"].notna().any():
+    rank_seconds = data.measurements["elapsed_s"] * data.measurements["world_size"]
+    if rank_seconds.notna().any():
         one = "GPU" if campaign["device"] != "cpu" else "Process"
-        found.append((f"{one} hours measured", three(float(hours))))
+        found.append((f"{one} hours measured", three(float(rank_seconds.sum() / 3600))))
     return [
         *found,
-        ("CPU", _one_of(host.get("cpu_model") for host in hosts)),
-        ("Cores per host", _one_of(host.get("num_cores") for host in hosts)),
-        ("Memory per host", _one_of(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
-        ("torch", _one_of(environment.get("torch") for environment in all_of)),
+        ("CPU", values_text(host.get("cpu_model") for host in hosts)),
+        ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
+        ("Memory per host", values_text(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
+        ("torch", values_text(environment.get("torch") for environment in all_of)),
         ("First record", times[0] if times else UNKNOWN),
         ("Last record", times[-1] if times else UNKNOWN),
         ("Commit", ", ".join(_git(headers)) or UNKNOWN),
@@ -158,16 +177,138 @@ def facts(data) -> list[tuple[str, str]]:
     ]
 
 
-def _one_of(values: Iterable[object]) -> str:
-    """Return the different values that are known, or n/a."""
-    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
-
-
 def _git(headers: list[dict]) -> list[str]:
-    """Return each commit that was measured, short, with a word if its tree was dirty."""
-    found = set()
-    for header in headers:
-        git = header.get("git") or {}
-        if git.get("commit"):
-            found.add(one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else ""))
-    return sorted(found)
+    """Return each measured commit in short form, marked if its working tree was dirty."""
+    gits = [git for header in headers if (git := header.get("git") or {}).get("commit")]
+    return sorted({one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else "") for git in gits})
+
+
+def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
+    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.gz."""
+    raw = csv.encode()
+    if len(raw) <= max_plain_bytes:
+        return name, data_uri(raw, "text/csv")
+    return f"{name}.gz", data_uri(gzip.compress(raw, mtime=0), "application/gzip")
+
+
+def shown_status(rows: pd.DataFrame) -> pd.Series:
+    """Return the status of each row on the page: a planned repeat that was skipped is not_started.
+
+    Cells that were never planned to run, which have no repeat, stay skipped.
+    """
+    is_repeat = (rows["status"] == "skipped") & rows["repeat"].notna()
+    return rows["status"].mask(is_repeat.fillna(False), "not_started")
+
+
+def status_counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
+    """Return (status, number) of measurements, skipped cells last: ok, and each status that occurs."""
+    numbers = Counter(shown_status(measurements))
+    return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
+
+
+def status_text(status: str) -> str:
+    return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"
+
+
+# Methods: what holds for all numbers. Topics add their terms. Constants are those of the code.
+
+
+def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (term, definition) pairs for the Methods section. of_topics: the terms of the topics."""
+    return [
+        (
+            "Launch",
+            "One set of processes that measures each cell once: the independent unit of all statistics. Iterations of a"
+            " launch are not independent. Launches of one batch share an allocation, so differences between allocations"
+            " (nodes, neighbors, hours) are in no interval.",
+        ),
+        (
+            "Timer",
+            "The monotonic clock of each rank, in nanoseconds, read with the device synchronized before both readings.",
+        ),
+        ("Ranks", "An iteration takes as long as its slowest rank: the maximum over ranks. Ranks are never averaged."),
+        ("Warm-up", "Iterations before the step time stops falling are timed, counted and excluded."),
+        ("Sampling", _sampling(campaign)),
+        (
+            "Intervals",
+            f"Below {MIN_LAUNCHES_INTERVAL} launches: the range, smallest to largest launch (ratios: of all pairs of"
+            f" launches), written (a to b). From {MIN_LAUNCHES_INTERVAL}: the {100 * CONFIDENCE:g} % confidence"
+            " interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather,"
+            " 1986), written [a, b]; for a ratio of two medians, both intervals combined on logarithms (Zou and Donner,"
+            f" 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL}"
+            " samples.",
+        ),
+        *of_topics,
+        *_imported(campaign),
+        (
+            "Tables",
+            "n: launches with a valid record / launches planned. n/a: unknown. –: not planned or not applicable."
+            " Numbers have three significant figures, step-time percentiles four, ratios three decimals; the CSV files"
+            " have all digits.",
+        ),
+    ]
+
+
+def left_out(problems: dict, names: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """Return (reason, items) for everything in the store that the report does not use. names: by cell."""
+    invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
+    superseded = [
+        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later"
+        f" record {p['by']}"
+        for p in problems["superseded"]
+    ]
+    beyond = [
+        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
+        for p in problems["beyond_repeats"]
+    ]
+    other = [
+        f"{p['cell']}: {plural(p['num_records'], 'record')}"
+        for p in sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
+    ]
+    num_other = sum(p["num_records"] for p in problems["not_planned"])
+    groups = [
+        (f"{plural(len(problems['corrupt']), 'line')} truncated or corrupt", problems["corrupt"]),
+        (f"{plural(len(invalid), 'line')} violating the schema", invalid),
+        (f"{plural(len(superseded), 'record')} superseded by a later one of the same cell and repeat", superseded),
+        (f"{plural(len(beyond), 'record')} of repeats beyond those of the campaign", beyond),
+        (f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} that this campaign does not plan", other),
+    ]
+    return [(what, items) for what, items in groups if items]
+
+
+def num_left_out(problems: dict) -> int:
+    """Return how many lines and records of the store the report does not use."""
+    lists = ("corrupt", "invalid", "superseded", "beyond_repeats")
+    return sum(len(problems[name]) for name in lists) + sum(p["num_records"] for p in problems["not_planned"])
+
+
+def _sampling(campaign: dict) -> str:
+    rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"] if cell["spec"]["sampling"]}
+    if not rules:
+        return "By the program whose files were imported." if campaign["cells"] else "Nothing was planned."
+    texts = []
+    for rule in sorted(rules):
+        s = dict(rule)
+        texts.append(
+            f"Until the half width of the {100 * CONFIDENCE:g} % interval of the median is within"
+            f" {s['target_precision']:.2g} of the median. At least {s['min_seconds']:g} s and {s['min_samples']:,}"
+            f" iterations; at most {s['max_seconds']:g} s or {s['max_samples']:,} iterations. Warm-up: at most"
+            f" {s['max_warmup_seconds']:g} s."
+        )
+    return " Or: ".join(texts)
+
+
+def _imported(campaign: dict) -> list[tuple[str, str]]:
+    """Return the term on numbers that another program measured."""
+    if not (files := campaign.get("imported")):
+        return []
+    listed = "; ".join(
+        f"{file['file']} ({file['format']}, stack {file['stack']}): {file['statistic']}" for file in files
+    )
+    notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
+    text = (
+        "Nothing here was measured by Regatta: the terms above do not apply. Without samples, throughput and efficiency"
+        " come from the printed median, else the mean (column stop of measurements.csv). Such a number counts as one"
+        f" launch and has no interval. Times of records are those of the import. Files: {listed}."
+    )
+    return [("Imported", f"{text} {notes}".strip())]

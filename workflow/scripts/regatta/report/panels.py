@@ -1,4 +1,4 @@
-"""What the figures of the report share: which cells go into one panel, and words of captions."""
+"""Figures, tables and sections of the report: which cells go into one panel, and shared words of captions."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, 
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.tables import to_csv
 
-COMMON = ("image_size", "context_length", "dtype", "batch_size")  # said also where they are the same everywhere
-MAX_LINES = 12  # of labels that find room beside a panel
+COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named also where they are the same everywhere
+MAX_LINES = 12  # of labels that fit beside a panel
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers for people. columns: heading with unit; rows: texts, the first of each names its row.
+    """Numbers for people. columns: headings with units; rows: texts, the first of each names its row.
 
-    is_words: texts to the left and in several lines, instead of numbers to the right. sources: the tables that it is made
-    of (regatta.report.findings.file_of); of a figure's table none where they are the figure's.
+    is_words: left-aligned texts that wrap, not right-aligned numbers. sources: names of tables
+    (regatta.report.findings.file_of); empty for a figure's table, whose source is the figure's.
     """
 
     caption: str
@@ -41,9 +41,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the report. alt: its message with numbers. caption: what it is, how to read it, n. csv: its data.
+    """One figure. alt: its message with numbers. caption: what it shows, how to read it, n. csv: its data.
 
-    image: SVG or PNG. size: width and height in pixels. source: the table whose rows `csv` has.
+    image: SVG or PNG. size: width and height in pixels. source: the table whose rows are in `csv`.
     """
 
     id: str
@@ -63,10 +63,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. empty: the sentence where there is nothing to show. lead: what all of it shares.
+    """A part of the report. empty: the sentence where there is nothing to show. lead: its first sentences.
 
-    template: of workflow/report/, for a section that is more than figures and tables; it gets `content`.
-    state: words for the table of contents and their class, such as ("3 not ok", "bad").
+    template: in workflow/report/, for a section that is more than figures and tables; it gets `content`.
+    state: text and CSS class for the table of contents, such as ("3 not ok", "bad").
     """
 
     id: str
@@ -86,13 +86,13 @@ class Section:
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
     """Add the names of cells, `cell_name`, and their texts: `workload`, `series` (label of a line), `name` (within the
-    workload) and `full_name` (within the subject). without: fields that something else says."""
+    workload) and `full_name` (within the subject). without: fields named elsewhere."""
     names = [name.without(*without) for name in cell_names(rows.to_dict("records"), benchmark)]
     return _with_texts(rows, names)
 
 
 def full_names(rows: pd.DataFrame, benchmark: str = "") -> list[str]:
-    """Return the name of each row of a table. benchmark: where the table is of one and does not say it."""
+    """Return the name of each row of a table. benchmark: of a table without that column."""
     return [name.full for name in cell_names(rows.to_dict("records"), benchmark)]
 
 
@@ -116,7 +116,7 @@ def on_one_shape(name: CellName) -> str:
 
 
 def common_words(scaling: pd.DataFrame) -> str:
-    """Return what all workloads have in common, which their names therefore leave out."""
+    """Return the settings that all workloads share, which their names leave out."""
     same = [column for column in COMMON if scaling[column].nunique() == 1 and scaling[column].notna().all()]
     return ", ".join(value_text(all_axes()[column], scaling[column].iloc[0]) for column in same)
 
@@ -130,8 +130,8 @@ def panels(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
-    line: the fields of a label, the first always said. Where labels do not find room, rows are divided by one field of
-    `splits` after the other, which moves from labels and names to the title; then into parts of `most` labels.
+    line: the fields of a label, the first always named. Where labels do not fit, rows are divided by one field of
+    `splits` after the other, which moves from labels to the title; then into parts of `most` labels.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
     for text, part in rows.groupby(titles, sort=True):
@@ -146,8 +146,8 @@ def _panels(title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, .
             texts = pd.Series([name.parts.get(field, "") for name in rows["cell_name"]], index=rows.index)
             if texts.nunique() > 1:
                 for text, part in rows.groupby(texts, sort=False):
-                    own = _with_texts(part, [name.without(field) for name in part["cell_name"]])
-                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), own, line, splits, most)
+                    renamed = _with_texts(part, [name.without(field) for name in part["cell_name"]])
+                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), renamed, line, splits, most)
                 return
     num = math.ceil(len(labels) / most)
     for index in range(num):
@@ -155,15 +155,15 @@ def _panels(title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, .
         yield (title if num == 1 else f"{title} ({index + 1} of {num})"), part
 
 
-def _order(rows: pd.DataFrame) -> list[str]:
-    """Return the columns that put cells in a natural order: shape first, then size."""
-    wanted = ["strategy", "nodes", "gpus_per_node", "stack", "backend", "gradient_as_bucket_view", "bucket_cap_mb"]
-    wanted += ["algorithm", "message_bytes"]
-    return [column for column in wanted if column in rows]
+ORDER = (
+    *("strategy", "nodes", "gpus_per_node", "stack", "backend", "gradient_as_bucket_view", "bucket_cap_mb"),
+    *("algorithm", "message_bytes"),
+)
 
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.sort_values(_order(rows), kind="stable", na_position="first")
+    columns = [column for column in ORDER if column in rows]
+    return rows.sort_values(columns, kind="stable", na_position="first")
 
 
 def baseline_first(rows: pd.DataFrame) -> pd.DataFrame:
@@ -176,18 +176,18 @@ def baseline_first(rows: pd.DataFrame) -> pd.DataFrame:
 def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, reported: Callable) -> tuple[Series, ...]:
     """Return a series for each label. values: row -> one value per launch, in the unit of the axis.
 
-    reported: row -> the value of the table, in the same unit. It is no median of `values` where these are rates.
+    reported: row -> the value of the table, in the same unit; of rates it is not the median of `values`.
     Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
     """
     series = []
     for name in dict.fromkeys(in_order(rows)[label]):
-        points, seen = [], set()
+        points, places = [], set()
         for row in rows[rows[label] == name].sort_values([x, "nodes"], kind="stable").itertuples():
-            own = tuple(float(value) for value in values(row))
-            if own:
+            launches = tuple(float(value) for value in values(row))
+            if launches:
                 place = float(getattr(row, x))
-                points.append(Point(place, own, float(reported(row)), place not in seen))
-                seen.add(place)
+                points.append(Point(place, launches, float(reported(row)), place not in places))
+                places.add(place)
         if points:
             series.append(Series(name, tuple(points)))
     return tuple(series)

@@ -1,4 +1,4 @@
-"""What the report says of where its numbers come from: hosts, versions, libraries, variables, command lines."""
+"""Provenance of the numbers: hosts, versions, libraries, variables, command lines."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ NEW_EACH_LAUNCH = (
 
 
 def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
-    """Return the first line, where it is valid, of each launch file with a row in `measurements`. Samples stay unread."""
+    """Return the first line, if valid, of each launch file with a row in `measurements`. Samples are not read."""
     used = set(measurements["launch"].dropna())
     lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
     return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
@@ -42,33 +42,31 @@ def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int
 
 def provenance(headers: list[dict]) -> dict:
     """Return what ran where: hosts, versions by stack, libraries, variables, and the command line of each launch."""
-    hosts = {}
-    for environment in environments(headers):
-        for host in environment.get("hosts", []):
-            hosts[host["host"]] = host
+    found = environments(headers)
+    hosts = {host["host"]: host for environment in found for host in environment.get("hosts", [])}
     versions = []
     for stack in sorted({header["stack"] for header in headers}):
-        own = environments([header for header in headers if header["stack"] == stack])
-        texts = [
-            ", ".join(sorted({one_line(e[name]) for e in own if e.get(name) is not None})) or UNKNOWN
-            for name in VERSIONS
-        ]
-        versions.append((stack, texts))
+        of_stack = environments(header for header in headers if header["stack"] == stack)
+        versions.append((stack, [values_text(environment.get(name) for environment in of_stack) for name in VERSIONS]))
     return {
         "hosts": [_host(host) for _, host in sorted(hosts.items())],
-        "gpus": _distinct(environments(headers), "gpus"),
+        "gpus": _distinct(found, "gpus"),
         "version_names": VERSIONS,
         "versions": versions,
-        "libraries": _distinct(environments(headers), "libraries"),
-        "variables": _settings(environments(headers), "variables"),
-        "settings": _settings(environments(headers), "settings"),
+        "libraries": _distinct(found, "libraries"),
+        "variables": _settings(found, "variables"),
+        "settings": _settings(found, "settings"),
         "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
     }
 
 
+def values_text(values: Iterable[object]) -> str:
+    """Return the distinct known values, or n/a."""
+    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
+
+
 def _host(host: dict) -> tuple[str, ...]:
-    memory = host.get("memory_bytes")
-    cores = host.get("num_cores")
+    memory, cores = host.get("memory_bytes"), host.get("num_cores")
     return (
         one_line(host["host"]),
         UNKNOWN if cores is None else str(cores),
@@ -78,7 +76,7 @@ def _host(host: dict) -> tuple[str, ...]:
 
 
 def _distinct(environments: list[dict], name: str) -> list[str]:
-    """Return the different items of a list in the environments; a GPU without its rank and host."""
+    """Return the distinct items of a list in the environments; a GPU without its rank and host."""
     found = set()
     for item in (item for environment in environments for item in environment.get(name) or []):
         if isinstance(item, dict):
@@ -95,6 +93,6 @@ def _settings(environments: list[dict], name: str) -> list[str]:
             found.setdefault(one_line(key), set()).add(one_line(value))
     lines = []
     for key, values in sorted(found.items()):
-        shown = " or ".join(sorted(values)[:3])
-        lines.append(f"{key}={shown}" + (f" or {len(values) - 3} more" if len(values) > 3 else ""))
+        more = f" or {len(values) - 3} more" if len(values) > 3 else ""
+        lines.append(f"{key}={' or '.join(sorted(values)[:3])}{more}")
     return lines

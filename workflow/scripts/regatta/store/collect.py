@@ -1,14 +1,12 @@
-"""Turn the store into one row per planned cell and repeat, and say what was left out of it and why.
+"""Turn the store into tables: measurements.csv with one row per planned cell and repeat, and those beside it.
 
-Of a training there are besides a row for each epoch and a row for each rank, in tables of their own; of each launch of
-several ranks a row for each rank, which say whom the others waited for.
-
-The latest valid record of a cell and repeat counts, by regatta.store.history. What has no valid record is a row too,
-`not_measured`. Times are those of the slowest rank in each iteration.
+The latest valid record of a cell and repeat counts, by regatta.store.history. Without a valid record, the row is
+`not_measured`. Times are those of the slowest rank in each iteration. What is excluded is listed with its reason.
 """
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +26,6 @@ from regatta.store.launch_files import (
 )
 from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
 from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
-from regatta.topics.stragglers.waits import Waits, hosts_by_rank, wait_rows, waits_of
-
-# What was read out of the store, as files beside each other: measurements.csv, epochs.csv, ranks.csv.
 
 MEASURED_DIGITS = 12
 
@@ -60,14 +55,15 @@ def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
 
 
 Slot = tuple[str, int]  # (cell id, repeat)
+WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # of record, spec and the host of each rank
 
 
 @dataclass
 class Problems:
-    """What of the store is not in the table, and why. Written as problems.json and shown in the report.
+    """What of the store is excluded from the tables, and why. Written as problems.json and shown in the report.
 
-    interrupted: the jobs that ended before their batch was finished, whatever became of it later.
-    after_now: of each launch with a time that has not come yet, the latest. Its records are used.
+    interrupted: the jobs that ended before their batch was finished.
+    after_now: the latest time of each launch with a time in the future. Its records are used.
     """
 
     corrupt: list[str] = field(default_factory=list)
@@ -91,31 +87,34 @@ class Problems:
 class Found:
     """What the store holds of one campaign.
 
-    rows: of each slot (order among its records, row, training, who waited). no_record: why a trace of a slot in the store is no record.
+    rows: of each slot (order among its records, row, training, waits). no_record: why a slot has no valid record.
     undeclared: problems of fields that no schema declares, each reported once.
     """
 
     planned: dict[str, dict]
     repeats: int
-    rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
+    waits_of: WaitsOf
+    rows: dict[Slot, tuple[tuple, dict, Training, object | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
     undeclared: set[str] = field(default_factory=set)
 
 
-def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+def read_store(
+    campaign: dict, launches_dir: Path, waits_of: WaitsOf, wait_rows: Callable[[list], list[dict]]
+) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return measurements.csv, epochs.csv, ranks.csv and waits.csv as tables by name, and problems.json as an object.
 
-    Launch files are read one at a time.
+    Launch files are read one at a time. wait_rows: makes waits.csv of (row, result of `waits_of`).
     """
-    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
+    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"], waits_of)
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
         found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
-    # A cell of an imported campaign has repeats of its own: as many as there are launches of it.
+    # Cells of an imported campaign have separate numbers of repeats.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
     rows += [
@@ -127,7 +126,7 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame]
         name: [_place_of(row) | line for _, row, training, _ in _in_order(found) for line in getattr(training, name)]
         for name in ("epochs", "ranks")
     }
-    waits = wait_rows([(row, waited) for _, row, _, waited in _in_order(found) if waited is not None])
+    waits = wait_rows([(row, waits) for _, row, _, waits in _in_order(found) if waits is not None])
     all_rows = {"measurements": rows, **of_trainings, "waits": waits}
     return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
 
@@ -136,14 +135,14 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
     header, name = launch_file.header, launch_file.path.name
     is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
     for number, line in launch_file.lines:
-        mistake = violation(line)
-        if mistake:
-            _refuse(launch_file, number, line, mistake, found)
+        problem = violation(line)
+        if problem:
+            _refuse(launch_file, number, line, problem, found)
         if line is header and not is_placed:
             return  # without repeat and time no record of this launch can be placed
         if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # it is told as invalid; the records behind it are read
-        if mistake or line["kind"] not in ("start", "record"):
+            header["environment"] = {}  # listed as invalid; the records after it are read
+        if problem or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
@@ -157,8 +156,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 
 
 def _read_batches(batches: Path, found: Found) -> None:
-    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
-    was stopped before it came to them."""
+    """Note why cells have no trace in the store: a stack that the preflight failed, a job that was stopped early."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
     # By recorded times: those of the files change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
@@ -197,9 +195,9 @@ def _part(path: Path, key: str, otherwise: object) -> object:
 
 def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
     cell = found.planned[slot[0]]
-    columns, mistake = measured(record, cell["spec"])
-    if mistake:
-        _refuse(launch_file, number, record, mistake, found)
+    columns, problem = measured(record, cell["spec"])
+    if problem:
+        _refuse(launch_file, number, record, problem, found)
         return
     _note_undeclared(launch_file, number, record, found)
     order = launch_file.header.get("order")
@@ -209,7 +207,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     row |= {"status": record["status"], "phase": record["phase"], "cause": _text(record["cause"])}
     elapsed_ns = record["elapsed_ns"]
     row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
-    waits = waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
+    waits = found.waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
     key = record_order(launch_file.path.stem, generation_of(launch_file.header), launch_file.header["time_utc"], number)
     latest = (key, row, training_of(record, cell["spec"]), waits)
     if slot in found.rows:
@@ -225,13 +223,26 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
         )
 
 
-def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:
+def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
+    """Return the host of each rank by the first line of a launch file; None where it is absent or malformed."""
+    found: list[str | None] = [None] * num_ranks
+    hosts = (header.get("environment") or {}).get("hosts")
+    for host in hosts if isinstance(hosts, list) else []:
+        name, ranks = (host.get("host"), host.get("ranks")) if isinstance(host, dict) else (None, None)
+        if isinstance(name, str) and isinstance(ranks, list):
+            for rank in ranks:
+                if isinstance(rank, int) and 0 <= rank < num_ranks:
+                    found[rank] = one_line(name)
+    return found
+
+
+def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
     kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
     place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
-    found.problems.invalid.append(place | {"problem": mistake})
+    found.problems.invalid.append(place | {"problem": problem})
     if kind == "record" and isinstance(repeat, int):
-        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
 
 
 def _note_undeclared(launch_file: LaunchFile, number: int, record: dict, found: Found) -> None:

@@ -111,8 +111,8 @@ EPOCHS = {
     "accuracy_ratio": REAL,
 }
 RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
-# Far longer iterations, of how many looked at, by class. Those of no class are the rest: nobody can tell.
-SPIKES = {
+# Outliers among the checked iterations, by class; the rest is of unknown class.
+OUTLIERS = {
     "num_fenced": WHOLE,
     "num_spikes": WHOLE,
     "num_spikes_all_ranks": WHOLE,
@@ -132,7 +132,7 @@ WAITS = {
     "num_records": WHOLE,
     "num_iterations": WHOLE,
     "num_last": WHOLE,
-    **SPIKES,
+    **OUTLIERS,
     "num_spikes_of_rank": WHOLE,
     "num_spikes_of_host": WHOLE,
     "num_suspect": WHOLE,

@@ -1,7 +1,7 @@
-"""A topic: one part of the report, and everything that it needs, in one module or folder.
+"""A topic: one part of the report with its tables, as a struct of plain functions, in one module or folder.
 
-It is a struct of plain functions. topics/catalog.py lists all topics in the page's order; tables, rules, sections,
-findings, warnings and methods derive from that list.
+topics/catalog.py lists all topics in the page's order; tables, rules, sections, findings, warnings and methods derive
+from that list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -94,9 +94,9 @@ def interval_values(name: str, unit: str, found: Spread) -> dict[str, float | No
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/tables.py). make: of the frozen campaign and all tables by name.
+    """A table of tables/. columns: name -> type (store/tables.py). make: from the frozen campaign and tables by name.
 
-    `make` may ask for any table: what the store holds (measurements, epochs, ranks, waits) and what other topics make.
+    `make` may use any table: those read from the store (measurements, epochs, ranks, waits) and those of other topics.
     """
 
     columns: dict[str, str]
@@ -105,7 +105,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class ReportData:
-    """What sections, findings and warnings are made of. tables: collected and computed, by name.
+    """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
     """
@@ -141,7 +141,7 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """findings: data; `sentence` turns one of them into text. methods: (term, definition) pairs for a frozen campaign."""
+    """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign."""
 
     id: str
     title: str

@@ -1,11 +1,11 @@
-"""All topics, in the order of the page, and their tables. Adding a topic is one line here."""
+"""All topics in the order of the page, and their tables. A new topic is one line here."""
 
 from pathlib import Path
 
 import pandas as pd
 
 from regatta.report.provenance import read_headers
-from regatta.store.collect import read_collected
+from regatta.store.collect import read_collected, read_store
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import COLLECTED, read_csv, write_csv
 from regatta.topics import (
@@ -25,6 +25,7 @@ from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stragglers import section as stragglers
+from regatta.topics.stragglers.waits import wait_rows, waits_of
 from regatta.topics.training_runs import section as training_runs
 
 TOPICS: tuple[Topic, ...] = (
@@ -48,7 +49,7 @@ TOPICS: tuple[Topic, ...] = (
 
 
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
-    """Return the tables of all topics by name. Raises ValueError if two topics, or a topic and the store, share a name."""
+    """Return the tables of all topics by name. Raises ValueError if a name is used twice, also by the store."""
     found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:
@@ -63,7 +64,7 @@ TABLES = _tables_of(TOPICS)
 
 
 class _OnDemand(dict):
-    """Tables by name, each made when it is first asked for: a table may be made of others, in any order."""
+    """Tables by name, each made at its first use: a table may depend on others, in any order."""
 
     def __init__(self, campaign: dict, collected: dict[str, pd.DataFrame]) -> None:
         super().__init__(collected)
@@ -74,13 +75,17 @@ class _OnDemand(dict):
         return self[name]
 
 
+def collect(campaign: dict, launches: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+    """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
+    return read_store(campaign, launches, waits_of, wait_rows)
+
+
 def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return each table by its name. campaign: frozen; collected: as read from measurements.csv and what is beside it."""
+    """Return each table by its name. campaign: frozen; collected: measurements.csv and the tables beside it."""
     on_demand = _OnDemand(campaign, collected)
     tables = {name: on_demand[name] for name in TABLES}
-    repeats = {
-        cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell
-    }  # of an imported campaign
+    # Cells of an imported campaign have separate numbers of repeats.
+    repeats = {cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell}
     for table in tables.values():
         if repeats and "num_planned" in table and "cell" in table:
             table["num_planned"] = table["cell"].map(repeats).astype("Int64").fillna(table["num_planned"])
@@ -99,7 +104,7 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> ReportData:
-    """Read all that a report is made of. preflight: its result, if there was one."""
+    """Read the data of a report. preflight: its result, if there was one."""
     collected = read_collected(measurements)
     return ReportData(
         read_frozen(campaign),

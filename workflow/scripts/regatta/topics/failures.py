@@ -1,4 +1,4 @@
-"""What of a campaign failed, gathered by cause: one broken node often fails many cells, in nearly the same words."""
+"""Failures grouped by cause: one broken node often fails many cells with nearly the same message."""
 
 import re
 from collections import Counter
@@ -9,26 +9,19 @@ import pandas as pd
 from regatta.core.text import UNKNOWN, natural, plural
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
+from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.report.status import STATUSES, shown_status
 from regatta.store.history import after_now_text
 from regatta.store.records import one_line
-from regatta.store.tables import TEXT, WHOLE, make_table
+from regatta.store.tables import MEASUREMENTS, TEXT, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
-# Everything that was planned and is not ok, and everything that was skipped: tables/failures.csv.
-
 FAILURES = {
-    "cell": TEXT,
-    "repeat": WHOLE,
-    "status": TEXT,
-    "phase": TEXT,
-    "cause": TEXT,
-    "launch": TEXT,
+    **{name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")},
     "log": TEXT,
     "command": TEXT,
 }
-LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>; the log lies with its batch
+LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 
 def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -45,11 +38,11 @@ def log_path(launch: str | None) -> str | None:
     return f"batches/{match['batch']}/logs/{launch}.log" if match else None
 
 
-WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # whose words a cause begins with
-# Ignore hostnames when grouping causes: behind a rank, in the launcher's words, of a node that failed.
+WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that reports a cause
+# Ignore hostnames when grouping causes: after a rank, in messages of the launcher, of a failed node.
 BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
 HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
-NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times differ where the cause is one
+NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 TAIL_LINES, TAIL_BYTES = 10, 4096
 
 
@@ -87,7 +80,7 @@ def sentence(finding: Finding) -> str:
 
 def warnings(data: ReportData) -> list[Advice]:
     found = (_invalid(data.problems), _after_now(data.problems), _fewer_launches(data.measurements))
-    return [advice for advice in found if advice is not None]
+    return list(filter(None, found))
 
 
 def _invalid(problems: dict) -> Advice | None:
@@ -98,7 +91,8 @@ def _invalid(problems: dict) -> Advice | None:
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
         f"The store has {listed}.",
-        "Methods lists them. A kill or a full disk truncates a last line; check the disk if there are more.",
+        "Methods lists them. A kill or a full disk truncates the last line of a file; check the disk if there are"
+        " more.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )
@@ -110,7 +104,8 @@ def _after_now(problems: dict) -> Advice | None:
         return None
     return Advice(
         f"{after_now_text(len(ahead), *ahead[-1])}.",
-        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older records.",
+        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older"
+        " records.",
         (Source(PROBLEMS, what="after_now"),),
         {"num": len(ahead)},
     )
@@ -124,18 +119,18 @@ def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again for what was not measured. After fixing the causes under Failures, add --forcerun"
-        " measure to retry what failed.",
+        "Run the same command again for what was not measured. To retry failures after fixing their causes, add"
+        " --forcerun measure.",
         (of_runs("failures", planned[planned["status"] != "ok"]),),
         {"num": num_short, "num_cells": len(num_ok)},
     )
 
 
-ENDS = {"no_start": "no rank came up", "node_failure": "a node failed", "stopped": "stopped"}
+ENDS = {"no_start": "no rank started", "node_failure": "a node failed", "stopped": "stopped"}
 
 
 def interruptions(problems: dict) -> list[str]:
-    """Return a line for each job that ended before its batch was finished, whatever became of the batch later."""
+    """Return a line for each job that ended before its batch was finished."""
     lines = []
     for job in problems.get("interrupted", []):
         name = f"{job['batch']}, job {job['job']}" if job["job"] else job["batch"]
@@ -145,9 +140,9 @@ def interruptions(problems: dict) -> list[str]:
 
 
 def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[dict]:
-    """Return what is not ok, grouped by status, phase and cause, the numbers and the hosts in it apart.
+    """Return what is not ok, grouped by status, phase and cause, ignoring numbers and hosts in the cause.
 
-    folder: the results folder, for the last lines of a log of each group; None: without.
+    folder: the results folder, for the last lines of a log of each group, or None.
     """
     failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
@@ -167,7 +162,7 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
 
 
 def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return (reason, cells) of the cells that were never planned to run."""
+    """Return (reason, cells) of the skipped cells."""
     skipped = failures[shown_status(failures) == "skipped"]
     return [(reason, sorted(rows["cell"], key=natural)) for reason, rows in skipped.groupby("cause", sort=True)]
 
@@ -177,23 +172,21 @@ def _without_host(cause: str) -> str:
 
 
 def _shared(items: list[dict]) -> str:
-    """Return of how many wordings the cause of a group is one, and on which hosts it was: `all on n5`. Empty if there is
-    nothing to say."""
+    """Return the number of wordings of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
     wordings = Counter(_without_host(item["cause"] or "") for item in items)
     hosts = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
-    told = []
+    texts = []
     if len(wordings) > 1:
-        is_even = len(set(wordings.values())) == 1
-        told.append(f"{'One' if is_even else 'The commonest'} of {len(wordings)} wordings that differ in their numbers")
+        lead = "One" if len(set(wordings.values())) == 1 else "The most frequent"
+        texts.append(f"{lead} of {len(wordings)} wordings that differ only in numbers")
     if len(items) > 1 and hosts:
-        is_one = list(hosts.values()) == [len(items)]
         names = ", ".join(f"{host} ({plural(hosts[host], 'measurement')})" for host in sorted(hosts, key=natural))
-        told.append(f"all on {next(iter(hosts))}" if is_one else f"on {names}")
-    return "; ".join(told)
+        texts.append(f"all on {next(iter(hosts))}" if list(hosts.values()) == [len(items)] else f"on {names}")
+    return "; ".join(texts)
 
 
 def _tail(logs: list[str | None], folder: Path | None) -> tuple[str, list[str]] | None:
-    """Return (log, its last lines) of the first log that is there."""
+    """Return (log, its last lines) of the first log that exists."""
     for log in dict.fromkeys(log for log in logs if log and folder):
         try:
             with (folder / log).open("rb") as file:

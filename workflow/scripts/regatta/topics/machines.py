@@ -1,8 +1,6 @@
-"""Machines, versions and settings behind the numbers: what makes launches not comparable. It has warnings, and no table."""
+"""Machines, versions and settings that make launches not comparable: warnings, no table."""
 
 from collections.abc import Iterable
-
-import pandas as pd
 
 from regatta.core.text import plural, shape
 from regatta.report.findings import HEADERS, Advice, Finding, of_runs
@@ -17,8 +15,7 @@ def findings(data: ReportData) -> list[Finding]:
     if shared.empty:
         return []
     values = {"num": len(shared), "num_ok": len(ok), "most_other_ranks": int(shared["other_ranks"].max())}
-    first = shared["other_ranks"].idxmax()
-    rows = of_runs("measurements", pd.concat([shared.loc[[first]], shared.drop(first)]))
+    rows = of_runs("measurements", shared, shared["other_ranks"].idxmax())
     return [Finding("shared_hosts", values, (rows,), tuple(shared["cell"].unique()), "warnings")]
 
 
@@ -26,32 +23,26 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     others = plural(values["most_other_ranks"], "other rank")
     return (
-        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of another"
-        f" launch (up to {others})."
+        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of"
+        f" another launch (up to {others})."
     )
 
 
 def warnings(data: ReportData) -> list[Advice]:
     headers = data.headers
+    shared = (
+        "Run one campaign at a time on a node and give its jobs whole nodes (exclusive: true in the cluster file)."
+        " Measure the affected cells again under a new campaign name."
+    )
     found = [
-        *(_shared(finding) for finding in findings(data)),
+        *(Advice(sentence(finding), shared, finding.sources, finding.values) for finding in findings(data)),
         _oversubscribed(headers),
         _uneven_threads(data.campaign, headers),
         _mixed_versions(headers),
         _mixed_machines(headers),
         _dirty(headers),
     ]
-    return [advice for advice in found if advice is not None]
-
-
-def _shared(finding: Finding) -> Advice:
-    return Advice(
-        sentence(finding),
-        "Run one campaign at a time on a node, give its jobs whole nodes (exclusive: true in the cluster file), and measure"
-        " the affected cells again under a new campaign name.",
-        finding.sources,
-        finding.values,
-    )
+    return list(filter(None, found))
 
 
 def _oversubscribed(headers: list[dict]) -> Advice | None:
@@ -68,13 +59,13 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
     return Advice(
         f"More threads than cores: on {host}, {plural(num, 'rank')} of {plural(threads, 'thread')} shared"
         f" {plural(cores, 'core')}.",
-        "Ranks then wait for a core, not for each other. Lower gpus_per_node, or measure on a machine with more cores.",
+        "Ranks then wait for cores, not for each other. Lower gpus_per_node, or measure on a machine with more cores.",
         (HEADERS,),
     )
 
 
 def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
-    """On CPUs a rank that shares its host with more ranks has fewer cores: the baseline is then a faster "GPU"."""
+    """Return the warning on CPU ranks with fewer cores where more share a host: the baseline is a faster "GPU"."""
     threads = threads_by_shape(campaign, headers)
     if len(set().union(*threads.values())) < 2:
         return None
@@ -83,35 +74,43 @@ def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
     )
     return Advice(
         f"Threads per rank differ by shape: {listed}.",
-        "The ranks of a host share its cores, so efficiency includes the loss of cores, not only the cost of"
-        " communication. Read the shapes as ways to use these hosts, not as growth.",
+        "The ranks of a host share its cores, so efficiency includes the loss of cores besides communication. Read the"
+        " shapes as ways to use these hosts, not as growth.",
         (HEADERS,),
     )
 
 
 def _mixed_versions(headers: list[dict]) -> Advice | None:
-    mixed = []
-    for stack in sorted({header["stack"] for header in headers}):
-        of_stack = environments(header for header in headers if header["stack"] == stack)
-        for name in VERSIONS:
-            values = sorted({str(e[name]) for e in of_stack if e.get(name) is not None})
-            if len(values) > 1:
-                mixed.append(f"{name} of stack {stack}: {', '.join(values)}")
-    commits = sorted({str(git["commit"])[:12] for h in headers if (git := h.get("git") or {}).get("commit")})
-    if len(commits) > 1:
-        mixed.append(f"commit: {', '.join(commits)}")
-    if not mixed:
-        return None
-    return Advice(
-        f"Launches of one stack ran with different versions ({'; '.join(mixed)}).",
-        "Differences between their cells may be differences between versions. Measure again with one version, under a new"
-        " campaign name.",
-        (HEADERS,),
+    groups: dict[str, list[dict]] = {}
+    for header in headers:
+        environment, commit = header.get("environment") or {}, (header.get("git") or {}).get("commit")
+        groups.setdefault(f"stack {header['stack']}", []).append({name: environment.get(name) for name in VERSIONS})
+        groups.setdefault("the launches", []).append({"commit": commit and str(commit)[:12]})
+    return _mixed(
+        groups,
+        "Launches of one stack ran with different versions",
+        "Differences between their cells may be differences between versions. Measure again with one version, under a"
+        " new campaign name.",
+    )
+
+
+def _mixed_machines(headers: list[dict]) -> Advice | None:
+    """Return the warning on pooled launches (one stack and shape) with different machines or settings."""
+    groups: dict[str, list[dict]] = {}
+    for header in headers:
+        if header.get("environment"):
+            group = f"stack {header['stack']}, {shape(header['nodes'], header['gpus_per_node'])}"
+            groups.setdefault(group, []).append(_machine(header["environment"]))
+    return _mixed(
+        groups,
+        "Pooled launches ran on different machines or settings",
+        "Their range includes the differences between machines. Give each machine a cluster file and a campaign, and"
+        " set what the ranks depend on in the stack's env.",
     )
 
 
 def _machine(environment: dict) -> dict[str, str]:
-    """Return what of a launch's machine and settings can change its numbers, each as one text."""
+    """Return the facts on a launch's machine and settings that can change its numbers, each as one text."""
     hosts = environment["hosts"]
     variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
     facts: dict[str, Iterable[str]] = {
@@ -126,27 +125,15 @@ def _machine(environment: dict) -> dict[str, str]:
     return {name: " ".join(sorted(values)) for name, values in facts.items()}
 
 
-def _mixed_machines(headers: list[dict]) -> Advice | None:
-    """Launches of one stack and shape are pooled: they must have run on one machine, with the same settings."""
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for header in headers:
-        if header.get("environment"):
-            key = (header["stack"], shape(header["nodes"], header["gpus_per_node"]))
-            groups.setdefault(key, []).append(_machine(header["environment"]))
+def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | None:
+    """Return the warning on facts with several known values. groups: the facts of each launch, by what must agree."""
     mixed = []
-    for (stack, place), machines in sorted(groups.items()):
-        for name in machines[0]:
-            values = sorted({machine[name] for machine in machines})
+    for group, launches in sorted(groups.items()):
+        for name in launches[0]:
+            values = sorted({str(facts[name]) for facts in launches if facts[name] is not None})
             if len(values) > 1:
-                mixed.append(f"{name} of stack {stack}, {place}: {' | '.join(value or 'none' for value in values)}")
-    if not mixed:
-        return None
-    return Advice(
-        f"Pooled launches ran on different machines or settings ({'; '.join(mixed)}).",
-        "Their range includes the differences between machines. Give each machine a cluster file and a campaign, and set"
-        " what the ranks depend on in the stack's env.",
-        (HEADERS,),
-    )
+                mixed.append(f"{name} of {group}: {' | '.join(value or 'none' for value in values)}")
+    return Advice(f"{found} ({'; '.join(mixed)}).", advice, (HEADERS,)) if mixed else None
 
 
 def _dirty(headers: list[dict]) -> Advice | None:
@@ -155,7 +142,7 @@ def _dirty(headers: list[dict]) -> Advice | None:
         return None
     return Advice(
         f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
-        "The commit does not identify the code that ran. Commit first if the numbers are to be shown to others.",
+        "The commit does not identify the code that ran. Commit before measuring what is to be published.",
         (HEADERS,),
     )
 

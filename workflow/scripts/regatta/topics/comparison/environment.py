@@ -1,31 +1,30 @@
-"""In what two sides of a comparison ran differently: versions, libraries, network, machines, variables, settings.
+"""How the environments of two sides of a comparison differ: versions, libraries, network, machines, variables.
 
-It comes from the first lines of their launch files, from what the cells say of their stacks, and from the preflight.
-Nearly every surprise in a comparison is explained here.
+Read from the first lines of their launch files, the stacks of their cells, and the preflight.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from regatta.report.panels import Table
 from regatta.report.provenance import NEW_EACH_LAUNCH, VERSIONS
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
-from regatta.store.launch_files import read_one_line
-from regatta.store.records import one_line, violation
+from regatta.store.records import one_line
 
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
-OF_NCCL = ("network", "plugin", "provider", "transports")  # as the preflight read them from NCCL's log
+OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
 ABSENT_IS_NONE = tuple(name.replace("_", " ") for name in OF_STACK if name != "kind")
 
-Facts = dict[str, set[str]]  # what is said -> the values that it had, over all launches of a side
+Facts = dict[str, set[str]]  # name -> all values, over all launches of a side
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that differs. reference, other: all values that a side had, as text."""
+    """A fact that differs. reference, other: all values of a side, as text."""
 
     name: str
     reference: str
@@ -41,20 +40,10 @@ class Side:
     nccl: dict | None = None
 
 
-def read_headers(launches: Path, names: Iterable[str]) -> list[dict]:
-    """Return the first line of each of these launch files, where it is there and as the schema says. Samples stay unread."""
-    found = []
-    for name in sorted(set(names)):
-        line = read_one_line(launches / f"{name}.jsonl", 1)
-        if line is not None and line["kind"] == "launch" and violation(line) is None:
-            found.append(line)
-    return found
-
-
 def differences(reference: Side, other: Side) -> list[Difference]:
     """Return what differs, in a fixed order: stack, versions, network, libraries, machine, settings, variables.
 
-    What is known of one side only is no difference; the last entry names it on the side where it is not known.
+    A fact known on one side only is no difference; the last entry names it on the side where it is not recorded.
     """
     facts = _facts(reference), _facts(other)
     names = list(dict.fromkeys([*ORDER, *sorted(facts[0].keys() | facts[1].keys())]))
@@ -62,7 +51,11 @@ def differences(reference: Side, other: Side) -> list[Difference]:
         name: tuple(_values(name, side, of) for side, of in zip((reference, other), facts, strict=True))
         for name in names
     }
-    found = [Difference(name, *(_text(name, v) for v in pair)) for name, pair in values.items() if all(pair) and pair[0] != pair[1]]  # fmt: skip
+    found = [
+        Difference(name, *(_text(name, of_side) for of_side in pair))
+        for name, pair in values.items()
+        if all(pair) and pair[0] != pair[1]
+    ]
     unknown = [_kinds(name for name, pair in values.items() if any(pair) and not pair[side]) for side in (0, 1)]
     if any(unknown):
         found.append(Difference(NOT_KNOWN, *(", ".join(names) or NOTHING for names in unknown)))
@@ -70,15 +63,23 @@ def differences(reference: Side, other: Side) -> list[Difference]:
 
 
 def by_stack(pairs: dict[str, tuple[Side, Side]]) -> list[Difference]:
-    """Return what differs between two campaigns, each stack with its own name. What holds for all stacks is said once."""
+    """Return what differs between two campaigns, with the name of the stack where it does not hold for all of them."""
     found = {stack: differences(*sides) for stack, sides in pairs.items()}
-    shared = [d for d in next(iter(found.values()), []) if all(d in own for own in found.values())]
+    shared = [d for d in next(iter(found.values()), []) if all(d in of_stack for of_stack in found.values())]
     return shared + [
-        Difference(f"{d.name} (stack {stack})", d.reference, d.other)
-        for stack, own in found.items()
-        for d in own
-        if d not in shared
+        replace(difference, name=f"{difference.name} (stack {stack})")
+        for stack, of_stack in found.items()
+        for difference in of_stack
+        if difference not in shared
     ]
+
+
+def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
+    """Return what differs between the environments of two sides, or None if nothing is known to."""
+    if not found:
+        return None
+    rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
+    return Table(title, ("what", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
 
 
 def _facts(side: Side) -> Facts:
@@ -114,8 +115,7 @@ def _add_environment(environment: dict, add) -> None:
         add("GPU", gpu.get("name") if isinstance(gpu, dict) else None)
     add("threads per rank", environment.get("threads_per_rank"))
     for path in environment.get("libraries") or []:
-        family = family_of(Path(path).name)
-        add(family if family else "other libraries", path)
+        add(family_of(Path(path).name) or "other libraries", path)
     for name, value in (environment.get("settings") or {}).items():
         add(f"setting {name}", value)
     for name, value in (environment.get("variables") or {}).items():
@@ -124,14 +124,15 @@ def _add_environment(environment: dict, add) -> None:
 
 
 ORDER = (
-    "cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl",
-    *(f"NCCL {name}" for name in OF_NCCL), "cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION,
-    "other libraries", "GPU", "CPU", "cores per host", "threads per rank", "hosts",
-)  # fmt: skip
+    *("cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl"),
+    *(f"NCCL {name}" for name in OF_NCCL),
+    *("cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION, "other libraries"),
+    *("GPU", "CPU", "cores per host", "threads per rank", "hosts"),
+)
 
 
 def _values(name: str, side: Side, facts: Facts) -> set[str]:
-    """Return the values of a fact. What is not there means something where it would have been recorded; else it is unknown."""
+    """Return the values of a fact. Absent: "not set" or "none" where it would have been recorded, else unknown."""
     if name in facts:
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]
@@ -145,7 +146,7 @@ def _values(name: str, side: Side, facts: Facts) -> set[str]:
 
 
 def _kinds(names: Iterable[str]) -> list[str]:
-    """Return names of facts, each library, variable and setting as what it is."""
+    """Return the kinds of facts: `libraries`, `variables`, `settings`, `network`, else the name."""
     kinds = {"variable": "variables", "setting": "settings", "NCCL": "network"}
     return list(dict.fromkeys("libraries" if n in COMMUNICATION else kinds.get(n.split()[0], n) for n in names))
 

@@ -1,36 +1,269 @@
-"""Comparisons as forest plots, the largest effect first, and what differs between the environments as tables."""
+"""Comparisons for people: texts of rows, tables, and forest plots with the largest effect first."""
 
-import math
 import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
-from regatta.core.text import UNKNOWN, duration, is_unknown, plural, ratio_text
-from regatta.core.verdicts import MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS, NO_TEST
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, three
+from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
+from regatta.report.findings import percent_number
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import COLOURS, GREY, GRID, INK, WIDTH_IN, image_of, log_ticks, new_canvas, set_ticks
-from regatta.store.tables import to_csv
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference
-from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
-from regatta.topics.comparison.words import (
-    finding_text,
-    judged_rows,
-    launches_text,
-    margin_text,
-    p_text,
-    spread_text,
-    summary,
-    verdict_text,
+from regatta.report.plotting import (
+    COLOURS,
+    GREY,
+    GRID,
+    INK,
+    WIDTH_IN,
+    image_of,
+    linear_ticks,
+    log_ticks,
+    new_canvas,
+    set_ticks,
 )
+from regatta.store.tables import to_csv
+from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
 
-# Draw a forest plot: one row for each comparison, its ratio of times as a mark, its spread as a line.
+VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
+NEARLY_ALL = 0.9  # of the ratios on one side of 1: then the direction is reported, besides the verdicts
+SOURCES = {"campaign": "of the campaign", "default": "the default", "option": "from the command line"}
+COMPARED = "Times are medians of synchronized steps and blocking calls (p50_s), not the pipelined windows of Scaling."
+HOW_TO_READ = (
+    "Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6."
+)
+
+
+def interval_text(row) -> str:
+    """Return a ratio with its interval, `1.021 [1.018, 1.024]`, or its range, `1.021 (1.010 to 1.030)`."""
+    if is_unknown(row.time_low_ratio):
+        return ratio_text(row.time_ratio)
+    interval = bracket(row.time_low_ratio, row.time_high_ratio, row.interval, ratio_text)
+    return f"{ratio_text(row.time_ratio)} {interval}"
+
+
+def launches_text(row) -> str:
+    """Return n: launches of the reference and of the other, as one number where they are equal."""
+    reference, other = row.num_reference_launches, row.num_launches
+    return str(other) if reference == other else f"{reference}, {other}"
+
+
+def verdict_text(row) -> str:
+    """Return the verdict; of an inconclusive one also how many more launches would settle it."""
+    if is_unknown(row.verdict):
+        return UNKNOWN
+    if row.verdict != "inconclusive":
+        return row.verdict
+    if not is_unknown(row.launches_needed):
+        return f"inconclusive, {plural(row.launches_needed, 'more launch', 'more launches')}"
+    is_known = not (is_unknown(row.p_value) or is_unknown(row.time_low_ratio))
+    if is_known and not holds_limit(row.time_low_ratio, row.time_high_ratio, row.margin_ratio):
+        return f"inconclusive, more than {MOST_LAUNCHES} launches"
+    return row.verdict
+
+
+def p_text(value: float | None) -> str:
+    return UNKNOWN if is_unknown(value) else "below 0.001" if value < 0.001 else three(value)
+
+
+def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have a verdict: launches on both sides, and stacks that are not alike (A/A)."""
+    return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
+
+
+def margin_text(judged: pd.DataFrame) -> str:
+    """Return the margin of each benchmark and its source: `3.2 % (noise floor of 9 A/A pairs) of collective`."""
+    margins: dict[str, list[str]] = {}
+    rows = judged[["benchmark", "margin_ratio", "margin_source"]].drop_duplicates()
+    for benchmark, ratio, source in rows.itertuples(index=False):
+        margins.setdefault(f"{percent(ratio)} % ({SOURCES.get(source, source)})", []).append(benchmark)
+    if len(margins) == 1:
+        return next(iter(margins))
+    return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
+
+
+def direction(judged: pd.DataFrame) -> dict | None:
+    """Return which side takes longer, where nearly all ratios agree and a sign test does not call it chance."""
+    ratios = judged["time_ratio"].astype(float)
+    if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
+        return None
+    p_value = sign_test(ratios.tolist())
+    num_above, num_below = int((ratios > 1).sum()), int((ratios < 1).sum())
+    if p_value > FALSE_DISCOVERIES or max(num_above, num_below) < NEARLY_ALL * len(ratios):
+        return None
+    is_slower = num_above > num_below
+    return {
+        "value": judged["value"].iloc[0],
+        "is_slower": is_slower,
+        "num": max(num_above, num_below),
+        "num_pairs": len(ratios),
+        "median_ratio": float(ratios.median()),
+        "most_ratio": float(ratios.max() if is_slower else ratios.min()),
+        "p_value": p_value,
+    }
+
+
+def direction_text(found: dict | None) -> str:
+    """Return `bound is slower in 8 of 8 pairs, by 2.1 % (median; at most 2.8 %; sign test, p = 0.0078)`, or ""."""
+    if found is None:
+        return ""
+    typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
+    word = "slower" if found["is_slower"] else "faster"
+    p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
+    return (
+        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} % (median;"
+        f" at most {most} %; sign test, {p_value})"
+    )
+
+
+def counts_text(comparisons: pd.DataFrame) -> str:
+    """Return the number of comparisons by verdict: `14 of 20 comparisons slower, 0 faster, 4 equivalent, ...`."""
+    verdicts = judged_rows(comparisons)["verdict"]
+    slower, *others = (int((verdicts == word).sum()) for word in VERDICTS)
+    listed = ", ".join(f"{num} {word}" for num, word in zip(others, VERDICTS[1:], strict=True))
+    return f"{slower} of {plural(len(verdicts), 'comparison')} slower, {listed}"
+
+
+def pair_text(rows: pd.DataFrame) -> str:
+    """Return what is compared with what: `stack bound against contained`."""
+    axis, values, references = (list(dict.fromkeys(rows[name])) for name in ("axis", "value", "reference_value"))
+    word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
+    return f"{word}{' and '.join(values)} against {' and '.join(references)}"
+
+
+def finding_values(judged: pd.DataFrame) -> dict:
+    """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect.
+
+    judged: of `judged_rows`, with the column `label`, a name of each row.
+    """
+    fewest = judged[["num_launches", "num_reference_launches"]].min(axis=1)
+    values = {
+        "pair": pair_text(judged),
+        "num": len(judged),
+        "by_verdict": {word: int((judged["verdict"] == word).sum()) for word in VERDICTS},
+        "num_undecidable": int((fewest < MIN_LAUNCHES_TEST).fillna(True).sum()),
+        "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
+        "direction": direction(judged),
+    }
+    decided = by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
+    for row in decided.itertuples():
+        values |= {
+            "largest": row.label,
+            "largest_ratio": float(row.time_ratio),
+            "largest_text": interval_text(row),
+        }
+    return values
+
+
+def finding_text(values: dict) -> str:
+    """Return the sentences on `finding_values`."""
+    lead = direction_text(values["direction"]) or plural(values["num"], "comparison")
+    texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {lead}."]
+    num, num_undecidable = values["num"], values["num_undecidable"]
+    if num_undecidable < num:
+        counts = ", ".join(f"{num} {word}" for word, num in values["by_verdict"].items() if num)
+        margin = " or ".join(f"{percent_number(margin)} %" for margin in values["margins"])
+        texts.append(f"Verdicts at a margin of {margin}: {counts}.")
+    if num_undecidable:
+        few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
+        texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")
+    if "largest" in values:
+        texts.append(f"Largest difference: {values['largest']}, {values['largest_text']} times the time.")
+    return " ".join(texts)
+
+
+HEADS = ("cell", "reference", "this", "ratio", "n", "test", "p", "p corrected", "verdict")
+
+
+def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
+    """Return some rows as numbers for people. They are named by what varies among all comparisons."""
+    return _numbers(title, with_labels(judged_rows(comparisons)).loc[chosen])
+
+
+def _numbers(title: str, rows: pd.DataFrame) -> Table:
+    body = tuple(
+        (
+            *times_of_row(row),
+            UNKNOWN if is_unknown(row.test) else row.test,
+            p_text(row.p_value),
+            p_text(row.p_adjusted),
+            verdict_text(row),
+        )
+        for row in rows.itertuples()
+    )
+    return Table(title, HEADS, body)
+
+
+def times_of_row(row) -> tuple[str, ...]:
+    """Return the first five columns of HEADS."""
+    return row.label, duration(row.reference_time_s), duration(row.time_s), interval_text(row), launches_text(row)
+
+
+def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add `label`, the name of each row: the values compared where they are not the same in all rows, and the cell."""
+    if not len(rows):
+        return rows.assign(label=[])
+    axis = rows["axis"].iloc[0]
+    names = pd.Series([name.without(axis).brief for name in cell_names(rows.to_dict("records"))], index=rows.index)
+    pairs = rows["value"] + " : " + rows["reference_value"]
+    if pairs.nunique() > 1:
+        names = (rows["value"] if rows["reference_value"].nunique() == 1 else pairs) + SEPARATOR + names
+    return rows.assign(label=names)
+
+
+MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
+
+
+def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
+    """Return forest plots of the rows that have a ratio, by benchmark: beyond the margin first, then within it."""
+    known = with_labels(judged_rows(comparisons))
+    found: list[Figure] = []
+    for benchmark, rows in known.groupby("benchmark", sort=False):
+        left = by_effect(rows)
+        left = pd.concat([left[~is_noise(left)], left[is_noise(left)]])
+        split = pages([_row(row) for row in left.itertuples()])[:MAX_PANELS]
+        for index, page in enumerate(split):
+            part, left = left.iloc[: len(page)], left.iloc[len(page) :]
+            title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
+            first = part.iloc[0]
+            largest = f"{first['label']}, {ratio_text(first['time_ratio'])} times the time"
+            alt = f"{title}: {counts_text(part)}. First: {largest}."
+            image, size = draw_forest(page, float(first["margin_ratio"]))
+            found.append(
+                Figure(
+                    f"comparison-{len(found) + 1}",
+                    f"{pair_text(part)}: {title}",
+                    image,
+                    alt if found else finding_text(finding_values(known)),
+                    _caption(part, len(left) if index == len(split) - 1 else 0),
+                    _numbers(f"Comparisons of {title}, largest effect first", part),
+                    to_csv(part.drop(columns="label")),
+                    size,
+                    "comparisons",
+                )
+            )
+    return found
+
+
+def _caption(rows: pd.DataFrame, num_left: int) -> str:
+    kinds, num_paired = set(rows["interval"]), int(rows["is_paired"].fillna(False).sum())
+    bars = {"interval": "thick bar: 95 % interval", "range": "dashed bar: range over launches"}
+    marks = [*(word for kind, word in bars.items() if kind in kinds), f"gray band: margin of {margin_text(rows)}"]
+    text = f"Ratio of median times (p50); {'; '.join(marks)}."
+    if num_paired:
+        some = "" if num_paired == len(rows) else f" in {plural(num_paired, 'row')}"
+        text += f" Launches are paired by allocation{some}."
+    if num_left:
+        text += f" Not drawn: {plural(num_left, 'comparison')} with smaller effects, in comparisons.csv."
+    return text
+
+
+# A forest plot: one row for each comparison, its ratio of times as a mark, its interval as a bar.
 
 MAX_LINES = 14  # of labels in a panel
 LABEL_CHARACTERS = 24
@@ -40,7 +273,7 @@ POINTS_PER_INCH = 72
 PIXELS_PER_POINT = 390 / (WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
 BAND = "#ECEEF1"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-# Verdict -> colour, marker, and whether the marker is filled: told apart without colour too.
+# Verdict -> color, marker, and whether the marker is filled: distinguishable without color too.
 MARKS = {
     "slower": (COLOURS[1], "s", True),
     "faster": (COLOURS[0], "o", True),
@@ -63,11 +296,15 @@ class Row:
 
     @property
     def lines(self) -> list[str]:
-        """The label, broken between its parts where that will do: never between a number and its unit."""
-        whole = self.label.replace(" ", NO_BREAK).replace(
-            SEPARATOR.replace(" ", NO_BREAK), f"{SEPARATOR.rstrip().replace(' ', NO_BREAK)} "
-        )
+        """The label, broken between its parts where possible, never between a number and its unit."""
+        dot = SEPARATOR.strip()
+        whole = self.label.replace(" ", NO_BREAK).replace(f"{dot}{NO_BREAK}", f"{dot} ")
         return [line.replace(NO_BREAK, " ") for line in textwrap.wrap(whole, LABEL_CHARACTERS)] or [""]
+
+
+def _row(row) -> Row:
+    low, high = (None if is_unknown(value) else float(value) for value in (row.time_low_ratio, row.time_high_ratio))
+    return Row(row.label, float(row.time_ratio), low, high, row.interval == "interval", launches_text(row), row.verdict)
 
 
 def pages(rows: list[Row]) -> list[list[Row]]:
@@ -84,32 +321,61 @@ def pages(rows: list[Row]) -> list[list[Row]]:
 
 
 def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]:
-    """Return the plot as SVG, and its size in pixels. margin: ratio up to which times are equivalent."""
-    heights = [LINE_POINTS * len(row.lines) + GAP_POINTS for row in rows]
-    height, width = sum(heights) + TOP_POINTS + BOTTOM_POINTS, WIDTH_IN * POINTS_PER_INCH
+    """Return the plot and its size in pixels. margin: ratio up to which times are equivalent."""
+    from matplotlib.lines import Line2D
+
+    heights = np.array([LINE_POINTS * len(row.lines) + GAP_POINTS for row in rows])
+    inner = heights.sum()
+    places = inner - heights.cumsum() + heights / 2
+    height, width = inner + TOP_POINTS + BOTTOM_POINTS, WIDTH_IN * POINTS_PER_INCH
     with new_canvas(WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
-        inner = width - LEFT_POINTS - RIGHT_POINTS
-        axes = figure.add_axes((LEFT_POINTS / width, BOTTOM_POINTS / height, inner / width, sum(heights) / height))
-        _scale(axes, rows, margin, sum(heights))
-        place = sum(heights)
-        for row, own in zip(rows, heights, strict=True):
-            _draw_row(axes, row, place - own / 2)
-            place -= own
-        _legend(figure, rows, width, height)
-        figure.text(0.5, 3 / height, "ratio of times: below 1 faster, above 1 slower", ha="center", fontsize=9)
-        figure.text(1 - 3 / width, 24 / height, "n", ha="right", fontsize=9)
+        shares = LEFT_POINTS / width, BOTTOM_POINTS / height, 1 - (LEFT_POINTS + RIGHT_POINTS) / width, inner / height
+        axes = figure.add_axes(shares)
+        _scale(axes, rows, margin)
+        axes.set(ylim=(0, inner), xlabel="ratio of times (above 1: slower)")
+        axes.set_yticks(places, ["\n".join(row.lines) for row in rows], ha="left", linespacing=1.0)
+        axes.tick_params(axis="y", length=0, pad=LEFT_POINTS - 3)
+        for row, place in zip(rows, places, strict=True):
+            if row.low is not None:
+                style = {"linewidth": 2} if row.is_interval else {"linewidth": 0.9, "dashes": (3, 1.5)}
+                color = MARKS[row.verdict][0]
+                axes.plot([row.low, row.high], [place] * 2, color=color, solid_capstyle="butt", zorder=2, **style)
+            axes.plot([row.ratio], [place], zorder=3, **_mark(row.verdict))
+            _beside(axes, row.num, place)
+        _beside(axes, "n", -15)
+        verdicts = [word for word in MARKS if any(row.verdict == word for row in rows)]
+        handles = [Line2D([], [], label=word, **_mark(word)) for word in verdicts]
+        spaces = {"handletextpad": 0, "columnspacing": 0.8, "borderpad": 0}
+        figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=9, **spaces)
         return image_of(figure), (390, round(height * PIXELS_PER_POINT))
 
 
-def _scale(axes: "Axes", rows: list[Row], margin: float, height: float) -> None:
+def _mark(verdict: str) -> dict:
+    color, marker, is_filled = MARKS[verdict]
+    face = color if is_filled else "white"
+    return {
+        "linestyle": "none",
+        "marker": marker,
+        "markersize": 5.5,
+        "markeredgewidth": 1.2,
+        "markerfacecolor": face,
+        "markeredgecolor": color,
+    }
+
+
+def _beside(axes: "Axes", text: str, place: float) -> None:
+    """Write a text at the right edge of the figure."""
+    beside, style = axes.get_yaxis_transform(), {"ha": "right", "va": "center", "fontsize": 9}
+    axes.annotate(text, (1, place), (RIGHT_POINTS - 3, 0), beside, "offset points", annotation_clip=False, **style)
+
+
+def _scale(axes: "Axes", rows: list[Row], margin: float) -> None:
     values = [value for row in rows for value in (row.ratio, row.low, row.high) if value is not None]
     low, high = min([*values, 1 / (1 + margin)]), max([*values, 1 + margin])
     gap = max((high / low) ** 0.05, 1.001)
     axes.set_xscale("log")
-    axes.set(xlim=(low / gap, high * gap), ylim=(0, height))
-    ticks = ratio_ticks(low / gap, high * gap)
-    set_ticks(axes.xaxis, ticks)
-    axes.set_yticks([])
+    axes.set_xlim(low / gap, high * gap)
+    set_ticks(axes.xaxis, ratio_ticks(low / gap, high * gap))
     axes.spines["left"].set_visible(False)
     axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(length=3)
@@ -121,204 +387,7 @@ def _scale(axes: "Axes", rows: list[Row], margin: float, height: float) -> None:
 
 
 def ratio_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Return at most five round places of an axis of ratios, 1 among them: even steps near 1, 1-2-5 on a long axis."""
+    """Return about five round places of an axis of ratios, 1 among them."""
     if high / low > 3:
-        ticks = log_ticks(low, high, "{:g}".format)
-        return ticks if len(ticks) <= 5 else tuple(t for t in ticks if t[1].strip("0.") in ("1", "2", "5"))[:6]
-    for step in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5):
-        places = [1 + k * step for k in range(math.ceil((low - 1) / step), math.floor((high - 1) / step) + 1)]
-        if len(places) <= 5:
-            break
-    return tuple((place, f"{place:.3f}".rstrip("0").rstrip(".")) for place in places)
-
-
-def _draw_row(axes: "Axes", row: Row, place: float) -> None:
-    colour, marker, is_filled = MARKS[row.verdict]
-    if row.low is not None:
-        style = {"linewidth": 2} if row.is_interval else {"linewidth": 0.9, "dashes": (3, 1.5)}
-        axes.plot([row.low, row.high], [place, place], color=colour, solid_capstyle="butt", zorder=2, **style)
-    axes.plot(
-        [row.ratio], [place], linestyle="none", marker=marker, markersize=5.5, markeredgewidth=1.2,
-        markerfacecolor=colour if is_filled else "white", markeredgecolor=colour, zorder=3,
-    )  # fmt: skip
-    beside = axes.get_yaxis_transform()
-    text = {"transform": beside, "va": "center", "fontsize": 9, "linespacing": 1.0}
-    inner = WIDTH_IN * POINTS_PER_INCH - LEFT_POINTS - RIGHT_POINTS
-    axes.text(-(LEFT_POINTS - 3) / inner, place, "\n".join(row.lines), ha="left", **text)
-    axes.text(1 + (RIGHT_POINTS - 3) / inner, place, row.num, ha="right", **text)
-
-
-def _legend(figure: "Canvas", rows: list[Row], width: float, height: float) -> None:
-    """Write which mark means which verdict, above the rows: those that the panel has."""
-    from matplotlib.lines import Line2D
-
-    place, level = 8.0, height - 9
-    for verdict in dict.fromkeys(word for word in MARKS if any(row.verdict == word for row in rows)):
-        colour, marker, is_filled = MARKS[verdict]
-        figure.add_artist(
-            Line2D(
-                [place / width], [level / height], linestyle="none", marker=marker, markersize=5.5, markeredgewidth=1.2,
-                markerfacecolor=colour if is_filled else "white", markeredgecolor=colour,
-            )
-        )  # fmt: skip
-        figure.text((place + 6) / width, level / height, verdict, va="center", fontsize=9)
-        place += 18 + 5.4 * len(verdict)
-
-
-MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
-MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
-HEADS = ("cell", "reference", "this", "ratio", "n", "test", "p", "p corrected", "verdict")
-ALIKE_HEADS = ("cell", "reference", "this", "ratio", "n", "verdict")
-
-
-def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
-    """Return forest plots of the rows that have a ratio, by benchmark: those beyond the margin first, then the others."""
-    known = judged_rows(comparisons)
-    if not len(known):
-        return []
-    known = known.assign(label=_labels(known))
-    found: list[Figure] = []
-    for benchmark, rows in known.groupby("benchmark", sort=False):
-        left = _within_margin_last(rows)
-        split = pages([_row(row) for row in left.itertuples()])[:MAX_PANELS]
-        for index, page in enumerate(split):
-            part, left = left.iloc[: len(page)], left.iloc[len(page) :]
-            title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
-            num_left = len(left) if index == len(split) - 1 else 0
-            everything = None if found else known
-            found.append(_figure(f"comparison-{len(found) + 1}", title, part, page, num_left, everything))
-    return found
-
-
-def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
-    """Return what differs between the environments of two sides, or None if nothing is known to."""
-    rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
-    return (
-        Table(title, ("what", reference, other), rows, is_words=True, sources=("launches/*.jsonl",)) if rows else None
-    )
-
-
-def alike_table(comparisons: pd.DataFrame) -> Table | None:
-    """Return the rows of stacks that differ in their name alone (A/A), those furthest from 1, or None without any."""
-    rows = comparisons[(comparisons["verdict"] == ALIKE).fillna(False)]
-    if not len(rows):
-        return None
-    shown = by_effect(rows.assign(label=_labels(rows))).head(MAX_ALIKE)
-    most = f"{len(rows)}" if len(shown) == len(rows) else f"the {len(shown)} of {len(rows)} that are furthest from 1"
-    title = (
-        f"{pair_text(rows)}: alike but for the name, so noise and not judged ({most}). From {MIN_NOISE_PAIRS} pairs of"
-        f" {MIN_LAUNCHES_TEST} launches on they give the margin of their benchmark."
-    )
-    body = tuple((*_times(row), row.verdict) for row in shown.itertuples())
-    return Table(title, ALIKE_HEADS, body, sources=("comparisons",))
-
-
-def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
-    """Return some rows as numbers for people. They are named by what varies among all comparisons."""
-    known = judged_rows(comparisons)
-    return _numbers(title, known.assign(label=_labels(known) if len(known) else []).loc[chosen])
-
-
-def finding(comparisons: pd.DataFrame) -> str:
-    """Return the sentence on all comparisons: which side takes longer where nearly all agree, how many ended in which word,
-    by which margin, and the largest effect."""
-    known = judged_rows(comparisons)
-    text = f"{pair_text(known)}: {finding_text(known)}"
-    told = by_effect(known[known["verdict"].isin(["slower", "faster"])])
-    if not len(told):
-        return f"{text}."
-    row = next(told.assign(label=_labels(known)).head(1).itertuples())
-    return f"{text}. The largest difference: {row.label} takes {spread_text(row)} times as long (n = {launches_text(row)})."
-
-
-def _within_margin_last(rows: pd.DataFrame) -> pd.DataFrame:
-    ordered = by_effect(rows)
-    is_within = is_noise(ordered)
-    return pd.concat([ordered[~is_within], ordered[is_within]])
-
-
-def _labels(known: pd.DataFrame) -> pd.Series:
-    """Return the name of each row: what is compared with what where it is not the same in all rows, and the cell."""
-    axis = known["axis"].iloc[0]
-    own = pd.Series([name.without(axis).brief for name in cell_names(known.to_dict("records"))], index=known.index)
-    pairs = known["value"] + " : " + known["reference_value"]
-    if pairs.nunique() == 1:
-        return own
-    told = known["value"] if known["reference_value"].nunique() == 1 else pairs
-    return told + SEPARATOR + own
-
-
-def pair_text(known: pd.DataFrame) -> str:
-    """Return what is compared with what: `stack bound against contained`."""
-    axis, values, references = (list(dict.fromkeys(known[name])) for name in ("axis", "value", "reference_value"))
-    word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
-    return f"{word}{' and '.join(values)} against {' and '.join(references)}"
-
-
-def _row(row) -> Row:
-    low, high = (None if is_unknown(value) else float(value) for value in (row.time_low_ratio, row.time_high_ratio))
-    return Row(row.label, float(row.time_ratio), low, high, row.interval == "interval", launches_text(row), row.verdict)
-
-
-def _figure(
-    figure_id: str, title: str, rows: pd.DataFrame, drawn: list[Row], num_left: int, everything: pd.DataFrame | None
-) -> Figure:
-    """everything: all comparisons where this is the first figure, whose text tells of all."""
-    margin = float(rows["margin_ratio"].iloc[0])
-    svg, size = draw_forest(drawn, margin)
-    first = rows.iloc[0]
-    largest = f"{first['label']}: {ratio_text(first['time_ratio'])} times as long, {first['verdict']}"
-    alt = finding(everything) if everything is not None else f"{title}: {summary(rows)}. First: {largest}."
-    return Figure(
-        figure_id,
-        f"{pair_text(rows)}: {title}",
-        svg,
-        alt,
-        _caption(rows, num_left, everything is not None),
-        _numbers(f"Comparisons of {title}, by size of the effect", rows),
-        to_csv(rows.drop(columns="label")),
-        size,
-        "comparisons",
-    )
-
-
-def _caption(rows: pd.DataFrame, num_left: int, is_first: bool) -> str:
-    kinds, is_paired = set(rows["interval"]), rows["is_paired"].fillna(False)
-    spreads = {"interval": "a thick line its 95 % interval", "range": "a thin dashed line the range over launches"}
-    text = "A mark is the median time (p50) of one cell over that of the other"
-    text += "".join(f", {told}" for kind, told in spreads.items() if kind in kinds)
-    is_even = (rows["num_launches"] == rows["num_reference_launches"]).all()
-    text += f"; n counts launches of each{'' if is_even else ', the reference first'}"
-    if is_paired.any():
-        some = "" if is_paired.all() else f" in {plural(int(is_paired.sum()), 'row')}"
-        text += f", compared in pairs{some}, each of one allocation"
-    text += f". At 1 there is no difference, below 1 is faster; the grey band is the margin of {margin_text(rows)}."
-    nothing = " (here nothing)" if is_noise(rows).all() else ""
-    text += f" First what is beyond the margin{nothing}, then what is within it, each with the largest effect first."
-    if is_first and (rows["test"].fillna(NO_TEST) != NO_TEST).any():
-        text += " In the table p is of the named test that the ratio is 1, corrected by Benjamini and Hochberg over all"
-        text += " comparisons; faster and slower also need the whole spread beyond the margin."
-    if num_left:
-        text += f" Not drawn: {plural(num_left, 'comparison')} further down that order, in comparisons.csv."
-    return text
-
-
-def _numbers(title: str, rows: pd.DataFrame) -> Table:
-    return Table(
-        title,
-        HEADS,
-        tuple(
-            (
-                *_times(row),
-                UNKNOWN if is_unknown(row.test) else row.test,
-                p_text(row.p_value),
-                p_text(row.p_adjusted),
-                verdict_text(row),
-            )
-            for row in rows.itertuples()
-        ),
-    )
-
-
-def _times(row) -> tuple[str, ...]:
-    return row.label, duration(row.reference_time_s), duration(row.time_s), spread_text(row), launches_text(row)
+        return log_ticks(low, high, "{:g}".format, most=5)
+    return linear_ticks(low, high, "{:g}".format, most=5)

@@ -1,7 +1,6 @@
-"""Cells against cells, a pair in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
+"""Pairs of cells, one in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
 
-Compared is p50_s, one time per launch. Definitions: docs/metrics.md. What is compared is found in `versus` and
-`campaigns_compared`; the statistics are those of `regatta.core.verdicts`.
+The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
 from collections import defaultdict
@@ -25,8 +24,6 @@ from regatta.core.verdicts import (
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
 
-# Which cells of one campaign are compared: those that differ in the axis alone that the campaign declares `versus`.
-
 
 @dataclass(frozen=True)
 class CellPair:
@@ -35,14 +32,18 @@ class CellPair:
     reference: dict
     other: dict
 
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset((self.reference["id"], self.other["id"]))
+
 
 def versus_of(campaign: dict) -> dict:
-    """Return axis, reference and margin of a frozen campaign, also of one frozen before there was such a key."""
+    """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
     return complete_versus(campaign.get("versus", "stack"))
 
 
 def cell_pairs(campaign: dict) -> list[CellPair]:
-    """Return each pair of reference and other, in the order of the campaign's cells.
+    """Return the pairs of cells that differ only in the axis `versus` of the campaign, in its order of cells.
 
     A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
     """
@@ -52,9 +53,8 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
     values = list(dict.fromkeys(_value(cell, axis) for cell in cells))
     found = []
     for group in _groups(cells, axis):
-        first = (
-            canonical_json(wanted) if wanted is not None else min((_value(c, axis) for c in group), key=values.index)
-        )
+        present = {_value(cell, axis) for cell in group}
+        first = min(present, key=values.index) if wanted is None else canonical_json(wanted)
         references = [cell for cell in group if _value(cell, axis) == first]
         others = [cell for cell in group if _value(cell, axis) != first]
         found += [CellPair(a, b) for b in others for a in references if _is_alike(_flat(a, axis), _flat(b, axis))]
@@ -63,7 +63,7 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
 
 
 def alike_stacks(campaign: dict) -> list[CellPair]:
-    """Return the pairs of cells whose stacks differ in nothing but their name: they measure the same (A/A).
+    """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
 
     Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
     """
@@ -86,7 +86,7 @@ def _value(cell: dict, axis: str) -> str:
 
 
 def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
-    """Yield the cells that agree in all fields which no cell of their benchmark has null. Partners lie in one group."""
+    """Yield the cells that agree in all fields which no cell of their benchmark has null: the candidates for pairs."""
     by_benchmark = defaultdict(list)
     for cell in cells:
         by_benchmark[cell["spec"]["benchmark"]].append((cell, _flat(cell, axis)))
@@ -99,7 +99,7 @@ def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
 
 
 def _flat(cell: dict, axis: str) -> dict:
-    """Return all fields of a cell but the axis. Of the stack its name: in one campaign no two are called alike."""
+    """Return all fields of a cell except the axis. Names of stacks are unique within a campaign."""
     spec = cell["spec"]
     fields = {name: value for name, value in spec.items() if name not in ("parameters", "stack")}
     fields |= spec["parameters"] | {"stack": spec["stack"]["name"]}
@@ -110,24 +110,14 @@ def _is_alike(a: dict, b: dict) -> bool:
     return all(a.get(name) == b.get(name) or a.get(name) is None or b.get(name) is None for name in a.keys() | b.keys())
 
 
-# One pair of cells. Columns of CELL say what `cell` is; it differs from `reference` in `axis` alone. Of alike stacks the
-# verdict is ALIKE, and there is neither a test nor a margin: these rows say what noise is, and are not judged by it.
+# One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
+# have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
 COMPARISONS = {
-    "cell": TEXT,
-    "reference": TEXT,
-    "axis": TEXT,
-    "value": TEXT,
-    "reference_value": TEXT,
+    **dict.fromkeys(("cell", "reference", "axis", "value", "reference_value"), TEXT),
     **CELL,
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "num_reference_launches": WHOLE,
+    **dict.fromkeys(("num_planned", "num_launches", "num_reference_launches"), WHOLE),
     "is_paired": FLAG,
-    "time_s": REAL,
-    "reference_time_s": REAL,
-    "time_ratio": REAL,
-    "time_low_ratio": REAL,
-    "time_high_ratio": REAL,
+    **dict.fromkeys(("time_s", "reference_time_s", "time_ratio", "time_low_ratio", "time_high_ratio"), REAL),
     "interval": TEXT,
     "test": TEXT,
     "p_value": REAL,
@@ -137,10 +127,9 @@ COMPARISONS = {
     "verdict": TEXT,
     "launches_needed": WHOLE,
 }
-
-MARGIN = 0.05  # where neither the campaign nor alike stacks give one; that of the gate
+MARGIN = 0.05  # where neither the campaign nor identical stacks give one; that of the gate
 ALIKE = "A/A"
-ALIKE_P = 0.01  # below it ratios of alike stacks are more often on one side of 1 than chance would have it
+ALIKE_P = 0.01  # of a sign test: below it, ratios of identical stacks are not centered on 1
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
 
@@ -167,134 +156,16 @@ class Margin:
 
 
 def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each pair of cells that differ in the campaign's `versus` alone, or in the name of their stack
-    alone (A/A), measured or not."""
-    axis, times, alike = versus_of(campaign)["axis"], times_by_cell(measurements), alike_stacks(campaign)
-    known = {_ids(pair) for pair in alike}
+    """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
+    times, axis = times_by_cell(measurements), versus_of(campaign)["axis"]
+    alike = {pair.ids: pair for pair in alike_stacks(campaign)}
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]
-    listed = {_ids(pair) for pair, _ in pairs}
-    pairs += [(pair, "stack") for pair in alike if _ids(pair) not in listed]
-    sides = [replace(_sides(times, pair), is_alike=_ids(pair) in known) for pair, _ in pairs]
+    listed = {pair.ids for pair, _ in pairs}
+    pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
+    sides = [replace(_sides(times, pair), is_alike=pair.ids in alike) for pair, _ in pairs]
     margins = margins_of(campaign, times)
-    own = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
-    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, own)
-
-
-def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
-    """Return the margin of each benchmark: what the campaign says, and no less than the noise of its alike stacks."""
-    ratios = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
-    for pair in alike_stacks(campaign):
-        sides = _sides(times, pair)
-        if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
-            compared = compare_launches(sides.reference, sides.other, sides.is_paired)
-            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
-    return {benchmark: _margin(versus_of(campaign)["margin"], own) for benchmark, own in ratios.items()}
-
-
-def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each two alike stacks whose ratios are not centred on 1: they differ, in what nobody declared."""
-    found = []
-    rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
-    for (reference, other), own in rows.groupby(["reference_value", "value"], sort=False):
-        ratios = own["time_ratio"].astype(float).tolist()
-        p_value = sign_test(ratios)
-        if p_value < ALIKE_P:
-            num = sum(ratio > 1 for ratio in ratios)
-            found.append(
-                f"Warning: the alike stacks differ: {num} of {len(ratios)} ratios above 1 ({other} over {reference};"
-                f" sign test, p < {ALIKE_P:g}), though nothing but the name differs as far as the campaign says."
-            )
-    return found
-
-
-def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
-    """Return for each cell its ok launches. A launch's name begins with that of its batch (docs/contracts.md)."""
-    found: dict[str, Times] = defaultdict(dict)
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
-        found[row.cell][int(row.repeat)] = (row.launch.rsplit("-", 2)[0], float(row.p50_s))
-    return found
-
-
-def sides_of(reference: Times, other: Times) -> Sides:
-    """Pair the launches of two cells where they were measured in one allocation: by repeat, within a batch.
-
-    Launches without a partner are left out, unless they are half of a side or more: then all are used, unpaired.
-    """
-    shared = [repeat for repeat in sorted(reference.keys() & other) if reference[repeat][0] == other[repeat][0]]
-    is_paired = 2 * len(shared) > max(len(reference), len(other))
-    repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
-    return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
-
-
-def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
-    """Return rows with what their launches say. The p values are corrected over all rows that are judged: those that have
-    launches on both sides and are not A/A."""
-    compared = {
-        index: compare_launches(pair.reference, pair.other, pair.is_paired)
-        for index, pair in enumerate(sides)
-        if pair.reference and pair.other
-    }
-    judged = [index for index in compared if not sides[index].is_alike]
-    verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
-    said = dict(zip(judged, verdicts, strict=True))
-    full = []
-    for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
-        found = {
-            "num_launches": len(pair.other),
-            "num_reference_launches": len(pair.reference),
-            "time_s": _median(pair.other),
-            "reference_time_s": _median(pair.reference),
-        }
-        if not pair.is_alike:
-            found |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
-        full.append(row | found | (_said(compared[index], said.get(index)) if index in compared else {}))
-    return make_table(full, COMPARISONS)
-
-
-def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the largest effect first, up or down; what could not be compared comes last."""
-    ratio = comparisons["time_ratio"].astype(float)
-    size = ratio.where(ratio >= 1, 1 / ratio)
-    return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
-
-
-def is_noise(comparisons: pd.DataFrame) -> pd.Series:
-    """Return which rows are inside the noise: neither faster nor slower, and with a ratio within the margin."""
-    ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
-    is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
-    return is_within & ~comparisons["verdict"].isin(["faster", "slower"])
-
-
-def _said(compared: Compared, verdict: Verdict | None) -> dict:
-    """verdict: None of alike stacks."""
-    ratio = compared.ratio
-    found = {
-        "is_paired": compared.is_paired,
-        "time_ratio": ratio.median,
-        "time_low_ratio": ratio.low,
-        "time_high_ratio": ratio.high,
-        "interval": ratio.kind,
-    }
-    if verdict is None:
-        return found | {"verdict": ALIKE}
-    return found | {
-        "test": verdict.test,
-        "p_value": verdict.p_value,
-        "p_adjusted": verdict.p_adjusted,
-        "verdict": verdict.word,
-        "launches_needed": verdict.launches_needed,
-    }
-
-
-def _margin(given: float | None, ratios: list[float]) -> Margin:
-    """given: what the campaign says. ratios: of alike stacks with enough launches, of one benchmark."""
-    noise = noise_floor(ratios)
-    if noise is not None and (given is None or noise > given):
-        return Margin(noise, f"noise floor of {len(ratios)} A/A pairs")
-    if given is not None:
-        return Margin(given, "campaign")
-    return Margin(MARGIN, "default")
+    of_pairs = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, of_pairs)
 
 
 def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
@@ -307,17 +178,119 @@ def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
     }
 
 
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
+    """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
+    ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
+    for pair in alike_stacks(campaign):
+        sides = _sides(times, pair)
+        if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
+            compared = compare_launches(sides.reference, sides.other, sides.is_paired)
+            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
+    given = versus_of(campaign)["margin"]
+    margins = {}
+    for benchmark, of_benchmark in ratios.items():
+        margin, noise = (
+            Margin(MARGIN, "default") if given is None else Margin(given, "campaign"),
+            noise_floor(of_benchmark),
+        )
+        if noise is not None and (given is None or noise > given):
+            margin = Margin(noise, f"noise floor of {len(of_benchmark)} A/A pairs")
+        margins[benchmark] = margin
+    return margins
+
+
+def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
+    """Return a sentence for each two identical stacks whose ratios are not centered on 1: they differ somehow."""
+    found = []
+    rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
+    for (reference, other), ratios in rows.groupby(["reference_value", "value"], sort=False)["time_ratio"]:
+        ratios = ratios.astype(float).tolist()
+        if sign_test(ratios) < ALIKE_P:
+            num = sum(ratio > 1 for ratio in ratios)
+            found.append(
+                f"Warning: stacks that differ only in name are not equally fast: {num} of {len(ratios)} ratios above 1"
+                f" ({other} over {reference}; sign test, p < {ALIKE_P:g})."
+            )
+    return found
+
+
+def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
+    """Return the ok launches of each cell. A launch's name begins with that of its batch (docs/contracts.md)."""
+    found: dict[str, Times] = defaultdict(dict)
+    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+    for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
+        found[row.cell][int(row.repeat)] = (row.launch.rsplit("-", 2)[0], float(row.p50_s))
+    return found
+
+
+def sides_of(reference: Times, other: Times) -> Sides:
+    """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
+
+    Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
+    """
+    shared = [repeat for repeat in sorted(reference.keys() & other) if reference[repeat][0] == other[repeat][0]]
+    is_paired = 2 * len(shared) > max(len(reference), len(other))
+    repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
+    return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
+
+
 def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
     return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
 
 
-def _ids(pair: CellPair) -> frozenset[str]:
-    return frozenset((pair.reference["id"], pair.other["id"]))
+def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
+    """Return rows with the statistics of their launches.
+
+    p values are corrected over all judged rows: those with launches on both sides that are not A/A.
+    """
+    compared = {
+        index: compare_launches(pair.reference, pair.other, pair.is_paired)
+        for index, pair in enumerate(sides)
+        if pair.reference and pair.other
+    }
+    judged = [index for index in compared if not sides[index].is_alike]
+    verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
+    verdict_of = dict(zip(judged, verdicts, strict=True))
+    full = []
+    for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
+        row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
+        row |= {"time_s": _median(pair.other), "reference_time_s": _median(pair.reference)}
+        if not pair.is_alike:
+            row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
+        if index in compared:
+            row |= _statistics(compared[index], verdict_of.get(index))
+        full.append(row)
+    return make_table(full, COMPARISONS)
 
 
 def _median(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _statistics(compared: Compared, verdict: Verdict | None) -> dict:
+    """Return the columns of one row. verdict: None for identical stacks."""
+    ratio = compared.ratio
+    found = {"is_paired": compared.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
+    found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
+    if verdict is not None:
+        found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
+        found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}
+    return found
+
+
+def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the largest effect first, up or down; those without a ratio last."""
+    ratio = comparisons["time_ratio"].astype(float)
+    size = ratio.where(ratio >= 1, 1 / ratio)
+    return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
+
+
+def is_noise(comparisons: pd.DataFrame) -> pd.Series:
+    """Return which rows are within noise: neither faster nor slower, and with a ratio within the margin."""
+    ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
+    is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
+    return is_within & ~comparisons["verdict"].isin(["faster", "slower"])

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +12,34 @@ from regatta.report.panels import Figure, Table
 from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
-from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
-from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, spikes_of, times_that_tell
+from regatta.topics.stragglers.waits import (
+    ALL_RANKS,
+    COMPUTE,
+    HOST_WAIT,
+    IN_COLLECTIVE,
+    ONE_HOST,
+    ONE_RANK,
+    Outlier,
+    outliers_of,
+    waiting_times,
+)
 
+# What is timed, and how a straggler shows in it.
 WHAT = {
-    IN_COLLECTIVE: ("time in the collective", "the last rank to come waits least, so it has the shortest time"),
-    COMPUTE: ("a step without exchange", "nobody waits in it, so the slowest rank has the longest time"),
-    HOST_WAIT: ("wait for the exchange", "the last rank to come waits least, so it has the shortest time"),
+    IN_COLLECTIVE: ("time in the collective", "the last rank waits least"),
+    COMPUTE: ("step without synchronization", "the last rank computes longest"),
+    HOST_WAIT: ("wait for the synchronization", "the last rank waits least"),
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
 PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
 BAND = "#F0F0F0"
-MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbours
-MOST_NAMED_HOSTS = 8  # whose names find room above their bands
+MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbors
+MOST_NAMED_HOSTS = 8  # whose names fit above their bands
 
 
 def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
-    """Return the row of the persistent rank that lags most, or for want of one of the host; None where nobody is."""
+    """Return the row of the persistent rank that lags most, falling back to the host; None without either."""
     for table in (stragglers, hosts):
         found = table[table["is_persistent"].fillna(False).astype(bool)]
         if len(found):
@@ -38,25 +47,40 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(worst, words: str, waits: pd.DataFrame, times_ns: np.ndarray | None) -> list[Figure]:
-    """Return the strip of one record, and its map where its times could be read. worst: see `worst_of`; words: on it."""
+def straggler_figures(
+    worst, text: str, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]
+) -> list[Figure]:
+    """Return the strip of one record, and its map if its times could be read.
+
+    worst: see `worst_of`; text: on it. names: of cells.
+    """
     if worst is None:
         return []
     ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
-    is_rank = hasattr(worst, "rank")
-    late = [worst.rank] if is_rank else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
+    late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
-    record = f"{first['cell']}, {first['launch']} line {first['line']}"
-    found = [replace(_strip(ranks, late, words, place, record), source="waits")]
+    record = f"{names[first['cell']]}, repeat {first['repeat']}"
+    found = [_strip(ranks, late, text, place, record)]
     if times_ns is not None:
-        found.append(replace(_map(times_ns, ranks, late, place, record), source=f"launches/{first['launch']}.jsonl"))
+        found.append(_map(times_ns, ranks, late, place, record))
     return found
 
 
-def _strip(ranks: pd.DataFrame, late: list[int], told: str, place: str, record: str) -> Figure:
-    quantity = ranks["quantity"].iloc[0]
-    what, reading = WHAT[quantity]
+def worst_times(worst, launches: Path) -> np.ndarray | None:
+    """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file, or None."""
+    record = read_one_line(launches / f"{worst.launch}.jsonl", int(worst.line))
+    if record is None or record["kind"] != "record":
+        return None
+    try:
+        quantity, times_ns = waiting_times(record, record["spec"])
+    except (KeyError, TypeError, ValueError):  # of a file that changed since it was collected
+        return None
+    return times_ns if quantity == worst.quantity else None
+
+
+def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: str) -> Figure:
+    what, reading = WHAT[ranks["quantity"].iloc[0]]
     factor, unit = _unit(float(ranks["p95_s"].max()))
     columns = ("rank", "host", f"p5 ({unit})", f"p50 ({unit})", f"p95 ({unit})", "last in (%)")
     body = tuple(
@@ -69,116 +93,92 @@ def _strip(ranks: pd.DataFrame, late: list[int], told: str, place: str, record: 
         for row in ranks.itertuples()
     )
     caption = (
-        f"By rank: dot the median, bar 5 to 95 % of the iterations of one record ({record}), that of the largest lag; diamonds: who is"
-        f" persistently last. Bands: hosts. Here {reading}. The axis does not begin at 0. Last in: of all measurements of the launch."
+        f"Median and 5 to 95 % of the iterations of the record with the largest lag ({record}); {reading}."
+        " Diamonds: straggler; bands: hosts; the axis does not start at 0."
     )
     table = Table(f"{what.capitalize()} by rank, {place}", columns, body)
-    size = (round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * STRIP_IN))
+    image = _draw_strip(ranks, late, f"{what} ({unit})", factor)
     title = f"Stragglers: {what}, {place}"
-    return Figure(
-        "straggler-strip", title, _draw_strip(ranks, late, what), told, caption, table, to_csv(ranks), size=size
-    )
+    return Figure("straggler-strip", title, image, alt, caption, table, to_csv(ranks), _size(STRIP_IN), "waits")
 
 
-def _draw_strip(ranks: pd.DataFrame, late: list[int], what: str) -> bytes:
-    factor, unit = _unit(float(ranks["p95_s"].max()))
+def _size(height_in: float) -> tuple[int, int]:
+    return round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * height_in)
+
+
+def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float) -> bytes:
+    is_small = len(ranks) > 64
+    numbers, is_late = np.arange(len(ranks)), np.isin(np.arange(len(ranks)), late)
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
     with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
-        is_small = len(ranks) > 64
-        for rank, (bottom, dot, top) in enumerate(zip(low, middle, high, strict=True)):
-            colour, marker = (COLOURS[1], "D") if rank in late else (COLOURS[0], "o")
-            axes.plot([rank, rank], [bottom, top], color=colour, linewidth=0.8 if is_small else 1.8, alpha=0.7)
-            axes.plot([rank], [dot], marker=marker, markersize=2 if is_small else 5, color=colour, linestyle="none")
+        for chosen, color, marker in ((~is_late, COLOURS[0], "o"), (is_late, COLOURS[1], "D")):
+            x, width = numbers[chosen], 0.8 if is_small else 1.8
+            axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
+            axes.plot(x, middle[chosen], marker=marker, markersize=2 if is_small else 5, color=color, linestyle="none")
         axes.set_xlim(-0.6, len(ranks) - 0.4)
-        _bands(axes, _hosts(ranks))
+        _bands(axes, ranks["host"].fillna(UNKNOWN).reset_index(drop=True))
         axes.set_xlabel("rank")
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.locator_params(axis="y", nbins=5)
         axes.grid(visible=True, axis="y", color="#D8D8D8", linewidth=0.8)
-        canvas.text(0.02, 0.985, f"{what} ({unit})", va="top")
+        canvas.text(0.02, 0.985, label, va="top")
         return image_of(canvas)
 
 
-def _hosts(ranks: pd.DataFrame) -> list[tuple[str, int, int]]:
-    """Return (host, first rank, last rank) of each run of ranks on one host."""
-    runs: list[tuple[str, int, int]] = []
-    for rank, host in enumerate(ranks["host"].fillna(UNKNOWN)):
-        first = runs.pop()[1] if runs and runs[-1][0] == host else rank
-        runs.append((host, first, rank))
-    return runs
-
-
-def _bands(axes, runs: list[tuple[str, int, int]]) -> None:
-    """Shade every second host, and name hosts above: as many as find room."""
+def _bands(axes, hosts: pd.Series) -> None:
+    """Shade every second host, and name hosts above: as many as fit. hosts: by rank."""
+    runs = [ranks for _, ranks in hosts.groupby((hosts != hosts.shift()).cumsum())]
     every = -(-len(runs) // MOST_NAMED_HOSTS)
-    for index, (host, first, last) in enumerate(runs):
+    for index, ranks in enumerate(runs):
+        host, first, last = ranks.iloc[0], ranks.index[0], ranks.index[-1]
         if index % 2:
             axes.axvspan(first - 0.5, last + 0.5, color=BAND, zorder=0, linewidth=0)
         if index % every == 0:
-            axes.annotate(
-                host if len(host) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{host[-9:]}", ((first + last) / 2, 1.02),
-                xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=8, color=INK,
-                rotation=30 if len(runs) > 4 else 0,
-            )  # fmt: skip
+            text = host if len(host) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{host[-9:]}"
+            style = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 30 if len(runs) > 4 else 0}
+            axes.text((first + last) / 2, 1.02, text, transform=axes.get_xaxis_transform(), **style)
 
 
 def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
-    """Return the map of iterations and ranks: how much later or earlier than the median rank each one was."""
-    what, _ = WHAT[ranks["quantity"].iloc[0]]
-    per_column = -(-times_ns.shape[1] // MOST_ITERATIONS)
+    """Return the map of iterations and ranks: the difference of each from the median rank."""
+    quantity, num_iterations = ranks["quantity"].iloc[0], times_ns.shape[1]
+    per_column = -(-num_iterations // MOST_ITERATIONS)
     apart = (times_ns - np.median(times_ns, axis=0)) * 1e-9
-    starts = np.arange(0, apart.shape[1], per_column)
+    starts = np.arange(0, num_iterations, per_column)
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
     factor, unit = _unit(float(np.quantile(np.abs(columns), 0.99)))
     half = len(starts) // 2
+    halves = (columns[:, : max(half, 1)], columns[:, half:])
     body = tuple(
-        (
-            str(rank),
-            *(three(factor * float(np.median(part[rank]))) for part in (columns[:, : max(half, 1)], columns[:, half:])),
-        )
-        for rank in range(len(columns))
+        (str(rank), *(three(factor * float(np.median(part[rank]))) for part in halves)) for rank in range(len(columns))
     )
     median_s = float(np.median(columns[late]))
     who = f"Rank {late[0]}" if len(late) == 1 else f"Ranks {late[0]} to {late[-1]}"
     alt = (
-        f"{who} over {times_ns.shape[1]} iterations of {record}: {what} is at the median {duration(abs(median_s))}"
-        f" {'longer' if median_s > 0 else 'shorter'} than that of the median rank."
+        f"{who}: {WHAT[quantity][0]} {duration(abs(median_s))} {'longer' if median_s > 0 else 'shorter'} than that of"
+        f" the median rank (median of {num_iterations} iterations, {record})."
     )
-    caption = (
-        f"Time of each rank minus the median over ranks of the same iteration, in {unit}; diamonds as beside. A column is"
-        f" {'one iteration' if per_column == 1 else f'the median of {per_column} iterations'}. What all ranks have in common is not in it."
-    )
-    spikes, told = _spikes(ranks, times_ns)
-    caption += told
-    csv = (
-        pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts])
-        .rename_axis("rank")
-        .reset_index()
-    )
-    table = Table(
-        f"Time minus the median rank's, {place}", ("rank", f"first half ({unit})", f"second half ({unit})"), body
-    )
-    size = (round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * MAP_IN))
-    image = _draw_map(factor * columns, late, unit, times_ns.shape[1], spikes)
-    return Figure(
-        "straggler-map", f"Stragglers over iterations: {place}", image, alt, caption, table, to_csv(csv), size=size
-    )
+    each = "" if per_column == 1 else f" Each column is the median of {per_column} iterations."
+    caption = f"Time of each rank minus the median over ranks of the same iteration; diamonds: straggler.{each}"
+    outliers = None  # waits are parts of iterations, so they do not show outliers
+    if quantity != HOST_WAIT:
+        hosts = [None if is_unknown(host) else host for host in ranks["host"]]
+        outliers = outliers_of(quantity, times_ns, None, hosts)
+    if outliers is not None:
+        marked = "Triangles: " if outliers else "This record has "
+        caption += f" {marked}{outliers_text(outliers, num_iterations, hosts)}."
+    csv = pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts]).rename_axis("rank")
+    heads = ("rank", f"first half ({unit})", f"second half ({unit})")
+    table = Table(f"Time minus the median rank's, {place}", heads, body)
+    marks = [outlier.iteration for outlier in outliers or ()]
+    image = _draw_map(factor * columns, late, unit, num_iterations, marks)
+    source = f"launches/{ranks['launch'].iloc[0]}.jsonl"
+    title, data = f"Stragglers over iterations: {place}", to_csv(csv.reset_index())
+    return Figure("straggler-map", title, image, alt, caption, table, data, _size(MAP_IN), source)
 
 
-def _spikes(ranks: pd.DataFrame, times_ns: np.ndarray) -> tuple[list[int], str]:
-    """Return the iterations of the drawn record that are spikes, and its words on them. Of waits, which are parts of
-    iterations, there are none here."""
-    quantity, hosts = ranks["quantity"].iloc[0], [None if is_unknown(host) else host for host in ranks["host"]]
-    spikes = None if quantity == HOST_WAIT else spikes_of(quantity, times_ns, None, hosts)
-    if spikes is None:
-        return [], ""
-    marked = " Triangles: outliers." if spikes else ""
-    told = f"{marked} This record has {outliers_text(spikes, times_ns.shape[1], hosts)}."
-    return [spike.iteration for spike in spikes], told
-
-
-def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, spikes: list[int]) -> bytes:
+def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int]) -> bytes:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
     with new_canvas(WIDTH_IN, MAP_IN) as canvas:
         axes = canvas.add_axes((0.12, 0.18, 0.66, 0.7))
@@ -189,30 +189,15 @@ def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: i
         axes.set_xlabel("iteration")
         axes.locator_params(axis="y", nbins=8, integer=True)
         axes.locator_params(axis="x", nbins=5, integer=True)
-        axes.plot(
-            [1.03] * len(late),
-            late,
-            linestyle="none",
-            marker="D",
-            markersize=5,
-            color=INK,
-            clip_on=False,
-            transform=axes.get_yaxis_transform(),
-        )
-        axes.plot(
-            [iteration + 0.5 for iteration in spikes],
-            [1.03] * len(spikes),
-            linestyle="none",
-            marker="v",
-            markersize=4,
-            color=INK,
-            clip_on=False,
-            transform=axes.get_xaxis_transform(),
-        )
+        beside = {"linestyle": "none", "color": INK, "clip_on": False}
+        axes.plot([1.03] * len(late), late, marker="D", markersize=5, transform=axes.get_yaxis_transform(), **beside)
+        places = [iteration + 0.5 for iteration in outliers]
+        above = axes.get_xaxis_transform()
+        axes.plot(places, [1.03] * len(places), marker="v", markersize=4, transform=above, **beside)
         bar = canvas.colorbar(image, cax=canvas.add_axes((0.84, 0.18, 0.035, 0.7)))
         bar.outline.set_edgecolor(GREY)
         canvas.text(0.02, 0.985, "rank", va="top")
-        canvas.text(0.98, 0.985, f"apart ({unit})", va="top", ha="right")
+        canvas.text(0.98, 0.985, f"difference ({unit})", va="top", ha="right")
         return image_of(canvas)
 
 
@@ -220,28 +205,16 @@ def _unit(largest_s: float) -> tuple[float, str]:
     return next((factor, unit) for limit, factor, unit in UNITS if largest_s < limit)
 
 
-def worst_times(worst, launches: Path) -> np.ndarray | None:
-    """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file; None without one."""
-    record = read_one_line(launches / f"{worst.launch}.jsonl", int(worst.line))
-    if record is None or record["kind"] != "record":
-        return None
-    try:
-        quantity, times_ns = times_that_tell(record, record["spec"])
-    except (KeyError, TypeError, ValueError):  # of a file that changed since it was collected
-        return None
-    return times_ns if quantity == worst.quantity else None
-
-
-def outliers_text(spikes: Sequence[Spike], num_iterations: int, hosts: Sequence[str | None]) -> str:
-    """Return one record's outliers in words: `3 outliers in 60 iterations: 1 of all ranks, 2 of rank 1 on host n2`."""
-    if not spikes:
+def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Sequence[str | None]) -> str:
+    """Return the outliers of one record: `3 outliers in 60 iterations: 1 of all ranks, 2 of rank 1 on host n2`."""
+    if not outliers:
         return f"no outliers in {plural(num_iterations, 'iteration')}"
     parts = []
-    for (kind, who), num in sorted(Counter((s.kind, s.who) for s in spikes).items(), key=_order):
+    for (kind, who), num in sorted(Counter((o.kind, o.who) for o in outliers).items(), key=_order):
         on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
         names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
         parts.append(f"{num} {names.get(kind, 'of unknown cause')}")
-    return f"{plural(len(spikes), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
+    return f"{plural(len(outliers), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
 
 
 def _order(counted: tuple[tuple, int]) -> tuple:

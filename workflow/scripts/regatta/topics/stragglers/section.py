@@ -1,7 +1,6 @@
 """The topic of stragglers: ranks and hosts that the others wait for, and outliers among iterations. docs/metrics.md."""
 
 import math
-from collections.abc import Callable
 
 import pandas as pd
 
@@ -12,7 +11,6 @@ from regatta.report.findings import Advice, Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
-from regatta.topics.stragglers.spikes import MOST_OF_SPIKE
 from regatta.topics.stragglers.tables import (
     MOST_OF_RECORDS,
     STRAGGLER_HOSTS,
@@ -20,12 +18,12 @@ from regatta.topics.stragglers.tables import (
     straggler_hosts_table,
     stragglers_table,
 )
-from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, SUSPECT_P
+from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, MOST_OF_EXCESS, SUSPECT_P
 
 MOST_ROWS = 20
-ALSO_SHOWN = 5  # persistent ranks and hosts that are named in the lead
-FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are shown in the section alone
-# What the last rank does, and in what.
+ALSO_SHOWN = 5  # persistent ranks and hosts named in the lead
+FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are only in the section
+# What the last rank does, and where.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
 OF_WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps", HOST_WAIT: "steps"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
@@ -36,22 +34,22 @@ COUNTS = {
     "unknown": "unknown",
 }
 CHECK = (
-    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then measure"
-    " again without it. Medians are barely affected by outliers, means and high percentiles are."
+    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then"
+    " measure again without it. Medians are barely affected by outliers, means and high percentiles are."
 )
 
 
 def section(data: ReportData) -> Section:
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
-    worst, late, groups = worst_of(stragglers, hosts), _late(hosts, stragglers), outlier_groups(stragglers)
-    lead = [sentence(_late_finding(table, row)) for table, row in late[:ALSO_SHOWN]]
+    late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
+    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]]
     lead += [f"{len(late) - ALSO_SHOWN} more are in the tables."] if len(late) > ALSO_SHOWN else []
-    lead = lead or [nobody_text(stragglers, data.tables["waits"])]
+    lead = lead or [none_text(stragglers, data.tables["waits"])]
     tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
-    figures = ()
+    figures, worst = (), worst_of(stragglers, hosts)
     if worst is not None:
         times_ns = worst_times(worst, data.launches)
-        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns))
+        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
     text = " ".join([*lead, *outlier_texts(groups)])
     return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
 
@@ -59,41 +57,17 @@ def section(data: ReportData) -> Section:
 def findings(data: ReportData) -> list[Finding]:
     """Return the worst persistent straggler, and the outliers that cost most."""
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
-    worst = worst_of(stragglers, hosts)
-    found = []
-    if worst is not None:
-        found.append(_late_finding("stragglers" if hasattr(worst, "rank") else "straggler_hosts", worst))
-    return found + [_outlier_finding(row) for row in costliest(outlier_groups(stragglers)).itertuples()]
+    late = persistent(hosts, stragglers)
+    ranks = [finding for finding in late if finding.kind == "straggler_rank"]
+    return (ranks or late)[:1] + [_outlier_finding(row) for row in costliest(outlier_groups(stragglers)).itertuples()]
 
 
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    if finding.kind == "outliers":
-        listed = ", ".join(f"{num:,} {COUNTS[name]}" for name, num in values["by_class"].items() if num)
-        return (
-            f"Outliers add {percent_number(values['cost_ratio'])} % to {WHAT[values['quantity']]} on {values['place']}:"
-            f" {values['num']:,} of {values['num_iterations']:,} iterations ({listed})."
-        )
-    lag = f"{duration(values['lag_s'])} ({percent_number(values['lag_ratio'])} % of the iteration)"
-    launches = f"{values['num_suspect_launches']} of {plural(values['num_launches'], 'launch', 'launches')}"
-    if finding.kind == "straggler_host":
-        return (
-            f"Straggler: host {values['host']}, whose rank {DOES[values['quantity']]} in {launches}"
-            f" ({three(values['num_expected_launches'])} expected by chance); {lag} behind the median of the other hosts."
-        )
-    where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
-    return (
-        f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])} % of"
-        f" {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the others."
-    )
-
-
-def _late(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[tuple[str, object]]:
-    """Return (table, row) of each persistent host and rank, the largest lag first."""
+def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
+    """Return a finding for each persistent host, then for each persistent rank, the largest lag first."""
     found = []
     for name, table in (("straggler_hosts", hosts), ("stragglers", stragglers)):
-        persistent = table[table["is_persistent"].fillna(False).astype(bool)]
-        found += [(name, row) for row in sorted(persistent.itertuples(), key=lambda row: -row.lag_ratio)]
+        late = table[table["is_persistent"].fillna(False).astype(bool)]
+        found += [_late_finding(name, row) for row in sorted(late.itertuples(), key=lambda row: -row.lag_ratio)]
     return found
 
 
@@ -109,14 +83,38 @@ def _late_finding(table: str, row) -> Finding:
     return Finding("straggler_rank", values, (source,), anchor="stragglers")
 
 
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    if finding.kind == "outliers":
+        listed = ", ".join(f"{num:,} {COUNTS[name]}" for name, num in values["by_class"].items() if num)
+        return (
+            f"Outliers add {percent_number(values['cost_ratio'])} % to {WHAT[values['quantity']]} on {values['place']}:"
+            f" {values['num']:,} of {values['num_iterations']:,} iterations ({listed})."
+        )
+    lag = f"{duration(values['lag_s'])} ({percent_number(values['lag_ratio'])} % of the iteration)"
+    launches = f"{values['num_suspect_launches']} of {plural(values['num_launches'], 'launch', 'launches')}"
+    if finding.kind == "straggler_host":
+        return (
+            f"Straggler: host {values['host']}, whose rank {DOES[values['quantity']]} in {launches}"
+            f" ({three(values['num_expected_launches'])} expected by chance); {lag} behind the median of the other"
+            " hosts."
+        )
+    where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
+    return (
+        f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])}"
+        f" % of {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
+        " others."
+    )
+
+
 def _place(row) -> str:
     return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
 
 
-def nobody_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
-    """Return the sentence where nobody is persistent: what was checked, and whether so few launches could detect anyone."""
+def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
+    """Return the sentence without a persistent straggler: what was checked, and whether it could have been detected."""
     if stragglers.empty:
-        return "No measurement on two or more ranks shows whom the others waited for."
+        return "No measurement on two or more ranks shows which one the others waited for."
     first_ranks = waits[waits["rank"] == 0]
     text = (
         f"No persistent straggler in {plural(int(first_ranks['num_records'].sum()), 'measurement')},"
@@ -134,40 +132,40 @@ def nobody_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
 
 
 def _needed(row, num_rows: int) -> int:
-    """Return in how many launches a rank has to be the suspect, in all of them, to be beyond chance by itself."""
+    """Return the number of launches, with one rank the suspect of all, that is beyond chance."""
     return math.ceil(math.log(num_rows / FALSE_DISCOVERIES) / math.log(row.world_size) + 1e-9)
 
 
 def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
-    """Return the ranks, and the hosts where there are several, that were the suspect of a launch."""
+    """Return the ranks, and the hosts if there are several, that were the suspect of a launch."""
     found = []
-    for noun, table, name in (("rank", stragglers, _rank_name), ("host", hosts, lambda row: row.host)):
+    tables = (("rank", stragglers, _rank_name, "stragglers"), ("host", hosts, lambda row: row.host, "straggler_hosts"))
+    for noun, table, name, source in tables:
         suspect = table[table["num_suspect_launches"] > 0]
         if suspect.empty:
             continue
         ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
         caption = f"{noun.capitalize()}s that were last in most measurements of a launch{_first_of(len(ordered))}"
         columns = (noun, "Quantity", "Launches", "Last in (%)", "Lag (ms)", "Lag (%)", "Corrected p", "Persistent")
-        body = tuple(_late_row(row, name) for row in ordered.head(MOST_ROWS).itertuples())
-        found.append(Table(caption, columns, body, sources=("straggler_hosts" if noun == "host" else "stragglers",)))
+        body = tuple(
+            (
+                name(row),
+                row.quantity.replace("_", " "),
+                f"{row.num_suspect_launches}/{row.num_launches}",
+                percent(row.num_last / row.num_iterations),
+                UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
+                percent(row.lag_ratio),
+                f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
+                "yes" if row.is_persistent else "no",
+            )
+            for row in ordered.head(MOST_ROWS).itertuples()
+        )
+        found.append(Table(caption, columns, body, sources=(source,)))
     return found
 
 
 def _first_of(num: int) -> str:
     return f" (first {MOST_ROWS} of {num})" if num > MOST_ROWS else ""
-
-
-def _late_row(row, name: Callable) -> tuple[str, ...]:
-    return (
-        name(row),
-        row.quantity.replace("_", " "),
-        f"{row.num_suspect_launches}/{row.num_launches}",
-        percent(row.num_last / row.num_iterations),
-        UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
-        percent(row.lag_ratio),
-        f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
-        "yes" if row.is_persistent else "no",
-    )
 
 
 def _rank_name(row) -> str:
@@ -176,9 +174,9 @@ def _rank_name(row) -> str:
 
 
 def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each shape, stack and quantity that was checked: its counts, and the rank with most of one rank.
+    """Return a row for each checked shape, stack and quantity: counts, and the rank with most outliers of single ranks.
 
-    rank, hosts: unknown where no rank has more than half of them.
+    rank, hosts: unknown if no rank has more than half of them.
     """
     checked = stragglers[stragglers["num_fenced"].notna()].sort_values(
         "num_spikes_of_rank", ascending=False, kind="stable"
@@ -196,7 +194,7 @@ def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
 
 
 def costliest(groups: pd.DataFrame) -> pd.DataFrame:
-    """Return the group that outliers cost most; no row where none costs enough to matter."""
+    """Return the group with the costliest outliers; no row if none costs enough to matter."""
     found = groups[(groups["share"] > FINDING_RATIO) & (groups["cost"] > FINDING_RATIO)]
     return found.sort_values("cost", ascending=False, kind="stable").head(1)
 
@@ -214,7 +212,7 @@ def _outlier_finding(row) -> Finding:
 
 
 def outlier_texts(groups: pd.DataFrame) -> list[str]:
-    """Return the sentence on all groups together; none where nothing was checked."""
+    """Return the sentences on all groups together; none if nothing was checked."""
     num_iterations, num = int(groups["num_fenced"].sum()), int(groups["num_spikes"].sum())
     if not num_iterations:
         return []
@@ -234,7 +232,7 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
 
 
 def _is_named(row) -> bool:
-    """Return whether a rank is worth naming: more than half of one rank's outliers may still be chance."""
+    """Return whether a rank has more outliers of single ranks than chance explains, or all of several."""
     has_all = row.num_spikes_of_rank == row.num_spikes_one_rank > 1
     return has_all or (not is_unknown(row.has_most_spikes) and bool(row.has_most_spikes))
 
@@ -246,7 +244,7 @@ def _most(row) -> str:
 
 
 def outlier_tables(groups: pd.DataFrame) -> list[Table]:
-    """Return the groups with outliers, those with the largest share first; none where all may be chance."""
+    """Return the table of groups with outliers, the largest share first; none if all may be chance."""
     found = groups[groups["num_spikes"] > 0]
     if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
         return []
@@ -268,18 +266,19 @@ def outlier_tables(groups: pd.DataFrame) -> list[Table]:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """Return the warning on the host, or if there is none the rank, that caused most outliers of a single one."""
-    for name, noun in (("straggler_hosts", "host"), ("stragglers", "rank")):
-        table = data.tables[name]
+    """Return the warning on the host, else the rank, that caused most outliers of a single one."""
+    for name, noun, of_all in (
+        ("straggler_hosts", "host", "num_spikes_of_any_host"),
+        ("stragglers", "rank", "num_spikes_one_rank"),
+    ):
+        column, table = f"num_spikes_of_{noun}", data.tables[name]
         found = table[table["has_most_spikes"].fillna(False).astype(bool)]
-        if len(found):
-            most = found.sort_values(f"num_spikes_of_{noun}", ascending=False, kind="stable").head(1)
-            row = next(most.itertuples())
-            num = row.num_spikes_of_host if noun == "host" else row.num_spikes_of_rank
-            total = row.num_spikes_of_any_host if noun == "host" else row.num_spikes_one_rank
+        most = found.sort_values(column, ascending=False, kind="stable").head(1)
+        for row in most.itertuples():
+            num, total = getattr(row, column), getattr(row, of_all)
             who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
             text = (
-                f"{who} held up the others in {num} of {plural(total, 'outlier')} that a single {noun} caused"
+                f"{who} delayed the others in {num} of {plural(total, 'outlier')} of a single {noun}"
                 f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
             )
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
@@ -287,23 +286,24 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    """Return what a straggler and an outlier are, for a campaign with cells of several ranks."""
+    """Return the definitions for a campaign with cells of several ranks."""
     if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
         return []
     stragglers = (
-        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have arrived,"
-        " or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect in a record: last"
-        f" in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records (binomial), and later than the"
-        f" median of the others by more than {100 * LAG_RATIO:g} % of the iteration. Suspect in a launch: in more than"
-        f" {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more launches than chance gives (binomial; hosts:"
-        f" Poisson binomial; Benjamini-Hochberg over the table, below {100 * FALSE_DISCOVERIES:g} %)."
+        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have"
+        " arrived, or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect"
+        f" in a record: last in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records"
+        f" (binomial), and later than the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
+        f" Suspect in a launch: in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more"
+        " launches than chance gives (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table, below"
+        f" {100 * FALSE_DISCOVERIES:g} %)."
     )
     outliers = (
-        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges above"
-        f" the upper quartile). All ranks: more than {100 * MOST_OF_SPIKE:g} % of the excess over the median is common to all."
-        " One rank, or one host: without it the iteration is no outlier. In a collective, the rank that did not wait while all"
-        " others did. Unknown: all others. Whole steps on GPUs are not classified. Added time: excess over the median iteration,"
-        " over all iterations."
+        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges"
+        f" above the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is"
+        " common to all. One rank, or one host: without it the iteration is no outlier. In a collective, the rank that"
+        " did not wait while all others did. Unknown: all others. Whole steps on GPUs are not classified. Added time:"
+        " excess over the median iteration, over all iterations."
     )
     return [("Stragglers", stragglers), ("Outliers", outliers)]
 

@@ -1,8 +1,7 @@
 """Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
 
-The launch is the unit. In each one rank at most is suspect, and one host. If ranks were alike, it would be any of
-them, so that how often it is the same one is binomial; of a host, whose ranks may be more in one shape than in another,
-Poisson binomial.
+The launch is the unit: at most one rank and one host are suspect in each. If all ranks were alike, the number of
+launches with the same suspect would be binomial; for hosts, whose number of ranks varies by shape, Poisson binomial.
 """
 
 from collections import Counter
@@ -12,18 +11,15 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.verdicts import FALSE_DISCOVERIES
-from regatta.store.tables import CELL, FLAG, REAL, SPIKES, TEXT, WAITS, WHOLE, make_table
+from regatta.store.tables import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, make_table
 from regatta.topics.base import grouped, plain_rows
 
-MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records than this is the launch's suspect
-MOST_OF_BLAMED = 0.5  # so is one that has more than this of the spikes of one rank or host the one to look at
+MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
+MOST_OF_BLAMED = 0.5  # of the outliers of single ranks or hosts: more of them identify the cause
 _OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
 
 _JUDGED = {
-    "num_launches": WHOLE,
-    "num_suspect_launches": WHOLE,
-    "num_records": WHOLE,
-    "num_suspect_records": WHOLE,
+    **dict.fromkeys(("num_launches", "num_suspect_launches", "num_records", "num_suspect_records"), WHOLE),
     "num_iterations": WHOLE,
     "num_last": WHOLE,
     "p_value": REAL,
@@ -41,7 +37,7 @@ STRAGGLERS = {
     "rank": WHOLE,
     "hosts": TEXT,
     **_JUDGED,
-    **SPIKES,
+    **OUTLIERS,
     "num_spikes_of_rank": WHOLE,
     "has_most_spikes": FLAG,
 }
@@ -51,23 +47,21 @@ STRAGGLER_HOSTS = {
     **_JUDGED,
     "num_expected_launches": REAL,
     "ranks": TEXT,
-    "num_fenced": WHOLE,
-    "num_spikes_of_any_host": WHOLE,
-    "num_spikes_of_host": WHOLE,
+    **dict.fromkeys(_OF_HOSTS, WHOLE),
     "has_most_spikes": FLAG,
 }
 
 
 def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each rank of each shape, stack and quantity that was looked at. hosts: where it ran."""
+    """Return one row for each rank of each examined shape, stack and quantity. hosts: where it ran."""
     rows = []
-    for key, own in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
+    for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
         world_size = key[_PLACE.index("world_size")]
-        hosts = sorted({row["host"] for row in own if row["host"] is not None})
-        judged = _judged(own, [1 / world_size] * len(own))
+        hosts = sorted({row["host"] for row in launches if row["host"] is not None})
+        judged = _judged(launches, [1 / world_size] * len(launches))
         place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
-        spikes = {name: _sum(row[name] for row in own) for name in (*SPIKES, "num_spikes_of_rank")}
-        rows.append(place | {"hosts": " ".join(hosts) or None} | judged | spikes)
+        outliers = {name: _sum(row[name] for row in launches) for name in (*OUTLIERS, "num_spikes_of_rank")}
+        rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
     num_tests = len(rows)
     for row in rows:
         shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
@@ -82,33 +76,33 @@ def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
     """
     rows, chances = [], []
     launches = grouped(_launch_rows(waits), ("launch", "quantity"))
-    several = [row for own in launches.values() if len({row["host"] for row in own} - {None}) > 1 for row in own]
-    for (host, quantity), own in grouped([r for r in several if r["host"] is not None], ("host", "quantity")).items():
-        of_launches = list(grouped(own, ("launch",)).values())
+    several = [row for ranks in launches.values() if len({row["host"] for row in ranks} - {None}) > 1 for row in ranks]
+    for (host, quantity), found in grouped([r for r in several if r["host"] is not None], ("host", "quantity")).items():
+        of_launches = list(grouped(found, ("launch",)).values())
         shares = [len(ranks) / ranks[0]["world_size"] for ranks in of_launches]
         joined = [_joined(ranks) for ranks in of_launches]
         suspects: Counter[int] = Counter()
-        for row in own:
+        for row in found:
             suspects[row["rank"]] += row["num_suspect"]
-        told = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items()) if num) or None
-        expected = {"num_expected_launches": sum(shares), "ranks": told}
-        spikes = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
-        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | spikes)
+        ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items()) if num) or None
+        expected = {"num_expected_launches": sum(shares), "ranks": ranks}
+        outliers = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
+        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | outliers)
         chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[1]] or 0)])
-    for row, own_shares in zip(rows, chances, strict=True):
-        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], own_shares, len(rows))
+    for row, shares in zip(rows, chances, strict=True):
+        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], shares, len(rows))
     rows.sort(key=lambda row: (row["host"], row["quantity"]))
     return make_table(_corrected(rows), STRAGGLER_HOSTS)
 
 
 def _launch_rows(waits: pd.DataFrame) -> list[dict]:
-    """Return the rows of waits.csv with `is_suspect`: whether the rank is that of its launch."""
+    """Return the rows of waits.csv with `is_suspect`: whether the rank is the suspect of its launch."""
     rows = plain_rows(waits.sort_values([*_PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
     return [row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * row["num_records"]} for row in rows]
 
 
 def _joined(ranks: list[dict]) -> dict:
-    """Return a host's row of one launch, of its rows by rank. None of its ranks need be suspect by itself."""
+    """Return a host's row of one launch, from its rows by rank."""
     first = ranks[0]
     row = first | {"num_last": sum(rank["num_last"] for rank in ranks), "num_suspect": first["num_host_suspect"]}
     row |= {name: first[f"host_{name}"] for name in ("lag_s", "lag_ratio")}
@@ -124,24 +118,24 @@ def _judged(launches: list[dict], shares: list[float]) -> dict:
     """
     suspect = [row for row in launches if row["is_suspect"]]
     row = {"num_launches": len(launches), "num_suspect_launches": len(suspect)}
-    row |= {name: sum(own[name] for own in launches) for name in ("num_records", "num_iterations", "num_last")}
-    row |= {"num_suspect_records": sum(own["num_suspect"] for own in launches)}
+    row |= {name: sum(launch[name] for launch in launches) for name in ("num_records", "num_iterations", "num_last")}
+    row |= {"num_suspect_records": sum(launch["num_suspect"] for launch in launches)}
     row |= {"p_value": chance_of_so_many(len(suspect), shares)}
-    row |= {n: float(np.median([own[n] for own in suspect])) if suspect else None for n in ("lag_s", "lag_ratio")}
-    worst = max(suspect, key=lambda own: own["lag_ratio"], default={})
+    row |= {n: float(np.median([r[n] for r in suspect])) if suspect else None for n in ("lag_s", "lag_ratio")}
+    worst = max(suspect, key=lambda launch: launch["lag_ratio"], default={})
     return row | {name: worst.get(name) for name in ("launch", "line")}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum of what is known; None where nothing is."""
+    """Return the sum of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
-    """Say whether a rank or host has more than half of the spikes that one of them alone is to blame for, beyond chance.
+    """Return whether a rank or host caused more than half of the outliers of single ones, beyond chance.
 
-    shares: of each of these spikes, how likely it would be this one's if all were alike.
+    shares: for each of these outliers, its chance to be this one's if all were alike.
     """
     if num is None:
         return None
@@ -149,9 +143,9 @@ def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | No
 
 
 def chance_of_so_many(num: int, shares: list[float]) -> float:
-    """Return the chance of `num` hits or more among launches that are each hit with a chance of their own."""
+    """Return the chance of `num` hits or more among launches, each hit with its chance in `shares`."""
     if len(set(shares)) == 1:
-        from scipy.special import bdtrc  # a tenth of a second, which a campaign of single ranks need not wait for
+        from scipy.special import bdtrc  # a tenth of a second, which only campaigns of several ranks need
 
         return float(bdtrc(num - 1, len(shares), shares[0])) if num else 1.0
     chances = np.ones(1)  # of 0, 1, 2, ... hits
@@ -161,7 +155,7 @@ def chance_of_so_many(num: int, shares: list[float]) -> float:
 
 
 def _corrected(rows: list[dict]) -> list[dict]:
-    """Add p by Benjamini and Hochberg over the table, and whether it is beyond chance."""
+    """Add p corrected by Benjamini and Hochberg over the table, and whether it is beyond chance."""
     if not rows:
         return rows
     from scipy.stats import false_discovery_control

@@ -1,7 +1,7 @@
-"""Which rank or host of a record the others wait for: the one that waits least itself, time after time.
+"""Which rank or host of a record the others wait for, and which iterations are outliers. Definitions: docs/metrics.md.
 
-Synchronised step times are equal on all ranks and cannot tell. What can: the time inside a collective that no rank
-leaves before all have come, of which the last to come spends least; and the time of a step that nobody waits in.
+Synchronized step times are equal on all ranks. What identifies the last rank: the time inside a collective that no rank
+leaves before all have arrived, of which the last one spends least; and the time of a step without synchronization.
 """
 
 from collections import Counter
@@ -10,27 +10,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.store.records import one_line, slowest_rank, whole_times
-from regatta.store.tables import SPIKES
-from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike, Times, find_spikes
+from regatta.core.statistics import outer_fences
+from regatta.store.records import slowest_rank, whole_times
+from regatta.store.tables import OUTLIERS
 
-# No rank can leave one of these before every rank has come.
+# No rank can leave one of these before every rank has arrived.
 ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 # What is timed, and whether the last rank is the one with the longest time of it.
 IN_COLLECTIVE, COMPUTE, HOST_WAIT = "in_collective", "compute", "host_wait"
 IS_LAST_LONGEST = {IN_COLLECTIVE: False, COMPUTE: True, HOST_WAIT: False}
 
 SUSPECT_P = 0.05  # of a record, over its ranks or hosts; six iterations of two ranks can reach it
-LAG_RATIO = 0.01  # of the iteration; ranks that are apart by less cost nobody anything
+LAG_RATIO = 0.01  # of the iteration; smaller lags do not matter
 QUANTILES = (0.05, 0.5, 0.95)
+ALL_RANKS, ONE_HOST, ONE_RANK = "all_ranks", "one_host", "one_rank"
+MOST_OF_EXCESS = 0.5  # share of an outlier's excess that is common to all ranks, or gone without one of them
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """Who was last more often than chance explains, and by more than LAG_RATIO: a rank's number, or a host's name.
+    """The rank (number) or host (name) that was last more often than chance explains, and by more than LAG_RATIO.
 
-    lag_s: how much later than the median of the other ranks (or hosts, each by its last rank) it came, median over
-    iterations; lag_ratio: that over the median of the slowest rank's samples.
+    lag_s: median over iterations of its delay behind the median of the other ranks (or hosts, each by its last rank);
+    lag_ratio: that over the median of the slowest rank's samples.
     """
 
     who: int | str
@@ -39,12 +41,27 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Waits:
-    """num_last: of each rank, the iterations in which it was last by itself; where two were last, neither counts.
+class Outlier:
+    """An iteration far longer than the others of its record.
 
-    hosts: of each rank, None where unknown. suspect, suspect_host: None where there is none, and of hosts where there
-    are not several. quantiles_s: for each rank those of QUANTILES; None where nobody is suspect. spikes: None of a record
-    that is too short for them, or that lacks the whole iterations.
+    excess_ratio: how much longer than the median iteration it is, over that. kind: its class, None if unknown.
+    who: the rank's number or the host's name, if the class is one of these.
+    """
+
+    iteration: int
+    excess_ratio: float
+    kind: str | None = None
+    who: int | str | None = None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Who waited for whom in one record.
+
+    num_last: iterations in which each rank was last alone; ties do not count. hosts: of each rank, None if unknown.
+    suspect, suspect_host: None if there is none, and for hosts if there are not several. quantiles_s: for each rank
+    those of QUANTILES; None without a suspect. outliers: None if the record is too short, or lacks the whole
+    iterations.
     """
 
     quantity: str
@@ -54,15 +71,15 @@ class Waits:
     suspect: Suspect | None = None
     suspect_host: Suspect | None = None
     quantiles_s: tuple[tuple[float, ...], ...] | None = None
-    spikes: tuple[Spike, ...] | None = None
+    outliers: tuple[Outlier, ...] | None = None
 
 
 def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
-    """Return who waited for whom in a valid ok record; None of one rank, and where its times cannot tell.
+    """Return who waited for whom in a valid ok record; None with a single rank, or if its times do not show it.
 
     hosts: of each rank. Raises ValueError if the record's times break the contract.
     """
-    quantity, times = times_that_tell(record, spec)
+    quantity, times = waiting_times(record, spec)
     if times is None:
         return None
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
@@ -76,50 +93,17 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
     if None not in hosts and len(set(hosts)) > 1:
         names = sorted(set(hosts))
         places = [np.flatnonzero(np.array(hosts) == name) for name in names]
-        last = np.stack([lateness[own].max(axis=0) for own in places])  # a host comes when its last rank comes
-        host = _suspect(names, last, np.array([len(own) / num_ranks for own in places]), iteration_ns)
+        last = np.stack([lateness[ranks].max(axis=0) for ranks in places])  # a host arrives with its last rank
+        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), iteration_ns)
     if rank or host:
         quantiles = tuple(map(tuple, (np.quantile(times, QUANTILES, axis=1).T * 1e-9).tolist()))
-    spikes = spikes_of(quantity, times, record.get("samples_ns"), hosts)
+    outliers = outliers_of(quantity, times, record.get("samples_ns"), hosts)
     num_last = tuple(_num_last(lateness).tolist())
-    return Waits(quantity, times.shape[1], num_last, tuple(hosts), rank, host, quantiles, spikes)
+    return Waits(quantity, times.shape[1], num_last, tuple(hosts), rank, host, quantiles, outliers)
 
 
-def spikes_of(
-    quantity: str, times: np.ndarray, samples_ns: object, hosts: Sequence[str | None]
-) -> tuple[Spike, ...] | None:
-    """Return the spikes among the iterations of `times`; None where they are too few, or not known as a whole.
-
-    times: as `times_that_tell` returns them. samples_ns: of the record, needed where these are a part of its iterations.
-    Raises ValueError if they break the contract.
-    """
-    whole, own = times, None
-    if quantity == HOST_WAIT:
-        if samples_ns is None:
-            return None
-        whole = whole_times(samples_ns, "samples_ns", len(times))[:, -times.shape[1] :]
-        if whole.shape != times.shape:
-            return None
-        own = whole - times
-    return find_spikes(Times(times, tuple(hosts), IS_LAST_LONGEST[quantity], own), whole.max(axis=0))
-
-
-def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
-    """Return the host of each rank by the first line of a launch file; None where it does not say it as it should."""
-    found: list[str | None] = [None] * num_ranks
-    hosts = (header.get("environment") or {}).get("hosts")
-    for host in hosts if isinstance(hosts, list) else []:
-        name, ranks = (host.get("host"), host.get("ranks")) if isinstance(host, dict) else (None, None)
-        if isinstance(name, str) and isinstance(ranks, list):
-            told = one_line(name)
-            for rank in ranks:
-                if isinstance(rank, int) and 0 <= rank < num_ranks:
-                    found[rank] = told
-    return found
-
-
-def times_that_tell(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
-    """Return what of an ok record tells who was last, and its nanoseconds (ranks, iterations); None where nothing does.
+def waiting_times(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
+    """Return the quantity of an ok record that shows who was last, and its nanoseconds (ranks, iterations), or None.
 
     Raises ValueError if they break the contract.
     """
@@ -131,10 +115,10 @@ def times_that_tell(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
 
 
 def _quantity(record: dict, spec: dict) -> tuple[str, list | None]:
-    """Return what of a record can tell, and its times by rank and iteration, None where it has none.
+    """Return the quantity that shows who was last, and its times by rank and iteration, or None.
 
-    A step without exchange of gradients is each rank's own computing, but for fsdp, which still gathers parameters. When
-    the host waits, on a GPU it does not wait for the exchange.
+    A step without synchronization is each rank's computation, except for fsdp, which still gathers parameters. On a GPU
+    the host does not wait for the synchronization.
     """
     if spec["benchmark"] == "collective":
         is_symmetric = spec["parameters"]["operation"] in ALL_WAIT
@@ -155,7 +139,7 @@ def _num_last(lateness: np.ndarray) -> np.ndarray:
 def _suspect(
     names: Sequence[int | str], lateness: np.ndarray, shares: np.ndarray, iteration_ns: Callable[[], float]
 ) -> Suspect | None:
-    """Return the rank or host that was last more often than its share, and lagged; None where none was.
+    """Return the rank or host that was last more often than its share, and lagged; None if there is none.
 
     lateness: a row for each name. The test is binomial, its p times the number of names.
     """
@@ -171,7 +155,95 @@ def _suspect(
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-# Who waited for whom in each launch: the rows of waits.csv, one for each launch, quantity and rank.
+# Outliers are classified like the spikes of nccl-tests: of the whole system, or of one straggler.
+
+
+def outliers_of(
+    quantity: str, times: np.ndarray, samples_ns: object, hosts: Sequence[str | None]
+) -> tuple[Outlier, ...] | None:
+    """Return the iterations beyond the upper outer fence of their record; None if there are too few, or not whole.
+
+    times: of `waiting_times`. samples_ns: of the record, needed if these are a part of its iterations.
+    Raises ValueError if they break the contract.
+    """
+    whole, computed = times, None
+    if quantity == HOST_WAIT:
+        if samples_ns is None:
+            return None
+        whole = whole_times(samples_ns, "samples_ns", len(times))[:, -times.shape[1] :]
+        if whole.shape != times.shape:
+            return None
+        computed = _from_medians(whole - times)
+    slowest = whole.max(axis=0)
+    if (fences := outer_fences(slowest)) is None:
+        return None
+    median = float(np.median(slowest))
+    classes = _Classes(_from_medians(times), tuple(hosts), IS_LAST_LONGEST[quantity], computed)
+    found = []
+    for iteration in np.flatnonzero(slowest > fences[1]).tolist():
+        excess = float(slowest[iteration]) - median
+        found.append(Outlier(iteration, excess / median, *classes.of(iteration, MOST_OF_EXCESS * excess)))
+    return tuple(found)
+
+
+def _from_medians(times: np.ndarray) -> np.ndarray:
+    """Return the distance of each rank from its median: some are always first or last."""
+    return times - np.median(times, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """Classifies outliers. apart: (ranks, iterations), distances from each rank's median of the waiting times.
+
+    computed: the same of what each rank computed, if the waiting times are a part of the iterations.
+    """
+
+    apart: np.ndarray
+    hosts: tuple[str | None, ...]
+    is_last_longest: bool
+    computed: np.ndarray | None
+
+    def of(self, at: int, most: float) -> tuple[str | None, int | str | None]:
+        """Return class and culprit of the outlier in iteration `at`. most: of its excess, in the unit of the times."""
+        common = [self.apart] if self.computed is None else [self.apart, self.computed]
+        if any(_rise(times.min(axis=0), at) > most for times in common):
+            return ALL_RANKS, None
+        if not self.is_last_longest and (late := self._left_late(at, most)) is not None:
+            return ONE_RANK, late
+        column = self.apart[:, at]
+        last = np.flatnonzero(column == (column.max() if self.is_last_longest else column.min())).tolist()
+        if len(last) == 1 and self._is_of(np.arange(len(column)) == last[0], at, most):
+            return ONE_RANK, last[0]
+        hosts = {self.hosts[rank] for rank in last}
+        if len(hosts) == 1 and None not in self.hosts and len(set(self.hosts)) > 1:
+            host = hosts.pop()
+            if self._is_of(np.array(self.hosts) == host, at, most):
+                return ONE_HOST, host
+        return None, None
+
+    def _is_of(self, is_culprit: np.ndarray, at: int, most: float) -> bool:
+        """Return whether these ranks alone are the cause: others waited for them, or computed no longer than usual."""
+        others = self.apart[~is_culprit]
+        if self.is_last_longest:
+            return _rise(others.max(axis=0), at) <= most
+        return _rise(others.min(axis=0), at) > most
+
+    def _left_late(self, at: int, most: float) -> int | None:
+        """Return the rank that alone was long in a call and that all others waited for in the next one, or None.
+
+        It was delayed after the call was over, and so late for the next. This call alone would blame another rank.
+        """
+        is_long = self.apart[:, at] > most
+        if is_long.sum() != 1 or at + 1 == self.apart.shape[1]:
+            return None
+        return int(np.argmax(is_long)) if np.array_equal(self.apart[:, at + 1] > most, ~is_long) else None
+
+
+def _rise(times: np.ndarray, at: int) -> float:
+    return float(times[at] - np.median(times))
+
+
+# The rows of waits.csv: one for each launch, quantity and rank.
 
 OF_LAUNCH = ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
 
@@ -186,56 +258,52 @@ def wait_rows(records: list[tuple[dict, Waits]]) -> list[dict]:
 
 def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     """Return the rows of one launch and quantity."""
-    first, waits = records[0]
-    common = {name: first[name] for name in OF_LAUNCH} | {"quantity": waits.quantity, "num_records": len(records)}
-    common["num_iterations"] = sum(own.num_iterations for _, own in records)
-    common |= _spikes([own for _, own in records])
-    blamed = Counter(s.who for _, own in records for s in own.spikes or ())  # ranks are numbers, hosts are names
-    is_told = common["num_spikes"] is not None
+    row, first = records[0]
+    of_records = [waits for _, waits in records]
+    common = {name: row[name] for name in OF_LAUNCH} | {"quantity": first.quantity, "num_records": len(records)}
+    common |= {"num_iterations": sum(waits.num_iterations for waits in of_records)} | _outlier_counts(of_records)
+    blamed = Counter(outlier.who for waits in of_records for outlier in waits.outliers or ())  # ranks and hosts
+    is_known = common["num_spikes"] is not None
     shown, quantiles_s = _shown(records)
     return [
         common
-        | {"rank": rank, "host": host, "num_last": sum(own.num_last[rank] for _, own in records)}
-        | {"num_spikes_of_rank": blamed[rank] if is_told else None}
-        | {"num_spikes_of_host": blamed[host] if is_told and host is not None else None}
-        | _judged([own.suspect for _, own in records], rank, "")
-        | _judged([own.suspect_host for _, own in records], host, "host_")
+        | {"rank": rank, "host": host, "num_last": sum(waits.num_last[rank] for waits in of_records)}
+        | {"num_spikes_of_rank": blamed[rank] if is_known else None}
+        | {"num_spikes_of_host": blamed[host] if is_known and host is not None else None}
+        | _suspicions([waits.suspect for waits in of_records], rank, "")
+        | _suspicions([waits.suspect_host for waits in of_records], host, "host_")
         | {name: shown.get(name) for name in ("cell", "line")}
         | dict(zip(("p5_s", "p50_s", "p95_s"), quantiles_s[rank] if quantiles_s else (None,) * 3, strict=True))
-        for rank, host in enumerate(waits.hosts)
+        for rank, host in enumerate(first.hosts)
     ]
 
 
-def _spikes(records: list[Waits]) -> dict:
-    """Return how many spikes there were by class, and what they cost in median iterations; None where none could be seen.
-
-    num_fenced: iterations of the records that were long enough.
-    """
-    looked = [own for own in records if own.spikes is not None]
-    if not looked:
-        return dict.fromkeys(SPIKES)
-    spikes = [spike for own in looked for spike in own.spikes]
-    num = Counter(spike.kind for spike in spikes)
+def _outlier_counts(records: list[Waits]) -> dict:
+    """Return the outliers by class and their cost in median iterations; None if no record could be checked."""
+    checked = [waits for waits in records if waits.outliers is not None]
+    if not checked:
+        return dict.fromkeys(OUTLIERS)
+    outliers = [outlier for waits in checked for outlier in waits.outliers]
+    num = Counter(outlier.kind for outlier in outliers)
     return {
-        "num_fenced": sum(own.num_iterations for own in looked),
-        "num_spikes": len(spikes),
+        "num_fenced": sum(waits.num_iterations for waits in checked),
+        "num_spikes": len(outliers),
         **{f"num_spikes_{kind}": num[kind] for kind in (ALL_RANKS, ONE_HOST, ONE_RANK)},
-        "spike_cost_iterations": float(sum(spike.excess_ratio for spike in spikes)),
+        "spike_cost_iterations": float(sum(outlier.excess_ratio for outlier in outliers)),
     }
 
 
-def _judged(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:
-    """Return in how many records a rank or host was suspect, and the medians over these of how far it lagged."""
-    own = [suspect for suspect in suspects if suspect is not None and suspect.who == who]
-    row = {f"num_{prefix}suspect": len(own)}
+def _suspicions(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:
+    """Return in how many records a rank or host was suspect, and its median lag over these."""
+    found = [suspect for suspect in suspects if suspect is not None and suspect.who == who]
+    row = {f"num_{prefix}suspect": len(found)}
     for name in ("lag_s", "lag_ratio"):
-        row[prefix + name] = float(np.median([getattr(suspect, name) for suspect in own])) if own else None
+        row[prefix + name] = float(np.median([getattr(suspect, name) for suspect in found])) if found else None
     return row
 
 
 def _shown(records: list[tuple[dict, Waits]]) -> tuple[dict, tuple | None]:
-    """Return the row and the quantiles of one record with a suspect: where the rank that is suspect most often lags most;
-    for want of a rank the host."""
+    """Return the row and quantiles of the record in which the most frequent suspect lags most: a rank, else a host."""
     for name in ("suspect", "suspect_host"):
         found = [(row, waits, getattr(waits, name)) for row, waits in records if getattr(waits, name) is not None]
         if found:

@@ -1,4 +1,4 @@
-"""Spikes: iterations far out are classed as of all ranks, one host or one rank, and as unknown where times cannot tell."""
+"""Outliers: iterations far out are classed as of all ranks, one host or one rank, and as unknown where times cannot tell."""
 
 import json
 import re
@@ -11,14 +11,25 @@ from synthetic import make_report, report_data
 from synthetic_waits import write_waits
 
 from regatta.core.statistics import outer_fences, outliers
-from regatta.store.collect import collect
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import WAITS, make_table
+from regatta.topics.catalog import collect
 from regatta.topics.stragglers.figures import outliers_text
 from regatta.topics.stragglers.section import costliest, outlier_groups, outlier_tables, outlier_texts, warnings
-from regatta.topics.stragglers.spikes import ALL_RANKS, ONE_HOST, ONE_RANK, Spike
 from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
-from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, OF_LAUNCH, Waits, spikes_of, wait_rows
+from regatta.topics.stragglers.waits import (
+    ALL_RANKS,
+    COMPUTE,
+    HOST_WAIT,
+    IN_COLLECTIVE,
+    OF_LAUNCH,
+    ONE_HOST,
+    ONE_RANK,
+    Outlier,
+    Waits,
+    outliers_of,
+    wait_rows,
+)
 
 FOUR = ("a", "a", "b", "b")
 
@@ -30,17 +41,17 @@ def times_of(num_ranks, column, num=20, at=7, usual=100):
     return times
 
 
-def only(spikes):
-    (spike,) = spikes
-    return spike.kind, spike.who
+def only(outliers):
+    (outlier,) = outliers
+    return outlier.kind, outlier.who
 
 
-def test_a_spike_lies_beyond_the_upper_outer_fence_of_its_record():
+def test_an_outlier_lies_beyond_the_upper_outer_fence_of_its_record():
     # The quartiles are 100 and 104, so the upper fence is 104 + 3 x 4 = 116, and the median 104.
     times = np.array([[100, 104] * 10 + [116, 117]])
     assert outer_fences(times[0]) == (88, 116)
-    spikes = spikes_of(COMPUTE, np.tile(times, (2, 1)), None, ["a", "a"])
-    assert spikes == (Spike(21, pytest.approx((117 - 104) / 104), ALL_RANKS),)
+    outliers = outliers_of(COMPUTE, np.tile(times, (2, 1)), None, ["a", "a"])
+    assert outliers == (Outlier(21, pytest.approx((117 - 104) / 104), ALL_RANKS),)
 
 
 def test_fences_are_numpys_quartiles_and_need_eleven_samples():
@@ -50,8 +61,8 @@ def test_fences_are_numpys_quartiles_and_need_eleven_samples():
         low, high = np.quantile(samples, [0.25, 0.75])
         assert outer_fences(samples) == pytest.approx((low - 3 * (high - low), high + 3 * (high - low)))
     assert outer_fences(np.ones(10)) is None
-    assert spikes_of(IN_COLLECTIVE, np.full((2, 10), 100), None, ["a", "a"]) is None
-    assert spikes_of(IN_COLLECTIVE, np.full((2, 11), 100), None, ["a", "a"]) == ()
+    assert outliers_of(IN_COLLECTIVE, np.full((2, 10), 100), None, ["a", "a"]) is None
+    assert outliers_of(IN_COLLECTIVE, np.full((2, 11), 100), None, ["a", "a"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +79,7 @@ def test_fences_are_numpys_quartiles_and_need_eleven_samples():
     ],
 )
 def test_in_a_collective_the_culprit_is_who_did_not_wait(column, expected):
-    assert only(spikes_of(IN_COLLECTIVE, times_of(4, column), None, FOUR)) == expected
+    assert only(outliers_of(IN_COLLECTIVE, times_of(4, column), None, FOUR)) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,11 +90,11 @@ def test_in_a_collective_the_culprit_is_who_did_not_wait(column, expected):
         ((100, 100, 400, 390), (ONE_HOST, "b")),
         ((400, 100, 100, 390), (None, None)),
         ((400, 400, 400, 100), (None, None)),  # three of four, of both hosts
-        ((100, 400, 240, 100), (ONE_RANK, 1)),  # rank 2 alone would be no spike of this size
+        ((100, 400, 240, 100), (ONE_RANK, 1)),  # rank 2 alone would be no outlier of this size
     ],
 )
 def test_in_a_step_without_exchange_the_culprit_is_who_computed_longer(column, expected):
-    assert only(spikes_of(COMPUTE, times_of(4, column), None, FOUR)) == expected
+    assert only(outliers_of(COMPUTE, times_of(4, column), None, FOUR)) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,33 +109,33 @@ def test_in_a_step_without_exchange_the_culprit_is_who_computed_longer(column, e
 )
 def test_of_a_step_on_cpus_the_wait_tells_and_the_step_is_as_long_on_all_ranks(wait, step, expected):
     steps = times_of(4, [step] * 4, usual=1000)
-    assert only(spikes_of(HOST_WAIT, times_of(4, wait), steps.tolist(), FOUR)) == expected
+    assert only(outliers_of(HOST_WAIT, times_of(4, wait), steps.tolist(), FOUR)) == expected
 
 
 def test_the_wait_belongs_to_the_last_samples_and_without_these_nothing_is_told():
     steps, waits = times_of(2, [1300, 1300], num=30, at=17, usual=1000), times_of(2, [400, 100], at=7)
-    (spike,) = spikes_of(HOST_WAIT, waits, steps.tolist(), ["a", "b"])
-    assert (spike.iteration, spike.kind, spike.who) == (7, ONE_RANK, 1)
-    assert spikes_of(HOST_WAIT, waits, None, ["a", "b"]) is None
-    assert spikes_of(HOST_WAIT, waits, steps[:, :12].tolist(), ["a", "b"]) is None
+    (outlier,) = outliers_of(HOST_WAIT, waits, steps.tolist(), ["a", "b"])
+    assert (outlier.iteration, outlier.kind, outlier.who) == (7, ONE_RANK, 1)
+    assert outliers_of(HOST_WAIT, waits, None, ["a", "b"]) is None
+    assert outliers_of(HOST_WAIT, waits, steps[:, :12].tolist(), ["a", "b"]) is None
     with pytest.raises(ValueError, match="samples_ns"):
-        spikes_of(HOST_WAIT, waits, [[1.5] * 20] * 2, ["a", "b"])
+        outliers_of(HOST_WAIT, waits, [[1.5] * 20] * 2, ["a", "b"])
 
 
 @pytest.mark.parametrize("hosts", [("a",) * 4, (None,) * 4, ("a", "a", "b", None)])
-def test_a_spike_of_two_ranks_is_unknown_where_no_host_can_be_told_from_others(hosts):
-    assert only(spikes_of(IN_COLLECTIVE, times_of(4, (400, 400, 100, 100)), None, hosts)) == (None, None)
-    assert only(spikes_of(IN_COLLECTIVE, times_of(4, (400, 400, 400, 100)), None, hosts)) == (ONE_RANK, 3)
+def test_an_outlier_of_two_ranks_is_unknown_where_no_host_can_be_told_from_others(hosts):
+    assert only(outliers_of(IN_COLLECTIVE, times_of(4, (400, 400, 100, 100)), None, hosts)) == (None, None)
+    assert only(outliers_of(IN_COLLECTIVE, times_of(4, (400, 400, 400, 100)), None, hosts)) == (ONE_RANK, 3)
 
 
-def test_a_rank_that_leaves_late_is_named_for_its_own_spike_and_for_the_wait_of_the_next():
+def test_a_rank_that_leaves_late_is_named_for_its_own_outlier_and_for_the_wait_of_the_next():
     """Seen on gloo: rank 0 is held up after a call, 6 ms; in the next call the other waits 6 ms for it."""
     times = times_of(2, (700, 100))
     times[:, 8] = (100, 700)
-    spikes = spikes_of(IN_COLLECTIVE, times, None, ["a", "b"])
-    assert [(s.iteration, s.kind, s.who) for s in spikes] == [(7, ONE_RANK, 0), (8, ONE_RANK, 0)]
+    outliers = outliers_of(IN_COLLECTIVE, times, None, ["a", "b"])
+    assert [(s.iteration, s.kind, s.who) for s in outliers] == [(7, ONE_RANK, 0), (8, ONE_RANK, 0)]
     alone = times_of(2, (700, 100))
-    assert only(spikes_of(IN_COLLECTIVE, alone, None, ["a", "b"])) == (ONE_RANK, 1)  # rank 0 waited for rank 1
+    assert only(outliers_of(IN_COLLECTIVE, alone, None, ["a", "b"])) == (ONE_RANK, 1)  # rank 0 waited for rank 1
 
 
 def test_a_rank_that_always_comes_first_or_last_is_no_culprit_for_that():
@@ -132,7 +143,7 @@ def test_a_rank_that_always_comes_first_or_last_is_no_culprit_for_that():
     times[:, 7] = (130, 130, 130, 100)
     times[0] -= 50  # rank 0 leaves first by the algorithm: here 80, still the shortest
     assert times[:, 7].tolist() == [80, 130, 130, 100]
-    assert only(spikes_of(IN_COLLECTIVE, times, None, FOUR)) == (ONE_RANK, 3)
+    assert only(outliers_of(IN_COLLECTIVE, times, None, FOUR)) == (ONE_RANK, 3)
 
 
 @st.composite
@@ -154,8 +165,8 @@ def test_other_numbers_for_the_ranks_change_nothing_but_the_numbers(record, rand
     order = list(range(len(times)))
     random.shuffle(order)
     mixed = None if samples is None else [samples[rank] for rank in order]
-    before = spikes_of(quantity, times, samples, hosts)
-    after = spikes_of(quantity, times[order], mixed, [hosts[rank] for rank in order])
+    before = outliers_of(quantity, times, samples, hosts)
+    after = outliers_of(quantity, times[order], mixed, [hosts[rank] for rank in order])
     assert len(before) == len(after)
     for old, new in zip(before, after, strict=True):
         assert (old.iteration, old.excess_ratio, old.kind) == (new.iteration, new.excess_ratio, new.kind)
@@ -163,15 +174,15 @@ def test_other_numbers_for_the_ranks_change_nothing_but_the_numbers(record, rand
 
 
 @given(records(), st.integers(0, 10), st.integers(30_000, 10**7))
-def test_what_is_added_to_all_ranks_in_one_iteration_makes_a_spike_of_all_ranks(record, at, more):
+def test_what_is_added_to_all_ranks_in_one_iteration_makes_an_outlier_of_all_ranks(record, at, more):
     quantity, times, samples, hosts = record
     times, whole = times.copy(), None if samples is None else np.array(samples)
     if whole is None:
         times[:, at] += more
     else:
         whole[:, at] += more  # the step is longer, and nobody waits longer: all compute
-    spikes = spikes_of(quantity, times, None if whole is None else whole.tolist(), hosts)
-    assert [spike.kind for spike in spikes if spike.iteration == at] == [ALL_RANKS]
+    outliers = outliers_of(quantity, times, None if whole is None else whole.tolist(), hosts)
+    assert [outlier.kind for outlier in outliers if outlier.iteration == at] == [ALL_RANKS]
 
 
 @given(records(), st.integers(0, 10), st.integers(30_000, 10**7), st.data())
@@ -183,26 +194,26 @@ def test_what_one_rank_computes_longer_or_makes_the_others_wait_is_its_own(recor
     times[longer, at] += more
     if whole is not None:
         whole[:, at] += more
-    spikes = spikes_of(quantity, times, None if whole is None else whole.tolist(), hosts)
-    assert [(spike.kind, spike.who) for spike in spikes if spike.iteration == at] == [(ONE_RANK, rank)]
+    outliers = outliers_of(quantity, times, None if whole is None else whole.tolist(), hosts)
+    assert [(outlier.kind, outlier.who) for outlier in outliers if outlier.iteration == at] == [(ONE_RANK, rank)]
 
 
-def test_no_spike_is_counted_that_is_no_outlier():
+def test_only_outliers_are_counted():
     rng = np.random.default_rng(5)
     for _ in range(200):
         times = rng.lognormal(7, 1, (4, 40)).astype(int)
-        assert len(spikes_of(IN_COLLECTIVE, times, None, FOUR)) == outliers(times.max(axis=0)).num_above
+        assert len(outliers_of(IN_COLLECTIVE, times, None, FOUR)) == outliers(times.max(axis=0)).num_above
 
 
-def launch_of(number, spikes, hosts=FOUR, num_iterations=100, stack="host"):
+def launch_of(number, outliers, hosts=FOUR, num_iterations=100, stack="host"):
     """Return one record of a launch as `wait_rows` takes it."""
     row = dict.fromkeys(OF_LAUNCH) | {"launch": f"l{number}", "repeat": number, "stack": stack, "device": "cpu"}
     row |= {"nodes": 2, "gpus_per_node": 2, "world_size": 4, "cell": "c", "line": 2}
-    return row, Waits(IN_COLLECTIVE, num_iterations, (0,) * 4, tuple(hosts), spikes=spikes)
+    return row, Waits(IN_COLLECTIVE, num_iterations, (0,) * 4, tuple(hosts), outliers=outliers)
 
 
-def spikes(*kinds):
-    return tuple(Spike(7, 0.5, kind, who) for kind, who in kinds)
+def of_kinds(*kinds):
+    return tuple(Outlier(7, 0.5, kind, who) for kind, who in kinds)
 
 
 def tables_of(*records):
@@ -214,7 +225,7 @@ MIXED = [(ALL_RANKS, None)] * 6 + [(ONE_RANK, 3), (ONE_RANK, 3), (ONE_RANK, 0), 
 
 
 def test_counts_are_summed_up_by_launch_rank_and_host():
-    rows = wait_rows([launch_of(0, spikes(*MIXED)), launch_of(0, ()), launch_of(0, None, num_iterations=9)])
+    rows = wait_rows([launch_of(0, of_kinds(*MIXED)), launch_of(0, ()), launch_of(0, None, num_iterations=9)])
     assert [row["num_records"] for row in rows] == [3] * 4
     assert [row["num_iterations"] for row in rows] == [209] * 4
     assert [row["num_fenced"] for row in rows] == [200] * 4  # the record of 9 iterations has no fence
@@ -238,7 +249,7 @@ def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
 
 
 def test_a_host_has_its_own_spikes_and_those_of_its_ranks():
-    stragglers, hosts = tables_of(launch_of(0, spikes(*MIXED)), launch_of(1, spikes((ONE_RANK, 2))))
+    stragglers, hosts = tables_of(launch_of(0, of_kinds(*MIXED)), launch_of(1, of_kinds((ONE_RANK, 2))))
     assert stragglers["num_spikes_of_rank"].tolist() == [1, 0, 1, 2]
     assert set(stragglers["num_spikes_one_rank"]) == {4}
     assert hosts["num_spikes_of_host"].tolist() == [1, 4]
@@ -250,15 +261,15 @@ def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_m
     # 4 ranks, 4 rows: five of rank 3 have a chance of (1/4)^5, times 4 is 0.0039; four would have 0.0156.
     # 2 hosts, 2 rows: five on b have (1/2)^5 x 2 = 0.0625; eight would have 0.0078.
     for num, rank_has, host_has in ((4, False, False), (5, True, False), (8, True, True)):
-        stragglers, hosts = tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * num)))
+        stragglers, hosts = tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * num)))
         assert stragglers["has_most_spikes"].tolist() == [False, False, False, rank_has]
         assert hosts["has_most_spikes"].tolist() == [False, host_has]
-    half = spikes(*[(ONE_RANK, 3)] * 20, *[(ONE_RANK, 0)] * 10, *[(ONE_RANK, 1)] * 10)
+    half = of_kinds(*[(ONE_RANK, 3)] * 20, *[(ONE_RANK, 0)] * 10, *[(ONE_RANK, 1)] * 10)
     assert not tables_of(launch_of(0, half))[0]["has_most_spikes"].any()
 
 
 def test_the_report_shows_the_counts_and_the_rank_with_most():
-    groups = outlier_groups(tables_of(launch_of(0, spikes(*MIXED)))[0])
+    groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
     (table,) = outlier_tables(groups)
     assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unknown")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
@@ -268,17 +279,17 @@ def test_the_report_shows_the_counts_and_the_rank_with_most():
 
 def test_few_outliers_have_no_table_and_a_rank_that_has_all_of_them_is_named():
     mine = [who for who in MIXED if who != (ONE_RANK, 0)]
-    groups = outlier_groups(tables_of(launch_of(0, spikes(*mine), num_iterations=3000))[0])
+    groups = outlier_groups(tables_of(launch_of(0, of_kinds(*mine), num_iterations=3000))[0])
     assert "rank 3 on b has 2 of 2" in outlier_texts(groups)[1]
     assert outlier_tables(groups) == []
     assert costliest(groups).empty
-    always = outlier_groups(tables_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
+    always = outlier_groups(tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
     assert outlier_tables(always)[0].rows[0][-1] == "rank 3 on b has 5 of 5"  # as few, but no chance
 
 
 def test_outliers_are_a_finding_only_where_they_are_many_and_cost_time():
     def costs(num, excess, num_iterations=100):
-        many = tuple(Spike(7, excess, ALL_RANKS) for _ in range(num))
+        many = tuple(Outlier(7, excess, ALL_RANKS) for _ in range(num))
         return costliest(outlier_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))[
             "cost"
         ].tolist()
@@ -300,28 +311,28 @@ def warnings_of(*launches):
 
 
 def test_the_warning_names_the_host_before_the_rank():
-    (both,) = warnings_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 8)))
+    (both,) = warnings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 8)))
     assert both.values == {"num": 8, "num_of_one": 8}
     assert both.sources[0].file == "tables/straggler_hosts.csv"
-    (rank_alone,) = warnings_of(launch_of(0, spikes(*[(ONE_RANK, 3)] * 5)))
+    (rank_alone,) = warnings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5)))
     assert rank_alone.values == {"num": 5, "num_of_one": 5}
     assert rank_alone.sources[0].file == "tables/stragglers.csv"
-    assert warnings_of(launch_of(0, spikes((ONE_RANK, 3)))) == []
+    assert warnings_of(launch_of(0, of_kinds((ONE_RANK, 3)))) == []
     assert warnings_of(launch_of(0, None)) == []
 
 
 def test_outliers_of_a_record_are_listed_by_class():
-    found = spikes((ALL_RANKS, None), (ONE_RANK, 1), (ONE_RANK, 1), (ONE_HOST, "b"), (None, None))
+    found = of_kinds((ALL_RANKS, None), (ONE_RANK, 1), (ONE_RANK, 1), (ONE_HOST, "b"), (None, None))
     text = outliers_text(found, 60, FOUR)
     assert [
         int(number) for number in re.findall(r"\d+ of (?:all|host|rank)|^\d+", text) for number in number.split()[:1]
     ] == [5, 1, 1, 2]
     assert "rank 1 on host a" in text
-    assert "host" not in outliers_text(spikes((ONE_RANK, 1)), 60, (None,) * 4)
+    assert "host" not in outliers_text(of_kinds((ONE_RANK, 1)), 60, (None,) * 4)
 
 
 def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
-    """In each of 6 launches of 2 x 4: in the first collective 2 spikes of all ranks, and 1 in which all wait for rank 5."""
+    """In each of 6 launches of 2 x 4: in the first collective 2 outliers of all ranks, and 1 in which all wait for rank 5."""
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
     for path in (folder / "launches").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -342,4 +353,4 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on node001 has 6 of 8" in text
     assert "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="findings"')[2].partition("</section>")[0]
-    assert "held up the others in 6 of 8 outliers" in text
+    assert "delayed the others in 6 of 8 outliers" in text

@@ -1,0 +1,267 @@
+"""Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared
+from regatta.compare.history import History, largest_changes
+from regatta.core.text import (
+    NOT_PLANNED,
+    UNKNOWN,
+    bracket,
+    duration,
+    is_unknown,
+    percent,
+    plural,
+    ratio_text,
+    spread_head,
+)
+from regatta.report.page import load_template
+from regatta.report.panels import Figure, Section, Table, full_names
+from regatta.report.plotting import Axis, Panel, Point, Series, draw
+from regatta.store.tables import to_csv
+from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
+from regatta.topics.comparison.figures import (
+    COMPARED,
+    HOW_TO_READ,
+    comparison_figures,
+    comparison_table,
+    counts_text,
+    direction,
+    direction_text,
+    interval_text,
+    judged_rows,
+    launches_text,
+    verdict_text,
+)
+from regatta.topics.comparison.tables import is_noise
+
+SHOWN = 10  # cells of a list
+CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
+NO_ENVIRONMENTS = "The environments are unknown: there are no launch files."
+
+Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
+
+
+def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
+    """Return the text on two campaigns. shows_all: no row folded, no list cut."""
+    rows, is_within = found.comparisons, is_noise(found.comparisons)
+    shown = rows if shows_all else rows[~is_within]
+    lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
+    lines += ["", f"{counts_text(rows)} (margin {percent(found.margin)} %)."]
+    shift = direction_text(direction(judged_rows(rows)))
+    lines += [f"Overall, {shift}."] if shift else []
+    if len(shown):
+        heads = ("cell", "base", "test", "test/base", "n", "verdict")
+        lines += [HOW_TO_READ, "", *aligned([heads, *_rows(shown, rows)])]
+    if len(shown) < len(rows):
+        folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
+        words = ", ".join(f"{num} {word}" for word, num in folded.items())
+        lines += ["", f"Not shown, within the margin: {plural(folded.sum(), 'row')} ({words}). --all shows them."]
+    for reason, cells in found.unmatched.items():
+        names = full_names(cells)
+        most = len(names) if shows_all else SHOWN
+        lines += ["", f"{reason}: {plural(len(names), 'cell')}", *(f"  {name}" for name in names[:most])]
+        lines += [f"  ... and {len(names) - most} more"] if len(names) > most else []
+    return "\n".join(lines) + "\n"
+
+
+def aligned(rows: list[tuple[str, ...]], num_left: int = 2) -> list[str]:
+    """Return rows as lines: the first column, or the first and the last, to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = (0, len(widths) - 1)[:num_left]
+    return [
+        "  ".join(
+            value.ljust(width) if index in left else value.rjust(width)
+            for index, (value, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _side(name: str, side: CampaignResults) -> Iterator[str]:
+    yield f"{name}: {side.folder} ({_size(side)}, first record {side.first_time_utc or UNKNOWN})"
+    yield from (f"  note: {note}" for note in side.notes)
+
+
+def _size(side: CampaignResults) -> str:
+    ok = side.measurements[side.measurements["status"] == "ok"]
+    return f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
+
+
+def _environment_lines(found: CampaignsCompared) -> list[str]:
+    if not (found.base.headers and found.test.headers):
+        return [NO_ENVIRONMENTS]
+    if not found.environment:
+        return ["No difference between the environments was recorded."]
+    return ["Differences between the environments:", *(f"  {_difference(d)}" for d in found.environment)]
+
+
+def _difference(difference: Difference) -> str:
+    if difference.name.startswith(NOT_KNOWN):
+        return f"{difference.name} before: {difference.reference}; after: {difference.other}"
+    return f"{difference.name}: {difference.reference} -> {difference.other}"
+
+
+def _rows(shown: pd.DataFrame, rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    names = pd.Series(full_names(rows), index=rows.index)
+    for name, row in zip(names[shown.index], shown.itertuples(), strict=True):
+        times = duration(row.reference_time_s), duration(row.time_s)
+        yield name, *times, interval_text(row), launches_text(row), verdict_text(row)
+
+
+def history_text(history: History, margin: float, shows_all: bool = False) -> str:
+    """Return the text on cells over time: campaigns with what changed, then a row for each cell.
+
+    margin: cells that never left it are only counted. shows_all: no row is folded.
+    """
+    lines = []
+    for place, campaign in enumerate(history.campaigns):
+        lines.append(f"{_heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
+        lines += [f"     note: {note}" for note in campaign.notes]
+        lines += [f"     {_difference(change)}" for change in history.changes[place]]
+    changes, names = largest_changes(history), _names(history)
+    moved = changes if shows_all else changes[changes > 1 + margin]
+    lines += ["", f"Median time, and its ratio to the first. {CHANGED}: the environment changed before."]
+    heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
+    times = {
+        (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
+        for row in history.table.itertuples()
+    }
+    rows = [
+        (names[cell], *(times.get((cell, place), NOT_PLANNED) for place in range(len(history.campaigns))))
+        for cell in moved.index
+    ]
+    lines += aligned([heads, *rows], num_left=1) if rows else ["No cell left the margin."]
+    if len(changes) > len(moved):
+        folded = plural(len(changes) - len(moved), "cell")
+        lines += ["", f"Not shown, at most {percent(margin)} % from the first time: {folded}. --all shows them."]
+    if history.num_once:
+        lines += ["", f"Measured in one campaign only: {plural(history.num_once, 'cell')}."]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(history: History, place: int) -> str:
+    """Return the number of a campaign, counted from 1, marked where its environment changed."""
+    return f"{place + 1}{CHANGED if history.has_changed(place) else ''}".ljust(2)
+
+
+def _names(history: History) -> dict[str, str]:
+    cells = history.table.drop_duplicates("cell")
+    return dict(zip(cells["cell"], full_names(cells), strict=True))
+
+
+MOST_LINES, MOST_PANELS = 4, 3  # so that long names fit; all cells are in the table
+
+
+def history_figures(history: History) -> list[Figure]:
+    """Return the cells that changed most, MOST_LINES to a figure: times as ratios of the first."""
+    order = list(largest_changes(history).index)
+    chosen = [order[begin : begin + MOST_LINES] for begin in range(0, len(order), MOST_LINES)][:MOST_PANELS]
+    return [_history_figure(history, cells, index) for index, cells in enumerate(chosen)]
+
+
+def _history_figure(history: History, cells: list[str], index: int) -> Figure:
+    names, campaigns = _names(history), history.campaigns
+    dates = [(campaign.first_time_utc or "")[2:10] for campaign in campaigns]
+    ticks = tuple((place, f"{date}\n{_heading(history, place).strip()}") for place, date in enumerate(dates))
+    x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
+    series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
+    rows = history.table[history.table["cell"].isin(cells)]
+    last = rows[rows["cell"] == cells[0]].iloc[-1]
+    alt = f"{names[cells[0]]}: {ratio_text(last['ratio_to_first'])} times the first time in {last['folder']}."
+    changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
+    caption = "Each point is one launch, the line joins the medians; below 1 is faster than at first."
+    caption += f" {CHANGED}: the environment changed before campaign {', '.join(changed)}." if changed else ""
+    title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
+    image = draw(Panel(x, Axis("time / time in the first campaign"), series))
+    return Figure(f"history-{index + 1}", title, image, alt, caption, history_table(history, cells), to_csv(rows))
+
+
+def _points(history: History, cell: str) -> tuple[Point, ...]:
+    rows = history.table[history.table["cell"] == cell]
+    first = float(rows["time_s"].iloc[0])
+    return tuple(
+        Point(int(row.place), tuple(t / first for t in history.times[cell, int(row.place)]), float(row.ratio_to_first))
+        for row in rows.itertuples()
+    )
+
+
+def history_table(history: History, cells: list[str] | None = None) -> Table:
+    """Return the numbers of some cells or of all, the one that changed most first."""
+    names, body = _names(history), []
+    for cell in cells or largest_changes(history).index:
+        for row in history.table[history.table["cell"] == cell].itertuples():
+            date = UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
+            interval = bracket(row.time_low_s, row.time_high_s, row.interval, duration)
+            numbers = duration(row.time_s), interval, str(row.num_launches), ratio_text(row.ratio_to_first)
+            body.append((names[cell], row.folder, date, *numbers))
+    interval = spread_head(history.table["interval"])
+    heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to the first")
+    return Table("Median times over campaigns", heads, tuple(body))
+
+
+def comparison_page(found: CampaignsCompared) -> str:
+    """Return a page on two campaigns: differences of environment, forest plots, all rows, and unmatched cells."""
+    facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
+    title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
+    lead = f"{counts_text(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
+    shift = direction_text(direction(judged_rows(found.comparisons)))
+    lead += f" Overall, {shift}." if shift else ""
+    parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
+    return _render(title, lead, facts, ("comparisons.csv", to_csv(found.comparisons)), parts)
+
+
+def history_page(history: History) -> str:
+    """Return a page on cells over time, with what changed in their environment."""
+    campaigns = history.campaigns
+    facts = [(f"Campaign {place + 1}", _fact(campaign)) for place, campaign in enumerate(campaigns)]
+    tables = []
+    for place in range(1, len(campaigns)):
+        names = [str(campaign.folder) for campaign in campaigns[place - 1 : place + 1]]
+        tables.append(environment_table(f"Changes before campaign {place + 1}", history.changes[place], *names))
+    num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
+    cells = plural(history.table["cell"].nunique(), "cell")
+    lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."
+    empty = "No change of the environment was recorded."
+    environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
+    figures = Section("history", "Cells over time", figures=tuple(history_figures(history)))
+    parts = [(figures, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
+    return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
+
+
+def _render(title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part]) -> str:
+    """csv: file name and text of all numbers, for download."""
+    return load_template("compare.html.j2").render(title=title, lead=lead, facts=facts, csv=csv, parts=parts)
+
+
+def _fact(side: CampaignResults) -> str:
+    notes = "".join(f". Note: {note}" for note in side.notes)
+    return f"{side.folder}: {_size(side)}, from {side.first_time_utc or UNKNOWN}{notes}"
+
+
+def _environment_part(found: CampaignsCompared) -> Part:
+    is_known = found.base.headers and found.test.headers
+    empty = "No difference was recorded." if is_known else NO_ENVIRONMENTS
+    table = environment_table("Differences between the environments", found.environment, "base", "test")
+    return Section("environment", "Environment", empty, tables=(table,) if table else ()), ()
+
+
+def _comparisons_part(found: CampaignsCompared) -> Part:
+    rows, is_within = found.comparisons, is_noise(found.comparisons)
+    beyond, folded = comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within]), ()
+    if is_within.any():
+        summary = f"Within the margin of {percent(found.margin)} %: {plural(int(is_within.sum()), 'row')}"
+        folded = ((summary, comparison_table("Within the margin", rows, rows.index[is_within])),)
+    empty, tables = "No cell has ok launches on both sides.", (beyond,) if beyond.rows else ()
+    figures = tuple(comparison_figures(rows))
+    return Section("comparisons", "Comparisons", empty, figures=figures, tables=tables), folded
+
+
+def _unmatched_part(found: CampaignsCompared) -> Part:
+    folded = tuple(
+        (f"{reason}: {plural(len(cells), 'cell')}", Table(reason, ("cell",), tuple((n,) for n in full_names(cells))))
+        for reason, cells in found.unmatched.items()
+    )
+    return Section("unmatched", "Not compared", "All cells are in both campaigns."), folded
