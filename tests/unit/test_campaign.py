@@ -319,7 +319,7 @@ def test_a_mistake_in_the_cluster_file_is_said_with_that_file(tmp_path):
 
 def test_a_cluster_file_must_bear_its_own_name(tmp_path):
     path = write(tmp_path, TEXT, cluster={"name": "other"})
-    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', as the file is called\."):
+    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', the name of the file\."):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -415,17 +415,17 @@ def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
 
 def test_the_shipped_campaign_and_clusters_are_valid():
     from regatta.campaign.load import CLUSTERS
-    from regatta.campaign.yaml_file import read_yaml, schema_mistakes
+    from regatta.campaign.yaml_file import read_yaml, schema_errors
 
     loaded = load_campaign(CLUSTERS.parent / "config.yaml")
     assert loaded.name == "laptop"
     for path in sorted(CLUSTERS.glob("*.yaml")):
         file = read_yaml(path)
-        assert schema_mistakes(file, file.data, load_schema("cluster")) == []
+        assert schema_errors(file, file.data, load_schema("cluster")) == []
     campaigns = CLUSTERS.parent / "campaigns"
     for path in sorted(campaigns.rglob("*.yaml")):  # they name paths of their clusters
         file = read_yaml(path)
-        assert schema_mistakes(file, file.data, load_schema("campaign")) == []
+        assert schema_errors(file, file.data, load_schema("campaign")) == []
         assert file.data["name"] == "-".join(path.relative_to(campaigns).with_suffix("").parts)
         assert (CLUSTERS / f"{file.data['cluster']}.yaml").exists()
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regatta.campaign.benchmarks import normalise
-from regatta.core.benchmarks import benchmark_names, load_benchmark
+from regatta.core.benchmarks import benchmark_names, load_benchmark, normalize
 from regatta.core.names import campaign_names, cell_names
 
 
@@ -108,7 +107,7 @@ def campaigns(draw) -> dict:
                 "backend": draw(st.sampled_from(["gloo", "nccl"])),
                 "device": "cpu",
                 "stack": {"name": draw(st.sampled_from(stacks))},
-                "parameters": normalise(benchmark, given_values),
+                "parameters": normalize(benchmark, given_values),
             }
             specs[repr(spec)] = spec
     return {"cells": [{"id": key, "spec": spec} for key, spec in specs.items()], "skipped": []}

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from regatta.campaign.benchmarks import impossible_combination, normalise
-from regatta.campaign.load import Campaign
+from regatta.campaign.load import Campaign, axis_values
 from regatta.campaign.stacks import identity
-from regatta.campaign.versus import versus_notes
-from regatta.core.benchmarks import load_benchmark
+from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
 from regatta.launchers.launch import command_by_hand
 
 
@@ -84,7 +82,10 @@ def expand(campaign: Campaign) -> Matrix:
     if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
         where = campaign.file.at(("baseline",))
         matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
-    matrix.notes += versus_notes(campaign.file, campaign.data)
+    axis = campaign.data["versus"]["axis"]
+    if "versus" in campaign.file.data and len(axis_values(campaign.data, axis)) <= 1:
+        where = campaign.file.at(("versus",))
+        matrix.notes.append(f"{where}: {axis} has one value in this campaign, so the report compares nothing")
     return matrix
 
 
@@ -112,7 +113,7 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
     for entry in data["benchmarks"]:
         benchmark = load_benchmark(entry["benchmark"])
         axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
-        points = [normalise(benchmark, dict(point)) for point in itertools.product(*axes)]
+        points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
         limit = entry.get("cell_seconds", data["limits"]["cell_seconds"])
         for (nodes, gpus), stack, backend, parameters in itertools.product(
             dict.fromkeys(shapes), data["stacks"], data["backend"], points

@@ -13,6 +13,13 @@ from regatta.core.schemas import Where, place, violations
 MAX_ERRORS_SHOWN = 10
 
 
+class FileError(NamedTuple):
+    """A message, and the place in the file that it is about."""
+
+    where: Where
+    text: str
+
+
 @dataclass(frozen=True)
 class YamlFile:
     """A parsed YAML file. `lines` gives the 1-based line of each place in `data`; `texts` each scalar as it is written."""
@@ -29,23 +36,19 @@ class YamlFile:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
 
-
-class Mistake(NamedTuple):
-    """A message, and the place in the file that it is about."""
-
-    where: Where
-    text: str
+    def error(self, where: Where, text: str) -> FileError:
+        """Return the error of a place, its text behind `file:line`."""
+        return FileError(where, f"{self.at(where)}: {text}")
 
 
-def schema_mistakes(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[Mistake]:
-    """Return one mistake for each way in which `data`, found at `base` in `file`, breaks the schema."""
-    found = violations(data, schema, base)
-    return [Mistake(where, f"{file.at(where)}: {text}.{remedy}") for where, text, remedy in found]
+def schema_errors(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[FileError]:
+    """Return an error for each violation of the schema by `data`, which stands at `base` in `file`."""
+    return [file.error(where, f"{text}.{remedy}") for where, text, remedy in violations(data, schema, base)]
 
 
-def raise_mistakes(file: YamlFile, mistakes: list[Mistake]) -> None:
-    """Raise one UserError that holds all mistakes in the order of the file, if there are any."""
-    lines = [mistake.text for mistake in sorted(mistakes, key=lambda mistake: file.lines.get(mistake.where, 0))]
+def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
+    """Raise one UserError that holds all errors in the order of the file, if there are any."""
+    lines = [error.text for error in sorted(errors, key=lambda error: file.lines.get(error.where, 0))]
     if len(lines) > MAX_ERRORS_SHOWN:
         lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]
     if lines:

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from regatta.campaign.benchmarks import normalise
-from regatta.core.benchmarks import load_benchmark
+from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
@@ -121,7 +120,7 @@ def parameters_of(benchmark: str, **given: object) -> dict:
     """Return all parameters of a cell, the rest at their defaults, null where they have no effect."""
     known = load_benchmark(benchmark)
     defaults = {name: rule.get("default", [None])[0] for name, rule in known.parameters.items()}
-    return normalise(known, defaults | given)
+    return normalize(known, defaults | given)
 
 
 def collective_parameters(operation: str, message_bytes: int | None, dtype: str | None) -> dict:
