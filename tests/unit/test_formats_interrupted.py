@@ -129,9 +129,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = run_script("import_results.py", "pipe", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "pipe: is a pipe or device; expected a file. Write it to a file first. Nothing was imported.\n"
-    )
+    assert done.stderr == "pipe: cannot be read (Is a pipe or device). Nothing was imported.\n"
 
 
 # --- Own files that were damaged
