@@ -344,7 +344,7 @@ def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_l
 def test_a_job_that_began_and_said_no_more_is_told(tmp_path):
     write_batch(tmp_path, jobs=[{"kind": "started", "job": "7", "hosts": [], "cause": ""}])
     row, problems = row_of(tmp_path)
-    assert row["cause"] == "its job ended before it was measured: no word of its end so far"
+    assert row["cause"] == "its job ended before it was measured: end not recorded"
     assert [(job["job"], job["kind"]) for job in problems["interrupted"]] == [("7", "stopped")]
 
 

@@ -8,8 +8,7 @@ from formats_files import FILES, FORMAT, TIME, analysed, run_import, run_script,
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options
-from regatta.formats.exporter import read_results_folder
+from regatta.formats.base import Options, read_results_folder
 from regatta.formats.importer import import_files
 from regatta.formats.tidy_csv import TIDY
 from regatta.store.tables import read_csv

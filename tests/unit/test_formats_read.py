@@ -39,7 +39,7 @@ from regatta.store.records import CENTRES
         ("exported-ddp.json", "pytorch-json", 4),
     ],
 )
-def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind, num):
+def test_each_golden_file_is_recognized_by_its_content_and_read_whole(name, kind, num):
     found, source = importer.read_text(text_of(name), name, NEEDS.get(name, Options()))
     assert (found.name, len(source.readings)) == (kind, num)
 
@@ -408,7 +408,7 @@ def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
         ('{"a": 1}', "f:1: found JSON of 'a'; expected"),
         ("[1, 2]", "f:1: found JSON of 'list'; expected"),
         ('{"a": 1,\n "b"', "f:2: JSON breaks off or is damaged in column 5"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": NaN}', "NaN is no finite number"),
         ("{" * 100_000, "f:1: JSON"),
         ("\0\x01\x02", "no known format"),
     ],

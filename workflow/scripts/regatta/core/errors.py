@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Exit statuses (README). 1 is also that of a gate that failed, and of a comparison in which a cell got slower.
+# Exit statuses (README). 1 is also that of a failed gate, and of a comparison in which a cell got slower.
 UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
-CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status by which shells know a program that lost its reader
+CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells report a program that lost its reader
 
 
 class UserError(Exception):
@@ -37,13 +37,13 @@ class Problem(NamedTuple):
 
 
 def exit_with_user_error(text: str) -> NoReturn:
-    """End the program with a message, and the exit status of a user's error."""
+    """Print a message and end the program with the exit status of a user's error."""
     print(text, file=sys.stderr)
     sys.exit(USER_ERROR)
 
 
 def nearest(word: object, known: Iterable[object]) -> str:
-    """Return ` Did you mean 'x'?` for the known word that is most like `word`, or an empty string."""
+    """Return ` Did you mean 'x'?` for the known word that is closest to `word`, or an empty string."""
     matches = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
@@ -51,7 +51,7 @@ def nearest(word: object, known: Iterable[object]) -> str:
 def run_script(main: Callable[[], None]) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    Where its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
+    When its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
@@ -72,10 +72,9 @@ def run_script(main: Callable[[], None]) -> None:
 
 def _flush_stdout() -> None:
     """Write what was printed while an error can still be reported: at the interpreter's end it is a traceback."""
-    if sys.stdout is None:  # closed
-        return
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again
         raise

@@ -16,7 +16,7 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     """Return the format of a text, by its content and never by its name, and what it says. name: for messages."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     start = text.lstrip()[:1]
-    kind = None if start == "{" else _recognised(text, is_json=False)
+    kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
         return kind, kind.read(text, name, options)
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
@@ -24,7 +24,7 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
         what = "the file is empty" if found is None else f"found {quoted(found)}, and no known format in the file"
         raise refusal(name, line, what, KNOWN)
     value = parse_json(text, name)
-    kind = _recognised(value, is_json=True)
+    kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
         raise refusal(name, 1, f"found JSON of {quoted(keys)}", KNOWN)
@@ -32,5 +32,5 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     return kind, kind.read(value, name, options)
 
 
-def _recognised(content: object, is_json: bool) -> Format | None:
-    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognise(content)), None)
+def _recognized(content: object, is_json: bool) -> Format | None:
+    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)

@@ -3,7 +3,7 @@
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
 place and in place, with -I also smallest, largest, p99 and variation of single calls. The head says which sizes follow
 and the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
--I the time of every call; it also holds the whole environment of the process, of which nothing is taken over.
+-I the time of every call; its environment of the process is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
@@ -25,7 +25,7 @@ from regatta.formats.base import (
 )
 from regatta.topics.communication import BUS_FACTOR
 
-# Program without `_perf` -> operation, and whether Regatta's own benchmark does it in place.
+# Program without `_perf` -> operation, and whether Regatta's benchmark does it in place.
 PROGRAMS = {
     "all_reduce": ("all_reduce", True),
     "all_gather": ("all_gather", False),
@@ -46,7 +46,7 @@ EVENTS = (
     "single calls between device events, the slowest process of each; begun back to back, not waited for one by one"
 )
 PLACEMENTS = ("out_of_place", "in_place")
-MOST_GPUS = 4096  # of one process; more are a damaged figure
+MOST_GPUS = 4096  # of one process; a figure above is damaged
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class Run:
     is_blocking: bool
     num_iterations: int
     num_warmup: int
+
+    def placement(self, sides: dict) -> str:
+        """Return the placement whose time counts: that of Regatta's benchmark, or the only one."""
+        wanted = "in_place" if self.is_in_place else "out_of_place"
+        return wanted if wanted in sides else next(iter(sides))
 
 
 @dataclass(frozen=True)
@@ -139,17 +144,14 @@ def _environment(devices: list[Device], nccl: str | None) -> dict:
     hosts: dict[str, list[int]] = {}
     for device in sorted(devices, key=lambda device: device.rank):
         hosts.setdefault(device.host, []).append(device.rank)
-    return {
-        "nccl": nccl,
-        "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()],
-        "gpus": [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices if device.name],
-    }
+    gpus = [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices if device.name]
+    return {"nccl": nccl, "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()], "gpus": gpus}
 
 
 def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
-    """Refuse a row whose time and bandwidths contradict each other: a column is shifted, or ranks are missing above."""
+    """Refuse a row with contradictory time and bandwidths: a shifted column, or ranks that are not listed."""
     factor = BUS_FACTOR.get(run.operation)
-    if factor is None or not size:  # of a row of 0 bytes there is nothing to check
+    if factor is None or not size:  # a row of 0 bytes has nothing to check
         return
     algbw = size / side.time_us / 1000 if side.time_us else float("inf")
     if abs(algbw - side.algbw) > 0.006 + (0.01 + side.time_slack) * algbw:
@@ -162,19 +164,13 @@ def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
         raise refusal(run.name, line, found, f"busbw {busbw:.2f} of {run.operation}")
 
 
-def _placement(run: Run, sides: dict) -> str:
-    """Return the placement whose time counts: that of Regatta's own benchmark, or the only one there is."""
-    wanted = "in_place" if run.is_in_place else "out_of_place"
-    return wanted if wanted in sides else next(iter(sides))
-
-
 def _reading(
     run: Run, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, Side], **calls
 ) -> Reading:
     """Return one row. calls: what -I says of single calls, as fields of a reading."""
     for side in sides.values():
         _check_side(run, size, side, line)
-    placement = _placement(run, sides)
+    placement = run.placement(sides)
     printed = {"placement": placement}
     for key, value in sides.items():
         printed |= {f"{key}_time_us": value.time_us, f"{key}_algbw_gb_per_s": value.algbw}
@@ -209,10 +205,6 @@ MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
 LIBRARY = re.compile(r"NCCL version (\d{1,15}\.\d{1,15}\.\d{1,15})")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a head that asks for more is damaged
-
-
-def _is_text(text: str) -> bool:
-    return re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None or "out-of-place" in text
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:
@@ -253,7 +245,7 @@ def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
 
 
 def _summary(lines: list[str], name: str) -> int:
-    """Return how many values were out of bounds. A run without its last lines was cut off."""
+    """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
     if len(wrong) != 1 or not any(MEAN.fullmatch(line.rstrip()) for line in lines):
         found = "the run is incomplete: its last lines are missing"
@@ -288,7 +280,7 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
             raise ValueError
         halves = dict(zip(PLACEMENTS, (figures[:per_side], figures[per_side:]), strict=True))
         sides = {placement: _side(half, columns) for placement, half in halves.items()}
-        single = [float(f) / 1e6 for f in halves["in_place" if run.is_in_place else "out_of_place"][4:]]
+        single = [float(f) / 1e6 for f in halves[run.placement(halves)][4:]]
         times = dict(zip(("min_s", "max_s", "p99_s"), single, strict=False))
         size = int(fields[0])
     except ValueError:
@@ -307,7 +299,7 @@ def _side(figures: list[str], columns: list[str]) -> Side:
 
 
 def _check_sizes(rows: list[Reading], head: re.Match, lines: list[str], run: Run) -> None:
-    """Refuse a table that has not the rows that its head announces."""
+    """Refuse a table without all rows that its head announces."""
     reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
     size, most, step = int(head["least"]), min([int(head["most"]), *reduced]), int(head["step"])
     is_growing = step > (1 if head["kind"] == "factor" else 0) and size > 0
@@ -319,13 +311,9 @@ def _check_sizes(rows: list[Reading], head: re.Match, lines: list[str], run: Run
         raise refusal(run.name, len(lines), found, "a row for each size")
 
 
-# JSON. Booleans may be the texts "true" and "false", and a number that is none the text "nan".
+# JSON. A boolean may be the text "true" or "false", a missing number the text "nan".
 
 TRUE = ("true", True)
-
-
-def _is_json(value: object) -> bool:
-    return isinstance(value, dict) and "nccl_version" in value and "config" in value
 
 
 def _read_json(file: dict, name: str, options: Options) -> Source:
@@ -358,7 +346,7 @@ def _result(row: dict, place: str, run: Run) -> Reading:
     sides = {key: _json_side(row[key], f"{place}.{key}", run.name) for key in PLACEMENTS if row.get(key) is not None}
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
-    key = f"{_placement(run, sides)}_per_iter"
+    key = f"{run.placement(sides)}_per_iter"
     samples = _samples(row[key], f"{place}.{key}", run) if row.get(key) is not None else {}
     if samples:
         run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
@@ -394,5 +382,16 @@ def _calls_ns(values: list, place: str, skipped: int, run: Run) -> list[int]:
     return times
 
 
-NCCL_TEXT = Format("nccl-tests-text", "a table of nccl-tests", _is_text, _read_text)
-NCCL_JSON = Format("nccl-tests-json", "JSON of nccl-tests", _is_json, _read_json, is_json=True)
+NCCL_TEXT = Format(
+    "nccl-tests-text",
+    "a table of nccl-tests",
+    lambda text: "out-of-place" in text or re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None,
+    _read_text,
+)
+NCCL_JSON = Format(
+    "nccl-tests-json",
+    "JSON of nccl-tests",
+    lambda value: isinstance(value, dict) and {"nccl_version", "config"} <= value.keys(),
+    _read_json,
+    is_json=True,
+)

@@ -6,7 +6,7 @@ a whole number; the finer one over a table gives its times. The `8G` of the last
 machines with four GPUs it is wrong, and ranks and GPUs per node decide.
 
 A report has one entry for each model; in it one for each number of ranks, of which the first is without DDP, by its
-position alone. `measurements` are seconds of single synchronised steps, those of rank 0 first, then those of rank 1.
+position alone. `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
 import re
@@ -20,18 +20,20 @@ from regatta.formats.base import (
     Format,
     Options,
     Reading,
+    ResultsFolder,
     Source,
+    cell_fields,
     entry_cell,
     entry_parameters,
     entry_shape,
     lines_of,
+    other_parameters,
     parameters_of,
     quoted,
     refusal,
     shape_of,
     times_ns,
 )
-from regatta.formats.exporter import ResultsFolder, cell_fields, other_parameters
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
@@ -50,7 +52,7 @@ FACTS = {
 }
 ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
 TEXT_STATISTIC = (
-    "the median over the steps of all ranks together, each step synchronised; not of the slowest rank, and no spread"
+    "the median over the steps of all ranks together, each step synchronized; not of the slowest rank, and no spread"
 )
 
 
@@ -70,13 +72,10 @@ class Table:
         return [f"{match['ranks']} GPUs -- {match['label']}" for _, match in self.rows]
 
 
-def _is_text(text: str) -> bool:
-    return BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None
-
-
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
-    tables, facts = _tables(lines, name), _facts(lines)
+    tables = _tables(lines, name)
+    facts = {key: match[1] for key, pattern in FACTS.items() for line in lines if (match := pattern.fullmatch(line))}
     shown = _gpus_in_topology(lines)
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
     notes = []
@@ -107,16 +106,15 @@ def _tables(lines: list[str], name: str) -> list[Table]:
         elif tables and tables[-1].is_open:
             _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
         elif "GPUs --" in line:
-            raise refusal(
-                name, number, f"found a row outside of a table: {quoted(line)}", "'Benchmark: <model> ...' above it"
-            )
+            found = f"found a row outside of a table: {quoted(line)}"
+            raise refusal(name, number, found, "'Benchmark: <model> ...' above it")
     tables = [table for table in tables if not table.is_diff]
     _check_complete(tables, len(lines), name)
     return tables
 
 
 def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str) -> None:
-    """Read a line between a table's title and the blank line behind its rows."""
+    """Read a line between a table's title and the blank line after its rows."""
     if not line.strip():
         table.is_open = not table.rows
     elif "sec/iter" in line:
@@ -130,7 +128,7 @@ def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str
 
 
 def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
-    """Refuse a row whose seconds and rates contradict each other: a digit of it was lost."""
+    """Refuse a row with contradictory seconds and rates: a digit was lost."""
     if (match["label"] == "no ddp") != (not table.rows):
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
@@ -155,15 +153,6 @@ def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
             found = f"the table of {table.model} has {len(table.rows)} rows ({table.labels[-1]} is the last)"
             want = f"the {len(tables[0].rows)} rows of {tables[0].model}'s ({tables[0].labels[-1]} is its last)"
             raise refusal(name, table.rows[-1][0], found, want)
-
-
-def _facts(lines: list[str]) -> dict[str, str]:
-    found = {}
-    for line in lines:
-        for key, pattern in FACTS.items():
-            if match := pattern.fullmatch(line):
-                found[key] = match[1]
-    return found
 
 
 def _gpus_in_topology(lines: list[str]) -> int | None:
@@ -195,13 +184,14 @@ def _label(label: str) -> tuple[int, int]:
     return int(machines), int(gpus)
 
 
-def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name: str, notes: list[str]) -> Reading:
+def _row_reading(
+    table: Table, line: int, match: re.Match, gpus_per_node: int, bucket: int, name: str, notes: list[str]
+) -> Reading:
     ranks, label = int(match["ranks"]), match["label"]
     size = shape_of(ranks, gpus_per_node)
     if size is None or ranks == 0:
-        raise refusal(
-            name, line, f"{ranks} ranks on nodes of {gpus_per_node} GPUs", "whole nodes; correct --gpus-per-node"
-        )
+        found = f"{ranks} ranks on nodes of {gpus_per_node} GPUs"
+        raise refusal(name, line, found, "whole nodes; correct --gpus-per-node")
     if label != "no ddp" and _label(label) != size:
         note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
         note += ", and the GPUs in the label are a constant of the program"
@@ -227,14 +217,10 @@ def _is_rate_finer(table: Table) -> bool:
 
 # Reports.
 
-JSON_STATISTIC = "single steps of every rank, each synchronised: a step costs what its slowest rank took"
+JSON_STATISTIC = "single steps of every rank, each synchronized: a step costs what its slowest rank took"
 NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were taken"
 NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a place for
 NOT_IN_REPORT = (*NAMED, "bucket_cap_mb")  # which may differ between its results
-
-
-def _is_report(value: object) -> bool:
-    return isinstance(value, dict) and "benchmark_results" in value
 
 
 def _read_report(report: dict, name: str, options: Options) -> Source:
@@ -297,8 +283,8 @@ def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[lis
 def _report(folder: ResultsFolder) -> dict:
     """Return the measured training steps as a report that upstream's diff.py reads.
 
-    The samples of all launches of a cell stand together, those of a rank behind each other. Raises UserError where the
-    form has no place for what was measured: two bucket sizes, two stacks, strategies other than none and ddp.
+    The samples of all launches of a cell are concatenated by rank. Raises UserError where the format has no place for
+    the results: two bucket sizes, two stacks, strategies other than none and ddp.
     """
     cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
     if not cells:
@@ -316,8 +302,8 @@ def _report(folder: ResultsFolder) -> dict:
         "bucket_size": wrapped[0] if wrapped else None,
         "device": cells[0]["spec"]["device"],
         "benchmark_results": [
-            {"model": model, "batch_size": batch_size, "result": _results(folder, own)}
-            for (model, batch_size), own in models.items()
+            {"model": model, "batch_size": batch_size, "result": _results(folder, of_model)}
+            for (model, batch_size), of_model in models.items()
         ],
     }
 
@@ -327,7 +313,7 @@ def _is_wrapped(cell: dict) -> bool:
 
 
 def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
-    """Refuse cells that would be one and the same in a report."""
+    """Refuse cells that a report could not distinguish."""
     folder.one_value(cells, "strategy", ("none", "ddp"))
     folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
     others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
@@ -335,17 +321,17 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         folder.one_value(cells, name)
     shapes: dict[int, tuple] = {}
     for cell in filter(_is_wrapped, cells):
-        own = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
-        other = shapes.setdefault(_num_ranks(cell), own)
-        if own != other:
+        size = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
+        other = shapes.setdefault(_num_ranks(cell), size)
+        if size != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no"
-                f" nodes. Choose one, such as --where nodes={own[0]}."
+                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, which knows no"
+                f" nodes. Choose one, such as --where nodes={size[0]}."
             )
 
 
 def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:
-    """Return the results of one model: the one without DDP first, also where there is none, then by number of ranks."""
+    """Return the results of one model: first the one without DDP, empty if there is none, then by number of ranks."""
     alone = [cell for cell in cells if not _is_wrapped(cell)]
     wrapped = [cell for cell in cells if _is_wrapped(cell)]
     wrapped.sort(key=lambda cell: (_num_ranks(cell), cell["spec"]["nodes"]))
@@ -358,7 +344,7 @@ def _num_ranks(cell: dict) -> int:
 
 
 def _result(folder: ResultsFolder, cell: dict) -> dict:
-    """Return one result. Keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
+    """Return one result. Upstream's programs ignore the keys beside `ranks` and `measurements`; the import needs them."""
     by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
     launches = []
     for _, row in folder.ok_rows(cell).iterrows():
@@ -380,11 +366,16 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
     }
 
 
-PYTORCH_TEXT = Format("pytorch-text", "a table of PyTorch's benchmark.py", _is_text, _read_text)
+PYTORCH_TEXT = Format(
+    "pytorch-text",
+    "a table of PyTorch's benchmark.py",
+    lambda text: BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None,
+    _read_text,
+)
 PYTORCH_JSON = Format(
     "pytorch-json",
     "a --json report of PyTorch's benchmark.py",
-    _is_report,
+    lambda value: isinstance(value, dict) and "benchmark_results" in value,
     _read_report,
     is_json=True,
     write=_report,

@@ -1,9 +1,9 @@
-"""Turn the store into one row per planned cell and repeat, and say what was left out of it and why.
+"""Turn the store into tables, and report which records were left out and why.
 
-Of a training there are besides a row for each epoch and a row for each rank, in tables of their own; of each launch of
-several ranks a row for each rank, which say whom the others waited for.
+measurements.csv has one row per planned cell and repeat; epochs.csv and ranks.csv have those of training runs; waits.csv
+shows for which rank the others of a launch waited.
 
-The latest valid record of a cell and repeat counts, by regatta.store.history. What has no valid record is a row too,
+The latest valid record of a cell and repeat counts (regatta.store.history). A slot without one has the status
 `not_measured`. Times are those of the slowest rank in each iteration.
 """
 
@@ -30,44 +30,39 @@ from regatta.store.records import Training, device_of, measured, one_line, train
 from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.topics.stragglers.waits import Waits, hosts_by_rank, wait_rows, waits_of
 
-# What was read out of the store, as files beside each other: measurements.csv, epochs.csv, ranks.csv.
-
 MEASURED_DIGITS = 12
+Slot = tuple[str, int]  # (cell id, repeat)
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    texts = {name: to_csv(collected[name]) for name in COLLECTED}
-    exact = {
+    return {name: to_csv(collected[name]) for name in COLLECTED} | {
         "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
         "epochs": to_exact_csv(collected["epochs"]),
     }
-    return texts | exact
 
 
 def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
-    """Write measurements.csv where it is asked for and the others beside it."""
+    """Write measurements.csv at this path and the other tables beside it."""
     for name, text in collected_csv(collected).items():
-        write_text(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), text)
+        write_text(_path_of(name, measurements), text)
 
 
 def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
-    """Read measurements.csv and what lies beside it."""
-    return {
-        name: read_csv(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), columns)
-        for name, columns in COLLECTED.items()
-    }
+    """Read measurements.csv and the other tables beside it."""
+    return {name: read_csv(_path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
 
 
-Slot = tuple[str, int]  # (cell id, repeat)
+def _path_of(name: str, measurements: Path) -> Path:
+    return measurements if name == "measurements" else measurements.with_name(f"{name}.csv")
 
 
 @dataclass
 class Problems:
     """What of the store is not in the table, and why. Written as problems.json and shown in the report.
 
-    interrupted: the jobs that ended before their batch was finished, whatever became of it later.
-    after_now: of each launch with a time that has not come yet, the latest. Its records are used.
+    interrupted: the jobs that ended before their batch was finished, also if a later job finished it.
+    after_now: the latest time of each launch that has one in the future. Its records are used.
     """
 
     corrupt: list[str] = field(default_factory=list)
@@ -91,8 +86,8 @@ class Problems:
 class Found:
     """What the store holds of one campaign.
 
-    rows: of each slot (order among its records, row, training, who waited). no_record: why a trace of a slot in the store is no record.
-    undeclared: problems of fields that no schema declares, each reported once.
+    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    has no record. undeclared: problems of fields that no schema declares, each reported once.
     """
 
     planned: dict[str, dict]
@@ -104,10 +99,7 @@ class Found:
 
 
 def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
-    """Return measurements.csv, epochs.csv, ranks.csv and waits.csv as tables by name, and problems.json as an object.
-
-    Launch files are read one at a time.
-    """
+    """Return measurements, epochs, ranks and waits as tables by name, and problems.json as an object."""
     found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
@@ -115,7 +107,7 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
-    # A cell of an imported campaign has repeats of its own: as many as there are launches of it.
+    # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
     rows += [
@@ -123,12 +115,13 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame]
         for cell in campaign["skipped"]
     ]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
-    of_trainings = {
-        name: [_place_of(row) | line for _, row, training, _ in _in_order(found) for line in getattr(training, name)]
-        for name in ("epochs", "ranks")
+    measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
+    all_rows = {
+        "measurements": rows,
+        "epochs": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.epochs],
+        "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.ranks],
+        "waits": wait_rows([(row, waits) for _, row, _, waits in measured_rows if waits is not None]),
     }
-    waits = wait_rows([(row, waited) for _, row, _, waited in _in_order(found) if waited is not None])
-    all_rows = {"measurements": rows, **of_trainings, "waits": waits}
     return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
 
 
@@ -136,14 +129,14 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
     header, name = launch_file.header, launch_file.path.name
     is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
     for number, line in launch_file.lines:
-        mistake = violation(line)
-        if mistake:
-            _refuse(launch_file, number, line, mistake, found)
+        problem = violation(line)
+        if problem:
+            _refuse(launch_file, number, line, problem, found)
         if line is header and not is_placed:
-            return  # without repeat and time no record of this launch can be placed
+            return  # its records have no repeat or time
         if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # it is told as invalid; the records behind it are read
-        if mistake or line["kind"] not in ("start", "record"):
+            header["environment"] = {}  # reported as invalid; the records after it are read
+        if problem or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
@@ -157,37 +150,35 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 
 
 def _read_batches(batches: Path, found: Found) -> None:
-    """Note what the batches know of cells that left no trace in the store: a stack that the preflight failed, a job that
-    was stopped before it came to them."""
+    """Note why cells have no trace in the store: a stack failed the preflight, or a job was stopped before them."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
-    # By recorded times: those of the files change with each copy of the folder.
+    # By recorded times: file times change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
-            stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})
+            stops.append(lost | {"kind": "stopped", "cause": "end not recorded"})
         held = _part(path.with_name("manifest.json"), "held", {})
         if not stops and not held:
             continue
         launches = _part(path, "launches", [])
         if any(cell in found.planned for launch in launches for cell in launch["cells"]):
-            found.problems.interrupted += [_interruption(path.parent.name, stop) for stop in stops]
+            found.problems.interrupted += [
+                {"batch": path.parent.name}
+                | {name: _text(stop[name]) for name in ("job", "kind", "cause")}
+                | {"hosts": [one_line(host) for host in stop["hosts"]]}
+                for stop in stops
+            ]
+        is_finished = path.with_name("manifest.json").exists()
         for launch in launches:
-            if launch["stack"] in held:
-                text = one_line(held[launch["stack"]])
-                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
-            elif stops and not path.with_name("manifest.json").exists():
-                text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
-                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
-
-
-def _interruption(batch: str, job: dict) -> dict:
-    hosts = [one_line(host) for host in job["hosts"]]
-    texts = {name: _text(job[name]) for name in ("job", "kind", "cause")}
-    return {"batch": batch, **texts, "hosts": hosts}
+            cause = held.get(launch["stack"])
+            if cause is None and stops and not is_finished:
+                cause = f"its job ended before it was measured: {stops[-1]['cause']}"
+            if cause is not None:
+                found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
 
 
 def _part(path: Path, key: str, otherwise: object) -> object:
-    """Return one part of a batch's file, or `otherwise` where the file cannot be read or the part breaks its schema."""
+    """Return one part of a batch's file, or `otherwise` if the file is unreadable or the part breaks its schema."""
     try:
         content = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError):
@@ -197,11 +188,14 @@ def _part(path: Path, key: str, otherwise: object) -> object:
 
 def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
     cell = found.planned[slot[0]]
-    columns, mistake = measured(record, cell["spec"])
-    if mistake:
-        _refuse(launch_file, number, record, mistake, found)
+    columns, problem = measured(record, cell["spec"])
+    if problem:
+        _refuse(launch_file, number, record, problem, found)
         return
-    _note_undeclared(launch_file, number, record, found)
+    for text in undeclared(record):  # of each field once; the rest of the record is used
+        if text not in found.undeclared:
+            found.undeclared.add(text)
+            _note_invalid(launch_file, number, record, one_line(text, 300), found)
     order = launch_file.header.get("order")
     is_listed = isinstance(order, list) and slot[0] in order
     row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
@@ -220,27 +214,22 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     found.rows[slot] = latest
     time_utc = max(launch_file.header["time_utc"], record["time_utc"])
     if is_after_now(time_utc):
-        found.problems.after_now[launch_file.launch] = max(
-            time_utc, found.problems.after_now.get(launch_file.launch, "")
-        )
+        after_now = found.problems.after_now
+        after_now[launch_file.launch] = max(time_utc, after_now.get(launch_file.launch, ""))
 
 
-def _refuse(launch_file: LaunchFile, number: int, line: dict, mistake: str, found: Found) -> None:
+def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
-    kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
-    place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
-    found.problems.invalid.append(place | {"problem": mistake})
-    if kind == "record" and isinstance(repeat, int):
-        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {mistake}"
+    _note_invalid(launch_file, number, line, problem, found)
+    repeat = launch_file.header.get("repeat")
+    if line["kind"] == "record" and isinstance(repeat, int):
+        text = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
+        found.no_record[_text(line.get("cell")), repeat] = text
 
 
-def _note_undeclared(launch_file: LaunchFile, number: int, record: dict, found: Found) -> None:
-    """Report each field that no schema declares where it is first found. The rest of the record is used."""
-    place = {"launch": launch_file.path.stem, "line": number, "kind": "record", "cell": record["cell"]}
-    for problem in undeclared(record):
-        if problem not in found.undeclared:
-            found.undeclared.add(problem)
-            found.problems.invalid.append(place | {"problem": one_line(problem, 300)})
+def _note_invalid(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
+    place = {"launch": launch_file.path.stem, "line": number, "kind": one_line(line["kind"])}
+    found.problems.invalid.append(place | {"cell": _text(line.get("cell")), "problem": problem})
 
 
 def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
@@ -259,12 +248,8 @@ def _place_of(row: dict) -> dict:
     return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
 
 
-def _in_order(found: Found) -> list[tuple]:
-    return [found.rows[slot] for slot in sorted(found.rows)]
-
-
 def cell_row(cell: dict) -> dict:
-    """Return the columns that say what a cell is."""
+    """Return the columns that identify a cell."""
     spec = cell["spec"]
     return {
         "cell": cell["id"],
