@@ -27,11 +27,6 @@ def test_a_name_says_subject_and_shape_and_what_varies():
         "resnet50 · 8×4 GPUs · bucket 1 MiB · host",
         "resnet50 · 8×4 GPUs · bucket 1 MiB · bound",
     ]
-    assert [name.short for name in cell_names(list(cells))] == [
-        "bucket 25 MiB · host",
-        "bucket 1 MiB · host",
-        "bucket 1 MiB · bound",
-    ]
     assert full(step(nodes=1, gpus_per_node=1, device="cpu"), step(device="cpu")) == [
         "resnet50 · 1×1 process",
         "resnet50 · 8×4 processes",

@@ -13,7 +13,7 @@ import numpy as np
 
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
+from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, num_outliers, percentile
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -107,6 +107,8 @@ def imported_times(record: dict) -> dict:
 
 # The epochs and ranks of a record of train_run: rows of epochs.csv and ranks.csv.
 
+BENCHMARK = "train_run"
+
 
 @dataclass(frozen=True)
 class Training:
@@ -118,7 +120,7 @@ class Training:
 
 def training_of(record: dict, spec: dict) -> Training:
     """Return the rows of an ok record of train_run with samples, none of another. Raises ValueError for a wrong list."""
-    if record["status"] != "ok" or spec["benchmark"] != "train_run" or is_without_samples(record):
+    if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
         return Training()
     num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
     return Training(_epochs(record, num_ranks, num_epochs), _ranks(record, num_ranks, num_epochs))
@@ -290,7 +292,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
 def _times(slowest: np.ndarray) -> dict:
     """Return the columns of one launch's samples, (iterations,) in seconds."""
     low, high = median_interval(slowest) or (None, None)
-    trend, far, worth = drift(slowest), outliers(slowest), effective_samples(slowest)
+    trend, effective = drift(slowest), effective_samples(slowest)
     return {
         "min_s": float(slowest.min()),
         "p50_s": float(np.median(slowest)),
@@ -303,8 +305,8 @@ def _times(slowest: np.ndarray) -> dict:
         # Warnings of the report, rounded to the accuracy of such estimates.
         "drift_ratio": round(trend.change_ratio, 4) if trend else None,
         "has_drift": trend.is_flagged if trend else None,
-        "effective_samples": None if worth is None else round(worth, 1),
-        "num_outliers": far.num_above + far.num_below if far else None,
+        "effective_samples": None if effective is None else round(effective, 1),
+        "num_outliers": num_outliers(slowest),
     }
 
 
