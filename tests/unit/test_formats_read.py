@@ -10,7 +10,7 @@ from regatta.core.schemas import load_schema
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
 from regatta.formats.tidy_csv import COLUMNS, OF_ROW
-from regatta.store.records import CENTRES
+from regatta.store.records import CENTERS
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_topology_a_label_that_cannot_be_true_asks_for_the_gpus_of_a_nod
 def test_the_option_outranks_the_topology_and_a_note_says_so():
     source = read_text(text_of("ddp-2x8-v100.txt"), "f", Options(gpus_per_node=4))
     assert (source.readings[5].nodes, source.readings[5].gpus_per_node) == (4, 4)
-    assert "nvidia-smi shows 8 GPUs; --gpus-per-node 4 was taken" in source.notes
+    assert "nvidia-smi shows 8 GPUs; --gpus-per-node 4 was used" in source.notes
 
 
 def test_the_tables_may_stand_in_a_page_and_beside_a_comparison_that_holds_no_measurement():
@@ -433,7 +433,7 @@ def test_the_documentation_has_a_row_for_each_format_and_names_each_column_and_o
     missing = [kind.name for kind in FORMATS if kind.write and f"\n| `{kind.name}` |" not in exports]
     assert not missing, f"docs/formats.md, Export: no row for {missing}"
     words = [*COLUMNS, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
-    words += [f"imported: {word}" for word in CENTRES.values()]
+    words += [f"imported: {word}" for word in CENTERS.values()]
     words += ["osu_latency", "osu_bw", "osu_bibw"]
     assert [word for word in words if f"`{word}`" not in text] == []
     for option in ("--campaign", "--stack", "--gpus-per-node", "--nodes", "--results", "--where", "--out"):

@@ -67,7 +67,7 @@ def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:
 def git_state() -> dict:
     """Return `{"commit": hash, "is_dirty": bool}`, both None outside a git checkout.
 
-    Dirty: a tracked file that makes the numbers has been edited. Campaign and cluster files are stored with the results.
+    Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
     """
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", "workflow", "Snakefile", "requirements")

@@ -193,8 +193,8 @@ def drift(samples: np.ndarray) -> Drift | None:
 
     The slope is Theil and Sen's, the test Mann and Kendall's, both of the medians of at most 20 blocks of samples. The
     test assumes independent blocks, so they are at least two autocorrelation times long, after removal of the slope. At
-    least six blocks are left, so that a monotonic curve is found; samples that wander for a sixth of the launch can then
-    pass for a trend. Source: Sen, Journal of the American Statistical Association 63 (1968) 1379,
+    least six blocks are left, so that a monotonic curve is found; samples that wander for a sixth of the launch can
+    then pass for a trend. Source: Sen, Journal of the American Statistical Association 63 (1968) 1379,
     doi:10.1080/01621459.1968.10480934.
     """
     m = len(samples)
@@ -218,9 +218,9 @@ def num_outliers(samples: np.ndarray) -> int | None:
 
 def outer_fences(samples: np.ndarray) -> tuple[float, float] | None:
     """Return Tukey's outer fences, three interquartile ranges beyond the quartiles; None below the 11 samples that a
-    quartile needs. Of a normal distribution 2 of a million lie outside. Source: Tukey, Exploratory Data Analysis (1977).
+    quartile needs. Of a normal distribution 2 of a million lie outside.
 
-    Quartiles by linear interpolation; numpy.quantile takes seven times as long.
+    Source: Tukey, Exploratory Data Analysis (1977). Quartiles are interpolated here: numpy.quantile is 7 times slower.
     """
     if len(samples) < min_samples(PERCENTILES["p75_s"]):
         return None

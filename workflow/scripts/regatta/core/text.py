@@ -45,7 +45,7 @@ def bracket(low: float | None, high: float | None, kind: str | None, show: Calla
 
 
 def spread_head(kinds: Iterable[str | None]) -> str:
-    """Return the heading of a column of spreads: which of range and interval its rows have. kinds: column `interval`."""
+    """Return the heading of a column of ranges and intervals: which of them its rows have. kinds: column `interval`."""
     known = {"range": "range", "interval": "95 % interval"}
     found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
     return " or ".join(found) or "spread"

@@ -46,8 +46,8 @@ class Compared:
     is_paired: the launches at one index shared an allocation, and the ratio is the median of their ratios.
     p_value: of the rank test named in `test`, two-sided, uncorrected; None where so few launches cannot reach 0.05
     (fewer than 4 and 4, or 6 pairs).
-    shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base, test),
-    or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
+    shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base,
+    test), or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
     """
 
     ratio: Spread
@@ -76,8 +76,8 @@ class Verdict:
     length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 where it is
-    settled. None where the interval of the ratio contains a limit of the margin, where the scatter is unknown, and where
-    it would take more than MOST_LAUNCHES.
+    settled. None where the interval of the ratio contains a limit of the margin, where the scatter is unknown, and
+    where it would take more than MOST_LAUNCHES.
     """
 
     word: str

@@ -21,7 +21,7 @@ from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import natural, plural
 from regatta.store.launch_files import read_frozen, read_one_line
-from regatta.store.records import CENTRES, one_line
+from regatta.store.records import CENTERS, one_line
 from regatta.store.tables import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.topics.catalog import read_tables
 
@@ -393,6 +393,6 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
     if lacking := len(folder.cells) - len(measured):
         notes.append(f"{plural(lacking, 'cell')} of the choice without a valid record")
     stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
-    if means := " or ".join(sorted(stops & {*CENTRES.values()} - {"median"})):
+    if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
         notes.append(f"p50_s of some imported rows is a {means}, which the file does not say")
     return notes

@@ -235,8 +235,8 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
         return stack + AGAIN
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{_where(item, reading.line)}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}. time; expected once."
-        " Give each run a file of its own. Nothing was imported."
+        f"{_where(item, reading.line)}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}."
+        " time; expected once. Give each run a separate file. Nothing was imported."
     )
 
 

@@ -1,8 +1,8 @@
 """nccl-tests: the tables that they print (12, 13 and 21 columns) and their JSON (-J). Read only.
 
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
-place and in place, with -I also smallest, largest, p99 and variation of single calls. The head says which sizes follow
-and the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
+place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
+the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
 -I the time of every call; its environment of the process is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
@@ -40,8 +40,8 @@ PROGRAMS = {
 PROGRAM = re.compile(rf"\b({'|'.join([*PROGRAMS, 'alltoallv', 'hypercube'])})_perf(?:_mpi)?\b")
 DTYPES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16", "double": "fp64"}
 AVERAGED = ", averaged over ranks as nccl-tests does by default; "
-PIPELINED = f"the mean of calls begun back to back{AVERAGED}not of one blocking call, and no spread"
-BLOCKING = f"the mean of calls that were waited for one by one{AVERAGED}no spread"
+PIPELINED = f"the mean of calls begun back to back{AVERAGED}not of one blocking call, and no range"
+BLOCKING = f"the mean of calls that were waited for one by one{AVERAGED}no range"
 EVENTS = (
     "single calls between device events, the slowest process of each; begun back to back, not waited for one by one"
 )
@@ -131,13 +131,13 @@ def _shape_of_devices(devices: list[Device], name: str, options: Options, line: 
     if ranks != list(range(len(ranks))):
         raise refusal(name, line, f"ranks {ranks[0]} to {ranks[-1]} with gaps or twice", "each rank once")
     by_host = Counter(device.host for device in devices)
-    if len(per_host := set(by_host.values())) > 1:
-        raise refusal(name, line, f"hosts with {sorted(per_host)} ranks", "the same number on each host")
-    shape = len(by_host), per_host.pop()
-    if options.gpus_per_node not in (None, shape[1]):
-        found = f"{shape[1]} ranks on each host, and --gpus-per-node {options.gpus_per_node}"
-        raise refusal(name, line, found, "no other number than the file's; leave the option out")
-    return shape
+    per_host, *others = sorted(set(by_host.values()))
+    if others:
+        raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number on each host")
+    if options.gpus_per_node not in (None, per_host):
+        found = f"{per_host} ranks on each host, and --gpus-per-node {options.gpus_per_node}"
+        raise refusal(name, line, found, "the number in the file; leave the option out")
+    return len(by_host), per_host
 
 
 def _environment(devices: list[Device], nccl: str | None) -> dict:
@@ -186,7 +186,7 @@ def _reading(
     return Reading(line, "collective", parameters, run.nodes, run.gpus_per_node, times, printed, **calls)
 
 
-# The tables, with NCCL's own lines between the rows.
+# The tables, with log lines of NCCL between the rows.
 
 HEAD = re.compile(
     r"#\s*nThread (?P<threads>\d{1,15}) nGpus (?P<gpus>\d{1,15}) minBytes (?P<least>\d{1,15})"
@@ -220,7 +220,8 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
     run = Run(name, operation, is_in_place, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
     rows = _rows(lines, run, head_line)
-    _check_sizes(rows, head, lines, run)
+    reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
+    _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
     unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
     notes = ["results were not checked (N/A) in some rows"] if unchecked else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
@@ -240,7 +241,7 @@ def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
         raise refusal(name, len(lines), missing, "one above the table")
     if len(found) > 1:
-        raise refusal(name, found[1][0], "a second run begins here", "one run; give each a file of its own")
+        raise refusal(name, found[1][0], "a second run begins here", "one run; give each a separate file")
     return found[0]
 
 
@@ -298,17 +299,14 @@ def _side(figures: list[str], columns: list[str]) -> Side:
     return Side(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
-def _check_sizes(rows: list[Reading], head: re.Match, lines: list[str], run: Run) -> None:
-    """Refuse a table without all rows that its head announces."""
-    reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
-    size, most, step = int(head["least"]), min([int(head["most"]), *reduced]), int(head["step"])
-    is_growing = step > (1 if head["kind"] == "factor" else 0) and size > 0
-    num = 0
-    while size <= most and num <= MOST_SIZES and is_growing:
-        num, size = num + 1, size * step if head["kind"] == "factor" else size + step
-    if not rows or num == 0 or len(rows) % num:
-        found = f"{len(rows)} rows, and the head announces {num} sizes ({head['least']} to {most} bytes)"
-        raise refusal(run.name, len(lines), found, "a row for each size")
+def _check_num_rows(num_rows: int, head: re.Match, most: int, name: str, last_line: int) -> None:
+    """Refuse a table without all rows that its head announces. most: the largest size, in bytes."""
+    num, size, step, is_factor = 0, int(head["least"]), int(head["step"]), head["kind"] == "factor"
+    while size <= most and num <= MOST_SIZES and size > 0 and step > is_factor:
+        num, size = num + 1, size * step if is_factor else size + step
+    if num_rows == 0 or num == 0 or num_rows % num:
+        found = f"{num_rows} rows, and the head announces {num} sizes ({head['least']} to {most} bytes)"
+        raise refusal(name, last_line, found, "a row for each size")
 
 
 # JSON. A boolean may be the text "true" or "false", a missing number the text "nan".
@@ -343,7 +341,15 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
 
 
 def _result(row: dict, place: str, run: Run) -> Reading:
-    sides = {key: _json_side(row[key], f"{place}.{key}", run.name) for key in PLACEMENTS if row.get(key) is not None}
+    sides = {}
+    for key in PLACEMENTS:
+        if (side := row.get(key)) is None:
+            continue
+        if "time" not in side or "cpu_time" in side:
+            found = f"{place}.{key} has no 'time'"
+            raise refusal(run.name, None, found, "the time of the operation; run without -C")
+        num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
+        sides[key] = Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
     key = f"{run.placement(sides)}_per_iter"
@@ -352,13 +358,6 @@ def _result(row: dict, place: str, run: Run) -> Reading:
         run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
     redop = row["redop"] if isinstance(row["redop"], str) else None
     return _reading(run, None, int(row["size"]), row["type"], redop, sides, **samples)
-
-
-def _json_side(side: dict, place: str, name: str) -> Side:
-    if "time" not in side or "cpu_time" in side:
-        raise refusal(name, None, f"{place} has no 'time'", "the time of the operation; run without -C")
-    num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
-    return Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
 
 
 def _samples(calls: dict, place: str, run: Run) -> dict:

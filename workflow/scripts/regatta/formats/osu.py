@@ -29,8 +29,8 @@ COLUMN = re.compile(
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
 PERCENTILES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
-MEAN = "the mean over iterations, averaged over ranks; no spread"
-STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no spread"
+MEAN = "the mean over iterations, averaged over ranks; no range"
+STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no range"
 
 
 def _read(text: str, name: str, options: Options) -> Source:
@@ -38,7 +38,7 @@ def _read(text: str, name: str, options: Options) -> Source:
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
         found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
-        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a file of its own")
+        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a separate file")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
         known = ", ".join((*COLLECTIVES, *PAIRS))

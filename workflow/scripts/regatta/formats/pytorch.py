@@ -2,11 +2,11 @@
 
 A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
 GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
-a whole number; the finer one over a table gives its times. The `8G` of the last rows is a constant of the program: on
-machines with four GPUs it is wrong, and ranks and GPUs per node decide.
+a whole number; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
+program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
-A report has one entry for each model; in it one for each number of ranks, of which the first is without DDP, by its
-position alone. `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
+A report has one entry per model, and in it one per number of ranks; the first is without DDP, only by its position.
+`measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
 import re
@@ -52,7 +52,7 @@ FACTS = {
 }
 ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
 TEXT_STATISTIC = (
-    "the median over the steps of all ranks together, each step synchronized; not of the slowest rank, and no spread"
+    "the median over the steps of all ranks together, each step synchronized; not of the slowest rank, and no range"
 )
 
 
@@ -80,7 +80,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
     notes = []
     if shown not in (None, gpus_per_node):
-        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was taken")
+        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was used")
     if "bucket" not in facts:
         notes.append(f"the bucket size is not printed; the program's default is {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
@@ -95,7 +95,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
 
 
 def _tables(lines: list[str], name: str) -> list[Table]:
-    """Return the tables of measurements, without those of diff.py, which upstream's README shows beside them."""
+    """Return the tables of measurements, without those of diff.py, which upstream's README also shows."""
     tables: list[Table] = []
     for number, line in enumerate(lines, start=1):
         if line.lstrip().startswith("Benchmark:"):
@@ -134,8 +134,8 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
         # The rate was cut to a whole number, the seconds were rounded to three decimals.
-        slowest = table.batch_size / rate if rate else float("inf")
-        if not table.batch_size / (rate + 1) - 0.000501 <= seconds <= slowest + 0.000501 or slowest == float("inf"):
+        low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
+        if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"
             raise refusal(name, number, found, f"{table.batch_size} samples a step / seconds = rate")
     values = [int(match[f"x{p}"]) for p in PERCENTS]
@@ -171,7 +171,7 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     for table in tables:
         for number, match in table.rows:
             ranks, label = int(match["ranks"]), match["label"]
-            machines, gpus = (1, 1) if label == "no ddp" else _label(label)
+            machines, gpus = _label(label)
             if machines * gpus != ranks:
                 found = f"label {label} says {machines * gpus} GPUs, and {ranks} took part"
                 raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
@@ -179,9 +179,9 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     return largest
 
 
-def _label(label: str) -> tuple[int, int]:
-    machines, gpus = re.fullmatch(r"(\d+)M/(\d+)G", label).groups()
-    return int(machines), int(gpus)
+def _label(label: str) -> tuple[int, ...]:
+    """Return (machines, GPUs per machine)."""
+    return (1, 1) if label == "no ddp" else tuple(map(int, re.findall(r"\d+", label)))
 
 
 def _row_reading(
@@ -197,7 +197,9 @@ def _row_reading(
         note += ", and the GPUs in the label are a constant of the program"
         if note not in notes:
             notes.append(note)
-    is_rate = _is_rate_finer(table)
+    # Whether the rate is finer than the seconds, over the whole table: ratios must not mix them.
+    pairs = [(float(row["s50"]), int(row["x50"])) for _, row in table.rows]
+    is_rate = sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
     strategy = "none" if label == "no ddp" else "ddp"
     named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
     parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
@@ -209,18 +211,11 @@ def _row_reading(
     return Reading(line, "train_step", parameters, *size, times_s=times, printed=printed)
 
 
-def _is_rate_finer(table: Table) -> bool:
-    """Return whether the rate is finer than the seconds, over a whole table: ratios must not mix them."""
-    pairs = [(float(match["s50"]), int(match["x50"])) for _, match in table.rows]
-    return sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
-
-
 # Reports.
 
 JSON_STATISTIC = "single steps of every rank, each synchronized: a step costs what its slowest rank took"
-NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were taken"
-NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a place for
-NOT_IN_REPORT = (*NAMED, "bucket_cap_mb")  # which may differ between its results
+NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were used"
+NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a key for
 
 
 def _read_report(report: dict, name: str, options: Options) -> Source:
@@ -251,7 +246,7 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
 
 
 def _launches(result: dict, parameters: dict, options: Options, name: str, place: str) -> Iterator[Reading]:
-    """Yield the launches of a result: one, but for a report that Regatta wrote, which says where each begins."""
+    """Yield the launches of a result: one, or those that a report of Regatta lists."""
     num_ranks = len(result["ranks"])
     size, samples = entry_shape(result, num_ranks, options, name, place), _samples_ns(result, num_ranks, name, place)
     cell, num = entry_cell(result), len(samples[0])
@@ -271,7 +266,7 @@ def _launches(result: dict, parameters: dict, options: Options, name: str, place
 
 
 def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[list[int]]:
-    """Return [rank][iteration]. Measurements stand rank by rank, the same number of each."""
+    """Return [rank][iteration] from measurements listed rank by rank, the same number of each."""
     times = times_ns(result["measurements"], name, f"{place}.measurements")
     if num_ranks == 0 or not times or len(times) % num_ranks:
         found = f"{place}.measurements has {len(times)} values for {num_ranks} ranks"
@@ -316,7 +311,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
     """Refuse cells that a report could not distinguish."""
     folder.one_value(cells, "strategy", ("none", "ddp"))
     folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
-    others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
+    others = [name for name in cells[0]["spec"]["parameters"] if name not in (*NAMED, "bucket_cap_mb")]
     for name in ("stack", "backend", "device", *others):
         folder.one_value(cells, name)
     shapes: dict[int, tuple] = {}
@@ -344,7 +339,7 @@ def _num_ranks(cell: dict) -> int:
 
 
 def _result(folder: ResultsFolder, cell: dict) -> dict:
-    """Return one result. Upstream's programs ignore the keys beside `ranks` and `measurements`; the import needs them."""
+    """Return one result. Upstream's programs read `ranks` and `measurements`; the import needs the other keys."""
     by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
     launches = []
     for _, row in folder.ok_rows(cell).iterrows():

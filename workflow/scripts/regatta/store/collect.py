@@ -1,7 +1,7 @@
 """Turn the store into tables, and report which records were left out and why.
 
-measurements.csv has one row per planned cell and repeat; epochs.csv and ranks.csv have those of training runs; waits.csv
-shows for which rank the others of a launch waited.
+measurements.csv has one row per planned cell and repeat; epochs.csv and ranks.csv have those of training runs;
+waits.csv shows for which rank the others of a launch waited.
 
 The latest valid record of a cell and repeat counts (regatta.store.history). A slot without one has the status
 `not_measured`. Times are those of the slowest rank in each iteration.

@@ -19,9 +19,9 @@ MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
 MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
 RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
-# What may stand for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
-# of measurements.csv names it, so that such a number differs from a measured one.
-CENTRES = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
+# Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
+# of measurements.csv names the one used, which marks the number as imported.
+CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
 
 
 # Times and numbers of a record, checked: it may come from another version, or be damaged.
@@ -91,15 +91,15 @@ def is_without_samples(record: dict) -> bool:
 def imported_times(record: dict) -> dict:
     """Return the columns of a record without samples. Raises ValueError for a time that is none.
 
-    p50_s: the median, or else a mean (CENTRES). window_step_s of a training step defaults to the same time: such
+    p50_s: the median, or else a mean (CENTERS). window_step_s of a training step defaults to the same time: such
     programs synchronize every step, so that throughput can only come from it.
     """
     given = record["imported"]["times_s"]
     times = {name: number(value, f"imported.times_s.{name}", 0) for name, value in given.items()}
-    centre = next((name for name in CENTRES if times.get(name)), None)
-    if centre is None:
+    center = next((name for name in CENTERS if times.get(name)), None)
+    if center is None:
         raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
-    times |= {"p50_s": times[centre], "stop": f"imported: {CENTRES[centre]}"}
+    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}"}
     if record["spec"]["benchmark"] == "train_step":
         times.setdefault("window_step_s", times["p50_s"])
     return times
@@ -119,7 +119,7 @@ class Training:
 
 
 def training_of(record: dict, spec: dict) -> Training:
-    """Return the rows of an ok record of train_run with samples, none of another. Raises ValueError for a wrong list."""
+    """Return the rows of an ok record of train_run with samples, none of another. Raises ValueError."""
     if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
         return Training()
     num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
@@ -314,7 +314,7 @@ SETTINGS = ("allow_tf32_matmul", "allow_tf32_cudnn")
 
 
 def device_of(header: dict) -> dict[str, object]:
-    """Return the columns gpu and SETTINGS from a launch file's first line. gpu: the one name of all its GPUs, or None."""
+    """Return the columns gpu and SETTINGS of a launch. gpu: the one name of all its GPUs, or None."""
     environment = header.get("environment") or {}
     gpus, settings = environment.get("gpus"), environment.get("settings")
     names = [gpu.get("name") if isinstance(gpu, dict) else None for gpu in (gpus if isinstance(gpus, list) else [])]

@@ -93,7 +93,7 @@ RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **di
 # Outliers among the tested iterations, by class. The class of the others is unknown.
 _CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
 SPIKES = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
-# Of each launch of several ranks: a row per quantity and rank for which the others waited. cell and line: of the quantiles.
+# Of each launch of several ranks: a row per quantity and rank that others waited for. cell, line: of the quantiles.
 WAITS = {
     **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
     **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
