@@ -171,7 +171,6 @@ def test_a_drift_is_the_change_from_first_to_last_sample():
     rising = 1 + 0.001 * np.arange(100) + noise  # by 0.099, of a median of 1.0495
     assert drift(rising).change_ratio == pytest.approx(0.099 / 1.0495, rel=0.01)
     assert drift(rising).is_flagged
-    assert drift(rising).p_value < 1e-6
     falling = drift(rising[::-1])
     assert (falling.change_ratio < -0.09, falling.is_flagged) == (True, True)
 
@@ -179,7 +178,7 @@ def test_a_drift_is_the_change_from_first_to_last_sample():
 def test_a_drift_that_is_sure_and_small_is_not_flagged():
     small = drift(1 + 0.0001 * np.arange(100))
     assert small.change_ratio == pytest.approx(0.0099 / 1.00495)
-    assert (small.p_value, small.is_flagged) == (None, False)
+    assert not small.is_flagged
 
 
 def test_a_drift_needs_samples_enough_to_tell():

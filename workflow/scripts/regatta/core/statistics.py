@@ -51,12 +51,10 @@ class Spread:
 class Drift:
     """The trend of a launch's samples. change_ratio: from first to last sample, over the median.
 
-    p_value: of no trend; None where it was not tested, since the change is at most DRIFT_RATIO. is_flagged: p_value is
-    below DRIFT_P.
+    is_flagged: the change is above DRIFT_RATIO, and significant (DRIFT_P).
     """
 
     change_ratio: float
-    p_value: float | None
     is_flagged: bool
 
 
@@ -204,10 +202,8 @@ def drift(samples: np.ndarray) -> Drift | None:
     before, after = np.triu_indices(len(blocks), 1)
     slope = np.median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
     change_ratio = float(slope * (m - 1) / np.median(samples))
-    if abs(change_ratio) <= DRIFT_RATIO:
-        return Drift(change_ratio, None, False)
-    p_value = _trend_p(samples, slope)
-    return Drift(change_ratio, p_value, p_value < DRIFT_P)
+    is_flagged = abs(change_ratio) > DRIFT_RATIO and _trend_p(samples, slope) < DRIFT_P
+    return Drift(change_ratio, is_flagged)
 
 
 def num_outliers(samples: np.ndarray) -> int | None:

@@ -170,13 +170,13 @@ def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
     whole = {}
     for digest, launches in by_digest.items():
         nums = {launch.header["imported"]["num_launches"] for launch in launches}
-        if nums == {len(launches)} and all(map(_is_whole, launches)):
+        is_complete = all(
+            not launch.problems and launch.is_complete() and not any(_problem(line) for _, line in launch.lines)
+            for launch in launches
+        )
+        if nums == {len(launches)} and is_complete:
             whole[digest] = launches[0].header["imported"]["stack"]
     return whole
-
-
-def _is_whole(launch: LaunchFile) -> bool:
-    return not launch.problems and launch.is_complete() and not any(_problem(line) for _, line in launch.lines)
 
 
 def _problem(line: dict) -> str | None:
@@ -367,7 +367,11 @@ def _frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
         "name": name,
         "description": _description(sources),
         "source": "imported files",
-        "text": "".join(_file_text(entry) for entry in sources),
+        "text": "".join(
+            f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n"
+            + "".join(f"  {note}\n" for note in entry["notes"])
+            for entry in sources
+        ),
         "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
         "device": store[0].header["device"] if store else "cuda",
         "repeats": most,
@@ -392,8 +396,3 @@ def _description(files: list[dict]) -> str:
         by_format.setdefault((entry["format"], entry["statistic"]), []).append(entry["file"])
     parts = [f"{', '.join(names)} ({kind}): {statistic}" for (kind, statistic), names in by_format.items()]
     return f"Imported, not measured by Regatta. A time is, in {'; in '.join(parts)}."
-
-
-def _file_text(entry: dict) -> str:
-    notes = "".join(f"  {note}\n" for note in entry["notes"])
-    return f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n{notes}"

@@ -58,13 +58,20 @@ def _path_of(name: str, measurements: Path) -> Path:
 
 
 @dataclass
-class Problems:
-    """What of the store is not in the table, and why. Written as problems.json and shown in the report.
+class Found:
+    """What the store holds of one campaign, and what of it is not in the tables.
 
-    interrupted: the jobs that ended before their batch was finished, also if a later job finished it.
-    after_now: the latest time of each launch that has one in the future. Its records are used.
+    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: the jobs that
+    ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
+    that has one in the future; its records are used.
     """
 
+    planned: dict[str, dict]
+    repeats: int
+    rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
+    no_record: dict[Slot, str] = field(default_factory=dict)
+    undeclared: set[str] = field(default_factory=set)
     corrupt: list[str] = field(default_factory=list)
     invalid: list[dict] = field(default_factory=list)
     superseded: list[dict] = field(default_factory=list)
@@ -73,29 +80,13 @@ class Problems:
     not_planned: Counter = field(default_factory=Counter)
     after_now: dict[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> dict:
-        not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
+    def problems(self) -> dict:
+        """Return the content of problems.json, which the report shows."""
         lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
-        interrupted = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        lists["interrupted"] = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        lists["not_planned"] = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
-        lists |= {"interrupted": interrupted, "not_planned": not_planned}
         return {"schema": 1, **lists, **({"after_now": after_now} if after_now else {})}
-
-
-@dataclass
-class Found:
-    """What the store holds of one campaign.
-
-    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
-    has no record. undeclared: problems of fields that no schema declares, each reported once.
-    """
-
-    planned: dict[str, dict]
-    repeats: int
-    rows: dict[Slot, tuple[tuple, dict, Training, Waits | None]] = field(default_factory=dict)
-    no_record: dict[Slot, str] = field(default_factory=dict)
-    problems: Problems = field(default_factory=Problems)
-    undeclared: set[str] = field(default_factory=set)
 
 
 def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame], dict]:
@@ -103,7 +94,7 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame]
     found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"])
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
-        found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
+        found.corrupt += [one_line(problem) for problem in launch_file.problems]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
@@ -122,7 +113,7 @@ def collect(campaign: dict, launches_dir: Path) -> tuple[dict[str, pd.DataFrame]
         "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.ranks],
         "waits": wait_rows([(row, waits) for _, row, _, waits in measured_rows if waits is not None]),
     }
-    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
+    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems()
 
 
 def _read_launch(launch_file: LaunchFile, found: Found) -> None:
@@ -142,9 +133,9 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
         if line["kind"] == "start":
             found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
         elif line["cell"] not in found.planned:
-            found.problems.not_planned[line["cell"]] += 1
+            found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
-            found.problems.beyond_repeats.append(_place(slot, launch_file, number))
+            found.beyond_repeats.append(_place(slot, launch_file, number))
         else:
             _read_record(launch_file, number, line, slot, found)
 
@@ -162,7 +153,7 @@ def _read_batches(batches: Path, found: Found) -> None:
             continue
         launches = _part(path, "launches", [])
         if any(cell in found.planned for launch in launches for cell in launch["cells"]):
-            found.problems.interrupted += [
+            found.interrupted += [
                 {"batch": path.parent.name}
                 | {name: _text(stop[name]) for name in ("job", "kind", "cause")}
                 | {"hosts": [one_line(host) for host in stop["hosts"]]}
@@ -210,12 +201,11 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
         place = _place_of(older[1])
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
-        found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
+        found.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
     time_utc = max(launch_file.header["time_utc"], record["time_utc"])
     if is_after_now(time_utc):
-        after_now = found.problems.after_now
-        after_now[launch_file.launch] = max(time_utc, after_now.get(launch_file.launch, ""))
+        found.after_now[launch_file.launch] = max(time_utc, found.after_now.get(launch_file.launch, ""))
 
 
 def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
@@ -229,7 +219,7 @@ def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, foun
 
 def _note_invalid(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
     place = {"launch": launch_file.path.stem, "line": number, "kind": one_line(line["kind"])}
-    found.problems.invalid.append(place | {"cell": _text(line.get("cell")), "problem": problem})
+    found.invalid.append(place | {"cell": _text(line.get("cell")), "problem": problem})
 
 
 def _slot_row(cell: dict, repeat: int, found: Found) -> dict:

@@ -20,16 +20,26 @@ TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
 # Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
-    "model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size",
-    "optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data",
-    "data_folder", "epochs", "accumulation_steps", "norm", "seed", "operation", "algorithm", "message_bytes", "dtype",
-)  # fmt: skip
+    *("model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size"),
+    *("optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data"),
+    *(
+        "data_folder",
+        "epochs",
+        "accumulation_steps",
+        "norm",
+        "seed",
+        "operation",
+        "algorithm",
+        "message_bytes",
+        "dtype",
+    ),
+)
 PUBLISHED_RESULTS = (
-    "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s",
-    "forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error",
-    "largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads",
-    "d_ff", "vocab_size", "flops_per_sample",
-)  # fmt: skip
+    *("whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"),
+    *("forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error"),
+    *("largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads"),
+    *("d_ff", "vocab_size", "flops_per_sample"),
+)
 
 
 def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, str]:
