@@ -34,7 +34,7 @@ BOOTSTRAP_SEED = 1
 
 
 @dataclass(frozen=True)
-class Spread:
+class Estimate:
     """Median and range over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
 
     num: launches; of a ratio those of the side with fewer.
@@ -85,17 +85,17 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return float(ordered[max(low, 1) - 1]), float(ordered[min(high, m) - 1])
 
 
-def over_launches(values: list[float]) -> Spread:
+def over_launches(values: list[float]) -> Estimate:
     """Return median and range of one value per launch; from six launches the 95 % interval instead of the range."""
     if len(values) < 2:
-        return Spread(len(values), values[0], None, None, "single") if values else Spread(0)
+        return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
     median = float(np.median(values))
     if len(values) < MIN_LAUNCHES_INTERVAL:
-        return Spread(len(values), median, min(values), max(values), "range")
-    return Spread(len(values), median, *_interval(values, CONFIDENCE), "interval")
+        return Estimate(len(values), median, min(values), max(values), "range")
+    return Estimate(len(values), median, *_interval(values, CONFIDENCE), "interval")
 
 
-def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
+def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     """Return the ratio of two medians over launches with its range or interval. All values are above 0.
 
     With a single launch on a side there is no range: it would be that of the other side alone. With fewer than six it
@@ -105,26 +105,26 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
     """
     num = min(len(above), len(below))
     if num == 0:
-        return Spread(0)
+        return Estimate(0)
     ratio = float(np.median(above) / np.median(below))
     if num == 1:
-        return Spread(1, ratio, None, None, "single")
+        return Estimate(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
-        return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")
+        return Estimate(num, ratio, min(above) / max(below), max(above) / min(below), "range")
     down_above, up_above = _log_distances(above)
     down_below, up_below = _log_distances(below)
     low, high = ratio * math.exp(-math.hypot(down_above, up_below)), ratio * math.exp(math.hypot(up_above, down_below))
-    return Spread(num, ratio, low, high, "interval")
+    return Estimate(num, ratio, low, high, "interval")
 
 
-def paired_ratio_over_launches(above: list[float], below: list[float]) -> Spread:
+def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     """Return the median of the ratios of paired launches with its range or interval, computed on logarithms.
 
     Raises ValueError where one side has more launches.
     """
     logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
     values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))
-    return Spread(logs.num, *values, logs.kind)
+    return Estimate(logs.num, *values, logs.kind)
 
 
 def _log_distances(values: list[float]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.statistics import PERCENTILES, Spread, min_samples, paired_ratio_over_launches, ratio_over_launches
+from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
 
 # Benjamini and Hochberg's false discovery rate. Where nothing differs it is the chance of any faster or slower in a
 # whole table: in one of 100 campaigns that are compared with themselves.
@@ -50,7 +50,7 @@ class Compared:
     test), or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
     """
 
-    ratio: Spread
+    ratio: Estimate
     num_base: int
     num_test: int
     is_paired: bool

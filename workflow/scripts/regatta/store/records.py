@@ -55,8 +55,7 @@ def number(value: object, name: str, low: float | None = None, high: float | Non
     """Return a finite number between low and high, or None. Raises ValueError for anything else."""
     if value is None:
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not abs(value) <= sys.float_info.max:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{name} = {value!r}: is no number")
     if (low is not None and value < low) or (high is not None and value > high):
         raise ValueError(f"{name} = {value!r}: lies beyond {low} to {high}")
@@ -84,8 +83,8 @@ def numbers(
 
 
 def is_without_samples(record: dict) -> bool:
-    has_samples = any(record.get(name) is not None for name in ("samples_ns", "slowest_rank_samples_ns"))
-    return record.get("imported") is not None and not has_samples
+    samples = (record.get("samples_ns"), record.get("slowest_rank_samples_ns"))
+    return record.get("imported") is not None and samples == (None, None)
 
 
 def imported_times(record: dict) -> dict:
@@ -162,21 +161,17 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
     total_s = [None] * num_ranks
     if samples is not None:
         total_s = (whole_times(samples, "samples_ns", num_ranks).sum(axis=1) / 1e9).tolist()
-    columns = {"total_s": total_s, "accuracy_ratio": _accuracy_by_rank(record, num_ranks, num_epochs)[-1]}
+    name, shares = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
+    if not isinstance(shares, list) or len(shares) != num_epochs:
+        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
+    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on each rank's share of the images
+    columns = {"total_s": total_s, "accuracy_ratio": accuracy[-1]}
     for name in RANK_BYTES:
         values = memory.get(name)
         columns[name] = [None] * num_ranks if values is None else values
         if len(columns[name]) != num_ranks:
             raise ValueError(f"memory.{name}: has {len(values)} ranks; the shape has {num_ranks}")
     return [{"rank": rank} | {name: column[rank] for name, column in columns.items()} for rank in range(num_ranks)]
-
-
-def _accuracy_by_rank(record: dict, num_ranks: int, num_epochs: int) -> list[list[float | None]]:
-    """Return [epoch][rank]: the accuracy on each rank's share of the test images."""
-    name, rows = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
-    if not isinstance(rows, list) or len(rows) != num_epochs:
-        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
-    return [numbers(row, name, num_ranks, "rank", 0, 1) for row in rows]
 
 
 def one_line(value: object, limit: int = 1000) -> str:
