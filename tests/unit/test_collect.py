@@ -168,9 +168,9 @@ def test_a_record_that_breaks_the_contract_is_left_out_and_says_why(tmp_path, ch
     row, problems = row_of(tmp_path)
     assert row["status"] == "not_measured"
     assert says in row["cause"]
-    (mistake,) = problems["invalid"]
-    assert says in mistake["problem"]
-    assert (mistake["line"], mistake["cell"]) == (2, CELL["id"])
+    (error,) = problems["invalid"]
+    assert says in error["problem"]
+    assert (error["line"], error["cell"]) == (2, CELL["id"])
 
 
 def test_an_invalid_record_does_not_hide_an_earlier_valid_one(tmp_path):

@@ -385,7 +385,7 @@ def test_a_report_of_means_alone_can_be_built(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_mistake_on_the_command_line_is_one_message(tmp_path):
+def test_an_error_on_the_command_line_is_one_message(tmp_path):
     (tmp_path / "x").write_text("hello\n", encoding="utf-8")
     done = run_script("import_results.py", "x", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -395,7 +395,7 @@ def test_rows_of_a_csv_are_medians_and_the_same_cell_twice_is_two_launches():
         ("2,4,nccl,cuda,0.0260", "2,4,nccl,gpu,0.0260", "f:5: device 'gpu'; expected cpu or cuda"),
     ],
 )  # fmt: skip
-def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
+def test_a_csv_with_an_error_is_refused_with_its_line(old, new, message):
     with pytest.raises(UserError, match=message):
         read_text(text_of("times.csv").replace(old, new, 1), "f", Options())
 

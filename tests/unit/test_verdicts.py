@@ -74,7 +74,7 @@ def test_of_a_single_launch_on_either_side_nothing_is_said(one, several, margin)
     assert [(verdict.word, verdict.p_value) for verdict in verdicts[:2]] == [("inconclusive", None)] * 2
 
 
-def test_paired_lists_of_unequal_length_are_a_mistake():
+def test_paired_lists_of_unequal_length_are_an_error():
     with pytest.raises(ValueError, match="argument 2"):
         compare_launches([1.0, 2.0], [1.0], True)
 
