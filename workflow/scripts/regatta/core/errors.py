@@ -73,7 +73,7 @@ def run_script(main: Callable[[], None]) -> None:
 def _flush_stdout() -> None:
     """Write what was printed while an error can still be reported: at the interpreter's end it is a traceback."""
     try:
-        if sys.stdout is not None:  # closed
+        if sys.stdout is not None:  # None if it was closed
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again

@@ -90,7 +90,7 @@ class Side:
 
 
 def _program(text: str, name: str, line: int | None) -> tuple[str, bool]:
-    """Return (operation, whether in place) of the one program that the text names."""
+    """Return (operation, whether in place) of the program that the text names."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})
     if len(found) == 1 and found[0] in PROGRAMS:
         return PROGRAMS[found[0]]
@@ -104,7 +104,7 @@ def _device_of_each_rank(
 ) -> list[Device]:
     """Return a device for each rank: a process has one for each GPU of each of its threads.
 
-    has_all: every device is listed, as in the text. JSON up to its version 3 lists the first one of each process.
+    has_all: every device is listed, as in the text. JSON up to version 3 lists only the first one of each process.
     """
     per_process, ranks = threads * gpus, sorted(device.rank for device in devices)
     is_first_alone = not has_all and ranks == list(range(0, len(ranks) * per_process, per_process or 1))
@@ -222,8 +222,8 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     rows = _rows(lines, run, head_line)
     reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
     _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
-    unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
-    notes = ["results were not checked (N/A) in some rows"] if unchecked else []
+    is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
+    notes = ["results were not checked (N/A) in some rows"] if is_unchecked else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
         notes.append(f"{len(rows) - len(readings)} rows of 0 bytes were left out")

@@ -84,14 +84,11 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     if "bucket" not in facts:
         notes.append(f"the bucket size is not printed; the program's default is {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
-    readings = [
-        _row_reading(table, line, match, gpus_per_node, bucket, name, notes)
-        for table in tables
-        for line, match in table.rows
-    ]
+    rows = [(table, *row) for table in tables for row in table.rows]
+    readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")
-    return Source(TEXT_STATISTIC, backend, "cuda", tuple(readings), tuple(notes), environment, twice="again")
+    return Source(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
 
 
 def _tables(lines: list[str], name: str) -> list[Table]:
@@ -327,11 +324,9 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
 
 def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:
     """Return the results of one model: first the one without DDP, empty if there is none, then by number of ranks."""
-    alone = [cell for cell in cells if not _is_wrapped(cell)]
-    wrapped = [cell for cell in cells if _is_wrapped(cell)]
-    wrapped.sort(key=lambda cell: (_num_ranks(cell), cell["spec"]["nodes"]))
-    first = _result(folder, alone[0]) if alone else {"ranks": [0], "measurements": []}
-    return [first, *(_result(folder, cell) for cell in wrapped)]
+    cells = sorted(cells, key=lambda cell: (_is_wrapped(cell), _num_ranks(cell)))
+    results = [_result(folder, cell) for cell in cells]
+    return [{"ranks": [0], "measurements": []}, *results] if _is_wrapped(cells[0]) else results
 
 
 def _num_ranks(cell: dict) -> int:

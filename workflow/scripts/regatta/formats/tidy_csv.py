@@ -142,7 +142,6 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
 FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
 EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
-TIMES_ALONE = "only times are imported: no memory, no parts of an iteration, no errors of results"
 
 
 @dataclass
@@ -174,7 +173,7 @@ def _read_exported(text: str, name: str) -> Source:
     devices = {launch.row["device"] for launch in launches.values()}
     if len(devices) > 1 or not devices <= set(DEVICES):
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
-    notes = [TIMES_ALONE]
+    notes = ["only times are imported: no memory, no parts of an iteration, no errors of results"]
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} whose status is not ok left out")
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
