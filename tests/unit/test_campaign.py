@@ -1,4 +1,4 @@
-"""The campaign file: each mistake gives its exact message, and what is not a mistake arrives untouched."""
+"""The campaign file: each error gives its exact message, and what is not an error arrives untouched."""
 
 import shlex
 import sys
@@ -26,7 +26,7 @@ FIELDS = (
 )
 
 # What is replaced in the small campaign, by what, and all that is said.
-MISTAKES = {
+ERRORS = {
     "an unknown key": (
         "repeats: 3",
         "repeats: 3\nrepeat: 4",
@@ -179,7 +179,7 @@ MISTAKES = {
     "an exclude rule without a reason": (
         "repeats: 3",
         "repeats: 3\nexclude:\n  - {when: {nodes: 1}}",
-        "campaign.yaml:12: exclude[0] lacks reason. Add `reason:` (Why these cells are left out).",
+        "campaign.yaml:12: exclude[0] lacks reason. Add `reason:` (Why these cells are excluded).",
     ),
     "an unknown field in baseline": (
         "repeats: 3",
@@ -279,12 +279,12 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), MISTAKES.values(), ids=list(MISTAKES))
-def test_each_mistake_is_said_with_file_line_value_and_remedy(tmp_path, old, new, expected):
+@pytest.mark.parametrize(("old", "new", "expected"), ERRORS.values(), ids=list(ERRORS))
+def test_each_error_is_reported_with_file_line_value_and_remedy(tmp_path, old, new, expected):
     assert message(tmp_path, changed(old, new)) == expected
 
 
-def test_all_mistakes_are_said_together_in_the_order_of_the_file(tmp_path):
+def test_all_errors_are_reported_together_in_the_order_of_the_file(tmp_path):
     text = changed("name: small", "name: small\nnam: small")  # line 3
     text = changed("cluster: tiny", "cluster: tyny", text)  # 4
     text = changed("repeats: 3", "repeats: 0\nsampling: {min_seconds: 20}", text)  # 11, 12
@@ -294,20 +294,20 @@ def test_all_mistakes_are_said_together_in_the_order_of_the_file(tmp_path):
     assert [line.split(" ")[0] for line in lines] == [f"campaign.yaml:{n}:" for n in (3, 4, 11, 12, 17, 23, 24)]
 
 
-def test_a_broken_list_of_benchmarks_does_not_hide_other_mistakes(tmp_path):
+def test_a_broken_list_of_benchmarks_does_not_hide_other_errors(tmp_path):
     text = TEXT[: TEXT.index("benchmarks:")] + "benchmarks: train_step\nbaseline: {node: 1}\n"
     lines = message(tmp_path, changed("nodes: [1]", "nodes: [2]", text)).splitlines()
     assert [line.split(" ")[0] for line in lines] == [f"campaign.yaml:{n}:" for n in (9, 11, 12)]
 
 
-def test_more_than_ten_mistakes_are_counted(tmp_path):
+def test_more_than_ten_errors_are_counted(tmp_path):
     keys = "".join(f"unknown{i}: 1\n" for i in range(12))
     lines = message(tmp_path, TEXT + keys).splitlines()
     assert len(lines) == 11
     assert lines[-1] == "... and 2 more."
 
 
-def test_a_mistake_in_the_cluster_file_is_said_with_that_file(tmp_path):
+def test_an_error_in_the_cluster_file_is_reported_with_that_file(tmp_path):
     path = write(tmp_path, TEXT, cluster={"num_nodes": 0})
     with pytest.raises(UserError) as caught:
         load_campaign(path, tmp_path / "clusters")
@@ -319,7 +319,7 @@ def test_a_mistake_in_the_cluster_file_is_said_with_that_file(tmp_path):
 
 def test_a_cluster_file_must_bear_its_own_name(tmp_path):
     path = write(tmp_path, TEXT, cluster={"name": "other"})
-    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', as the file is called\."):
+    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', the name of the file\."):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -415,17 +415,17 @@ def test_exclude_may_name_a_size_as_the_axis_does(tmp_path):
 
 def test_the_shipped_campaign_and_clusters_are_valid():
     from regatta.campaign.load import CLUSTERS
-    from regatta.campaign.yaml_file import read_yaml, schema_mistakes
+    from regatta.campaign.yaml_file import read_yaml, schema_errors
 
     loaded = load_campaign(CLUSTERS.parent / "config.yaml")
     assert loaded.name == "laptop"
     for path in sorted(CLUSTERS.glob("*.yaml")):
         file = read_yaml(path)
-        assert schema_mistakes(file, file.data, load_schema("cluster")) == []
+        assert schema_errors(file, file.data, load_schema("cluster")) == []
     campaigns = CLUSTERS.parent / "campaigns"
     for path in sorted(campaigns.rglob("*.yaml")):  # they name paths of their clusters
         file = read_yaml(path)
-        assert schema_mistakes(file, file.data, load_schema("campaign")) == []
+        assert schema_errors(file, file.data, load_schema("campaign")) == []
         assert file.data["name"] == "-".join(path.relative_to(campaigns).with_suffix("").parts)
         assert (CLUSTERS / f"{file.data['cluster']}.yaml").exists()
 

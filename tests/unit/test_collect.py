@@ -168,9 +168,9 @@ def test_a_record_that_breaks_the_contract_is_left_out_and_says_why(tmp_path, ch
     row, problems = row_of(tmp_path)
     assert row["status"] == "not_measured"
     assert says in row["cause"]
-    (mistake,) = problems["invalid"]
-    assert says in mistake["problem"]
-    assert (mistake["line"], mistake["cell"]) == (2, CELL["id"])
+    (error,) = problems["invalid"]
+    assert says in error["problem"]
+    assert (error["line"], error["cell"]) == (2, CELL["id"])
 
 
 def test_an_invalid_record_does_not_hide_an_earlier_valid_one(tmp_path):
@@ -344,7 +344,7 @@ def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_l
 def test_a_job_that_began_and_said_no_more_is_told(tmp_path):
     write_batch(tmp_path, jobs=[{"kind": "started", "job": "7", "hosts": [], "cause": ""}])
     row, problems = row_of(tmp_path)
-    assert row["cause"] == "its job ended before it was measured: no word of its end so far"
+    assert row["cause"] == "its job ended before it was measured: end not recorded"
     assert [(job["job"], job["kind"]) for job in problems["interrupted"]] == [("7", "stopped")]
 
 

@@ -56,7 +56,7 @@ def test_an_axis_alone_is_short_for_the_mapping_and_sizes_become_bytes(tmp_path)
         ({"margin": -1}, "campaign.yaml:{line}: versus.margin = -1 is out of range: it must be at least 0"),
     ],
 )
-def test_a_mistake_in_versus_is_said_with_line_value_and_remedy(tmp_path, versus, expected):
+def test_an_error_in_versus_is_reported_with_line_value_and_remedy(tmp_path, versus, expected):
     data = small(versus=versus)
     text = message(tmp_path, data)
     path = tmp_path / "campaign.yaml"

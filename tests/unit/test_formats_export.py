@@ -8,8 +8,7 @@ from formats_files import FILES, FORMAT, TIME, analysed, run_import, run_script,
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options
-from regatta.formats.exporter import read_results_folder
+from regatta.formats.base import Options, read_results_folder
 from regatta.formats.importer import import_files
 from regatta.formats.tidy_csv import TIDY
 from regatta.store.tables import read_csv
@@ -239,7 +238,7 @@ def test_each_form_by_command_line(laptop, tmp_path):
     assert (tmp_path / "t.csv").read_text().startswith("table,cell,benchmark,model")
 
 
-def test_a_mistake_on_the_command_line_is_one_message(laptop, tmp_path):
+def test_an_error_on_the_command_line_is_one_message(laptop, tmp_path):
     done = run_script("export_results.py", laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "only suite-json is written by world size" in done.stderr

@@ -7,8 +7,7 @@ from formats_files import FORMAT, analysed, collected, read, read_text, run_impo
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options
-from regatta.formats.exporter import export_notes, read_results_folder
+from regatta.formats.base import Options, export_notes, read_results_folder
 from regatta.store.collect import MEASURED_DIGITS
 from regatta.store.tables import MEASUREMENTS, read_csv, to_csv
 
@@ -60,7 +59,7 @@ def test_the_suite_has_blocking_and_pipelined_time_apart_and_gives_both_back(mea
 def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path):
     report = FORMAT["suite-json"].write(read_results_folder(measured, {}))
     done = run_script("compare.py", measured, saved(tmp_path, report), cwd=tmp_path)
-    assert "note: memory is not taken over" in done.stdout
+    assert "note: memory is not imported" in done.stdout
 
 
 def test_the_suite_of_cpus_stays_one_of_cpus_whatever_gpus_the_machine_has(tmp_path):

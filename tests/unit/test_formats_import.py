@@ -314,7 +314,7 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
             '"batch_size": 1' + "0" * 400,
             "batch_size = 10000.* is out of range",
         ),
-        ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is no number that can be held"),
+        ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is no finite number"),
         ("nccl-12-columns.txt", "iters: 20", "iters: " + "9" * 5000, "no line '# nThread"),
         ("ddp-2x4-gh200.txt", "   8 GPUs", "   " + "8" * 5000 + " GPUs", "found '8888"),
     ],
@@ -385,7 +385,7 @@ def test_a_report_of_means_alone_can_be_built(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_mistake_on_the_command_line_is_one_message(tmp_path):
+def test_an_error_on_the_command_line_is_one_message(tmp_path):
     (tmp_path / "x").write_text("hello\n", encoding="utf-8")
     done = run_script("import_results.py", "x", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -10,7 +10,7 @@ from regatta.core.schemas import load_schema
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
 from regatta.formats.tidy_csv import COLUMNS, OF_ROW
-from regatta.store.records import CENTRES
+from regatta.store.records import CENTERS
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from regatta.store.records import CENTRES
         ("exported-ddp.json", "pytorch-json", 4),
     ],
 )
-def test_each_golden_file_is_recognised_by_its_content_and_read_whole(name, kind, num):
+def test_each_golden_file_is_recognized_by_its_content_and_read_whole(name, kind, num):
     found, source = importer.read_text(text_of(name), name, NEEDS.get(name, Options()))
     assert (found.name, len(source.readings)) == (kind, num)
 
@@ -91,7 +91,7 @@ def test_without_topology_a_label_that_cannot_be_true_asks_for_the_gpus_of_a_nod
 def test_the_option_outranks_the_topology_and_a_note_says_so():
     source = read_text(text_of("ddp-2x8-v100.txt"), "f", Options(gpus_per_node=4))
     assert (source.readings[5].nodes, source.readings[5].gpus_per_node) == (4, 4)
-    assert "nvidia-smi shows 8 GPUs; --gpus-per-node 4 was taken" in source.notes
+    assert "nvidia-smi shows 8 GPUs; --gpus-per-node 4 was used" in source.notes
 
 
 def test_the_tables_may_stand_in_a_page_and_beside_a_comparison_that_holds_no_measurement():
@@ -395,7 +395,7 @@ def test_rows_of_a_csv_are_medians_and_the_same_cell_twice_is_two_launches():
         ("2,4,nccl,cuda,0.0260", "2,4,nccl,gpu,0.0260", "f:5: device 'gpu'; expected cpu or cuda"),
     ],
 )  # fmt: skip
-def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
+def test_a_csv_with_an_error_is_refused_with_its_line(old, new, message):
     with pytest.raises(UserError, match=message):
         read_text(text_of("times.csv").replace(old, new, 1), "f", Options())
 
@@ -408,7 +408,7 @@ def test_a_csv_with_a_mistake_is_refused_with_its_line(old, new, message):
         ('{"a": 1}', "f:1: found JSON of 'a'; expected"),
         ("[1, 2]", "f:1: found JSON of 'list'; expected"),
         ('{"a": 1,\n "b"', "f:2: JSON breaks off or is damaged in column 5"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": NaN}', "NaN is no finite number"),
         ("{" * 100_000, "f:1: JSON"),
         ("\0\x01\x02", "no known format"),
     ],
@@ -433,7 +433,7 @@ def test_the_documentation_has_a_row_for_each_format_and_names_each_column_and_o
     missing = [kind.name for kind in FORMATS if kind.write and f"\n| `{kind.name}` |" not in exports]
     assert not missing, f"docs/formats.md, Export: no row for {missing}"
     words = [*COLUMNS, *(name for name in OF_ROW if name in ("rank", "repeat", "status", "cell"))]
-    words += [f"imported: {word}" for word in CENTRES.values()]
+    words += [f"imported: {word}" for word in CENTERS.values()]
     words += ["osu_latency", "osu_bw", "osu_bibw"]
     assert [word for word in words if f"`{word}`" not in text] == []
     for option in ("--campaign", "--stack", "--gpus-per-node", "--nodes", "--results", "--where", "--out"):

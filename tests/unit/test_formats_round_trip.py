@@ -13,8 +13,7 @@ from synthetic import collective_cell, make_campaign, make_failure, make_header,
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.formats.base import Options
-from regatta.formats.exporter import read_results_folder
+from regatta.formats.base import Options, read_results_folder
 from regatta.formats.importer import import_files
 
 SHAPES = [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)]
@@ -115,9 +114,8 @@ def write_drawn(folder, device, shapes, stacks, buckets, **more):
 
 
 def measured_ids(folder, kind):
-    rows = folder.measurements
-    is_held = rows["benchmark"].isin(HELD[kind]) & rows["cell"].isin(folder.ids)
-    return set(rows.loc[is_held & (rows["status"] == "ok"), "cell"])
+    rows = folder.rows
+    return set(rows.loc[rows["benchmark"].isin(HELD[kind]) & (rows["status"] == "ok"), "cell"])
 
 
 @pytest.mark.slow

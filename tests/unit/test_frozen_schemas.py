@@ -90,7 +90,7 @@ def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected)
     assert mismatch(laptop_campaign() | {key: value}, "campaign") == expected
 
 
-def test_of_several_mistakes_the_first_by_place_is_told_whatever_the_order_of_names():
+def test_of_several_errors_the_first_by_place_is_reported_in_any_order_of_names():
     held = {f"s{n}": n for n in range(9)}
     assert mismatch(manifest(held=held), "manifest") == "held.s0 = 0 is not a text"
     assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 = 0 is not a text"

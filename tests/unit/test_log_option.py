@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 OF_RULES = ["plan", "freeze", "preflight", "measure", "collect", "analyse", "report", "gate"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from campaign_files import TEXT, write
 
-from regatta.campaign.published import PUBLISHED, published_schemas
+from publish_schemas import PUBLISHED, published_schemas
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.schemas import load_schema
 from regatta.plan.plan import make_plan

@@ -14,8 +14,8 @@ from regatta.topics.precision import autocorrelated, drifting, launch_ranges_tab
 def columns_of(slowest_ns):
     record = {"status": "ok", "memory": None, "values": None, "warmup": None, "sampling": None, "parts_ns": None}
     record |= {"samples_ns": [list(slowest_ns), [1] * len(slowest_ns)], "windows": None}
-    row, mistake = measured(record, collective_cell(4096, 1, 2)["spec"])
-    assert mistake is None
+    row, error = measured(record, collective_cell(4096, 1, 2)["spec"])
+    assert error is None
     return row
 
 

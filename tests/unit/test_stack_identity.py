@@ -54,7 +54,7 @@ def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
 
 def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(folder):
     made = stack("contained", image="a.sif", wrapper="wrapper.sh")
-    again = "Run the same line again: it plans anew, with what is there now."
+    again = "Run the same line again: it plans anew with the present files."
     assert changed_since_planned("a", made) is None
     program(folder / "wrapper.sh", 'exec env A=1 "$@"\n')
     edited = f"stack a: {folder}/wrapper.sh was edited after the cells were planned. {again}"

@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
 
 from regatta.core.statistics import (
-    _trend_p_of,
     autocorrelation_time,
     drift,
     effective_samples,
     median_interval,
     min_samples,
-    outliers,
+    num_outliers,
     over_launches,
     paired_ratio_over_launches,
     percentile,
@@ -173,7 +171,6 @@ def test_a_drift_is_the_change_from_first_to_last_sample():
     rising = 1 + 0.001 * np.arange(100) + noise  # by 0.099, of a median of 1.0495
     assert drift(rising).change_ratio == pytest.approx(0.099 / 1.0495, rel=0.01)
     assert drift(rising).is_flagged
-    assert drift(rising).p_value < 1e-6
     falling = drift(rising[::-1])
     assert (falling.change_ratio < -0.09, falling.is_flagged) == (True, True)
 
@@ -181,7 +178,7 @@ def test_a_drift_is_the_change_from_first_to_last_sample():
 def test_a_drift_that_is_sure_and_small_is_not_flagged():
     small = drift(1 + 0.0001 * np.arange(100))
     assert small.change_ratio == pytest.approx(0.0099 / 1.00495)
-    assert (small.p_value, small.is_flagged) == (None, False)
+    assert not small.is_flagged
 
 
 def test_a_drift_needs_samples_enough_to_tell():
@@ -206,16 +203,5 @@ def test_neighbours_that_are_alike_rarely_pass_for_a_drift():
 
 def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
     # 1 to 19 and one more: quartiles 5.75 and 15.25, so the fences are 5.75 - 28.5 = -22.75 and 15.25 + 28.5 = 43.75.
-    inside, outside = (outliers(np.array([*range(1, 20), last])) for last in (43.0, 44.0))
-    assert (inside.num_above, inside.num_below) == (0, 0)
-    assert (outside.num_above, outside.num_below) == (1, 0)
-    assert outside.max_ratio == pytest.approx(44 / 10.5)
-    below = outliers(np.array([-30.0, *range(1, 20)]))
-    assert (below.num_above, below.num_below) == (0, 1)
-    assert outliers(np.arange(1.0, 11.0)) is None
-
-
-@given(st.permutations(range(9)))
-def test_the_trend_of_an_order_depends_on_its_falling_pairs_alone(order):
-    num_falling = sum(b < a for i, a in enumerate(order) for b in order[i + 1 :])
-    assert _trend_p_of(9, num_falling) == pytest.approx(kendalltau(range(9), order).pvalue)
+    assert [num_outliers(np.array([*range(1, 20), last])) for last in (43.0, 44.0, -30.0)] == [0, 1, 1]
+    assert num_outliers(np.arange(1.0, 11.0)) is None

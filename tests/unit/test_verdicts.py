@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regatta.core.statistics import Spread
+from regatta.core.statistics import Estimate
 from regatta.core.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
@@ -14,7 +14,7 @@ MARGIN = 0.05
 
 def found(low, high, p_value=1e-6, num=20, is_paired=False):
     """Return a comparison of 20 launches, or as many as `num` says, whose ratio has this spread."""
-    ratio = Spread(num, math.sqrt(low * high), low, high, "interval")
+    ratio = Estimate(num, math.sqrt(low * high), low, high, "interval")
     scatters = (0.01,) if is_paired else (0.01, 0.01)
     return Compared(ratio, num, num, is_paired, "Mann-Whitney U", p_value, math.log(ratio.median), scatters)
 
@@ -74,7 +74,7 @@ def test_of_a_single_launch_on_either_side_nothing_is_said(one, several, margin)
     assert [(verdict.word, verdict.p_value) for verdict in verdicts[:2]] == [("inconclusive", None)] * 2
 
 
-def test_paired_lists_of_unequal_length_are_a_mistake():
+def test_paired_lists_of_unequal_length_are_an_error():
     with pytest.raises(ValueError, match="argument 2"):
         compare_launches([1.0, 2.0], [1.0], True)
 

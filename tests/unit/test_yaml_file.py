@@ -92,28 +92,31 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "c.yaml:2: b = '\\ud800' cannot be used: it holds half of a character (a surrogate)."
             " Write a number, or a text in quotes.",
         ),
-        ("a: 1\nb: &b [1, *b]\n", "c.yaml:2: b[1] is an alias (*name) of what it stands in. Write the value out."),
+        (
+            "a: 1\nb: &b [1, *b]\n",
+            "c.yaml:2: b[1] is an alias (*name) of a value that contains it. Write the value out.",
+        ),
         ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be one word."),
         (
             "a: 1\n\tb: 2\n",
             "c.yaml:2: not valid YAML at `b: 2`: while scanning for the next token found character '\\t' that cannot start"
-            " any token. Mend this line or the one above it (indentation, a missing colon, bracket or quote;"
+            " any token. Fix this line or the one above it (indentation, a missing colon, bracket or quote;"
             " tabs are not allowed).",
         ),
         (
             "a: [1, 2\nb: 3\n",
             "c.yaml:2: not valid YAML at `b: 3`: while parsing a flow sequence expected ',' or ']', but got ':'."
-            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+            " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
         (
             "a: 1\n---\nb: 2\n",
             "c.yaml:2: not valid YAML at `---`: expected a single document in the stream but found another document."
-            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+            " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
         (
             "a: *nowhere\n",
             "c.yaml:1: not valid YAML at `a: *nowhere`: found undefined alias 'nowhere'."
-            " Mend this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+            " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
         ("", "c.yaml:1: holds nothing at the top level, but must hold keys and values, such as `name: laptop`."),
         (

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
 from regatta.topics.catalog import make_tables, write_tables

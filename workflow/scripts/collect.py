@@ -6,8 +6,7 @@ Beside it: epochs.csv and ranks.csv, one row per epoch and per rank of each trai
 import argparse
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import write_collected
 from regatta.store.launch_files import read_frozen, write_json
 from regatta.topics.catalog import collect

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, run_script
 from regatta.formats import FORMATS
-from regatta.formats.base import Format
-from regatta.formats.exporter import ResultsFolder, export_notes, read_results_folder
+from regatta.formats.base import Format, ResultsFolder, export_notes, read_results_folder
 from regatta.store.launch_files import is_stdout, write_text
 
 WRITTEN = {kind.name: kind for kind in FORMATS if kind.write}

@@ -6,8 +6,7 @@ python workflow/scripts/freeze.py --campaign config/config.yaml --results result
 import argparse
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option, run_script
 from regatta.plan.page import write_page
 from regatta.plan.plan import make_plan, write_frozen, write_plan
 from regatta.plan.text import plan_text

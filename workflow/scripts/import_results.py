@@ -2,7 +2,7 @@
 
 python workflow/scripts/import_results.py benchmark-out.txt --campaign published --gpus-per-node 4
 
-Formats are recognised by content: docs/formats.md. All files are read before anything is written. Files that are imported under
+Formats are recognized by content: docs/formats.md. All files are read before anything is written. Files that are imported under
 one stack name are launches of the same software; what is to be compared with it gets another name.
 """
 

@@ -7,9 +7,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.core.errors import run_script
+from regatta.core.errors import add_log_option, run_script
 from regatta.core.files import git_state
-from regatta.core.log import add_log_option
 from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
 from regatta.store.launch_files import read_frozen

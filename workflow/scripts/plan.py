@@ -6,9 +6,8 @@ python workflow/scripts/plan.py --campaign config/config.yaml --results results
 import argparse
 from pathlib import Path
 
-from regatta.core.errors import UserError, run_script
+from regatta.core.errors import UserError, add_log_option, run_script
 from regatta.core.files import hold
-from regatta.core.log import add_log_option
 from regatta.plan.page import write_page
 from regatta.plan.plan import make_plan, write_plan
 from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text

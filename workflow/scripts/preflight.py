@@ -8,8 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option, run_script
 from regatta.run.preflight import run_preflight
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

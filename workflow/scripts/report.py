@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.core.log import add_log_option
+from regatta.core.errors import add_log_option, run_script
 from regatta.report.page import render
 from regatta.store.launch_files import write_text
 from regatta.topics.catalog import TOPICS, read_report_data

@@ -1,4 +1,4 @@
-"""Load a campaign file and the cluster file that it names, and refuse both with a clear message."""
+"""Load a campaign file and the cluster file that it names. One UserError lists all errors with file and line."""
 
 import re
 from collections.abc import Iterable
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign.benchmarks import parse_bytes
 from regatta.campaign.stacks import complete_stack, stack_problems
-from regatta.campaign.versus import complete_versus, versus_mistakes
-from regatta.campaign.yaml_file import Mistake, YamlFile, raise_mistakes, read_yaml, schema_mistakes
-from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark
+from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
+from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark, parse_bytes
 from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show
 from regatta.launchers import LAUNCHERS, launcher_of
@@ -18,9 +16,10 @@ from regatta.runtimes import RUNTIMES
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
-# How many threads a rank has: ranks take the first as REGATTA_THREADS_PER_RANK too (launch.stack_variables).
-OF_THREADS = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
+# Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
+COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # that cells of every benchmark have
 
 
 class Missing(NamedTuple):
@@ -58,39 +57,39 @@ class Campaign:
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
-    """Read and check a campaign. Raises UserError that lists every mistake with file, line, value and what to do.
+    """Read and check a campaign. Raises UserError that lists every error with file, line, value and remedy.
 
-    may_lack_files: images, binds, wrappers and programs that are not here do not raise; the campaign lists them.
+    may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file = read_yaml(path)
     schema = _schema("campaign")
-    mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
-    # What the schema refuses is left out of the checks that follow, so that all mistakes are said together.
-    broken = {mistake.where[0] for mistake in mistakes if mistake.where}
+    errors = schema_errors(file, file.data, schema) + _benchmark_errors(file)
+    # The checks that follow skip the keys that the schema refuses, so that all errors are reported together.
+    broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
     missing: list[Missing] | None = [] if may_lack_files else None
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
     except UserError as error:
-        mistakes.append(Mistake(("cluster",), str(error)))
+        errors.append(FileError(("cluster",), str(error)))
     stacks = _filled_stacks(file, sound, schema)
     for name, stack in stacks.items():
-        mistakes += _thread_mistakes(file, ("stacks", name, "env"), stack["env"])
+        errors += _thread_errors(file, ("stacks", name, "env"), stack["env"])
     if cluster:
-        mistakes += _shape_mistakes(file, sound, cluster, clusters)
+        errors += _shape_errors(file, sound, cluster, clusters)
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
-            mistakes += _mistakes(file, where, stack, stack_problems(stack, given, cluster), missing)
-    mistakes += _rule_mistakes(file, sound) + _baseline_mistakes(file, sound) + _sampling_mistakes(file, sound)
-    mistakes += versus_mistakes(file, sound)
-    raise_mistakes(file, mistakes)
+            errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+    errors += _field_errors(file, sound) + _baseline_errors(file, sound) + _sampling_errors(file, sound)
+    errors += _versus_errors(file, sound)
+    raise_errors(file, errors)
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
 def _schema(name: str) -> dict:
-    """Return a schema with the launchers and runtimes that there are: a new one takes no edit of the schema."""
+    """Return a schema with the names of all launchers and runtimes: a new one takes no edit of the schema."""
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
@@ -104,7 +103,7 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
     stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data.get("stacks", {}).items()}
     for name, stack in stacks.items():
-        # As it is written: YAML would make 1.1 of 1.10 and 8 of 010.
+        # As written: YAML would turn 1.10 into 1.1 and 010 into 8.
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
     return stacks
 
@@ -117,13 +116,16 @@ def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
     ]
-    exclude = [{**rule, "when": _plain_bytes(rule["when"])} for rule in data["exclude"]]
+    exclude = [
+        {**rule, "when": {name: _in_bytes(name, value) for name, value in rule["when"].items()}}
+        for rule in data["exclude"]
+    ]
     versus = complete_versus(data["versus"])
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
 def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
-    """Return the cluster file that the campaign names, with `gpus_per_node` counted where it says detect."""
+    """Return the cluster file that the campaign names, with `gpus_per_node: detect` replaced by the count."""
     path = clusters / f"{name}.yaml"
     if not path.exists():
         known = sorted(p.stem for p in clusters.glob("*.yaml"))
@@ -133,43 +135,41 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
         )
     file = read_yaml(path)
     schema = _schema("cluster")
-    raise_mistakes(file, schema_mistakes(file, file.data, schema))
+    raise_errors(file, schema_errors(file, file.data, schema))
     if file.data["name"] != name:
-        raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")
+        raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', the name of the file.")
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
-    raise_mistakes(file, _cluster_mistakes(file, cluster, missing))
+    raise_errors(file, _cluster_errors(file, cluster, missing))
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
 
 
-def _cluster_mistakes(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[Mistake]:
+def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
     launcher = launcher_of(cluster)
-    found = _mistakes(file, (), cluster, launcher.cluster_problems(cluster), missing)
-    found += _thread_mistakes(file, ("env",), cluster["env"])
+    found = _problem_errors(file, (), cluster, launcher.cluster_problems(cluster), missing)
+    found += _thread_errors(file, ("env",), cluster["env"])
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [
-        Mistake((key,), f"{file.at((key,))}: {key} has no effect with scheduler: {launcher.name}. Take it out.")
+        file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Take it out.")
         for key in cluster
         if key in others and (key,) in file.lines
     ]
     pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
     for index, (device, dtype) in enumerate(pairs):
         if (device, dtype) in pairs[:index]:
-            where = ("peaks", index)
-            text = f"{file.at(where)}: peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
-            found.append(Mistake(where, text))
+            text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
+            found.append(file.error(("peaks", index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
-        where = ("gpus_per_node",)
-        text = f"{file.at(where)}: gpus_per_node = detect counts this machine's, which is no node. Give the number."
-        found.append(Mistake(where, text))
+        text = "gpus_per_node = detect counts this machine's, which is no node. Give the number."
+        found.append(file.error(("gpus_per_node",), text))
     return found
 
 
-def _mistakes(
+def _problem_errors(
     file: YamlFile, base: tuple, owner: dict, problems: Iterable[Problem], missing: list[Missing] | None
-) -> list[Mistake]:
+) -> list[FileError]:
     """Return the problems of a stack or cluster, `owner`, with file, line and value, unless they go into `missing`."""
     found = []
     for problem in problems:
@@ -177,30 +177,30 @@ def _mistakes(
         for step in problem.key:
             value = value[step]
         shown = f"= {show(value)} " if problem.has_value else ""
-        text = f"{file.at(where)}: {place(where)} {shown}{problem.text}"
+        error = file.error(where, f"{place(where)} {shown}{problem.text}")
         if problem.is_missing and missing is not None:
-            missing.append(Missing(base[1] if base else None, text, problem.is_in_id))
+            missing.append(Missing(base[1] if base else None, error.text, problem.is_in_id))
         else:
-            found.append(Mistake(where, text))
+            found.append(error)
     return found
 
 
-def _thread_mistakes(file: YamlFile, where: tuple, env: dict[str, str]) -> list[Mistake]:
-    """Numbers of threads that the ranks cannot take. A list, one number for each nested level, is legal OpenMP."""
+def _thread_errors(file: YamlFile, where: tuple, env: dict[str, str]) -> list[FileError]:
+    """Return an error for each number of threads that is not one positive integer, such as OpenMP's lists."""
     return [
-        Mistake(
+        file.error(
             (*where, key),
-            f"{file.at((*where, key))}: {place((*where, key))} = {show(env[key])} is not one whole number above 0."
+            f"{place((*where, key))} = {show(env[key])} is not one whole number above 0."
             " Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores.",
         )
-        for key in OF_THREADS
+        for key in THREAD_VARIABLES
         if key in env and not re.fullmatch("[1-9][0-9]*", env[key])
     ]
 
 
-def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:
-    """Unknown benchmarks and parameters. What is no list of entries at all, the campaign's schema says."""
-    mistakes = []
+def _benchmark_errors(file: YamlFile) -> list[FileError]:
+    """Return the unknown benchmarks and parameters. The campaign's schema checks the rest of `benchmarks`."""
+    errors = []
     entries = file.data.get("benchmarks")
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         where = ("benchmarks", index)
@@ -208,28 +208,26 @@ def _benchmark_mistakes(file: YamlFile) -> list[Mistake]:
         if not isinstance(name, str):
             continue
         if name not in benchmark_names():
-            text = (
-                f"{file.at((*where, 'benchmark'))}: benchmarks[{index}].benchmark = {show(name)} is not known."
-                f"{nearest(name, benchmark_names())} Choose from: {', '.join(benchmark_names())}."
-            )
-            mistakes.append(Mistake((*where, "benchmark"), text))
+            known = ", ".join(benchmark_names())
+            text = f"{place(where)}.benchmark = {show(name)} is not known.{nearest(name, benchmark_names())}"
+            errors.append(file.error((*where, "benchmark"), f"{text} Choose from: {known}."))
         elif isinstance(entry.get("parameters"), dict):
             schema = load_benchmark(name).schema
-            mistakes += schema_mistakes(file, entry["parameters"], schema, (*where, "parameters"))
-    return mistakes
+            errors += schema_errors(file, entry["parameters"], schema, (*where, "parameters"))
+    return errors
 
 
-def _shape_mistakes(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[Mistake]:
-    """A shape that the cluster does not have. GPUs are counted only where the campaign uses them."""
+def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
+    """Return the shapes that the cluster does not have. GPUs are counted only where the campaign uses them."""
     limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = "gpus_per_node"
     cluster_file = clusters / f"{cluster['name']}.yaml"
     return [
-        Mistake(
+        file.error(
             ("shapes", i, key, j),
-            f"{file.at(('shapes', i, key, j))}: shapes[{i}].{key}[{j}] = {value}, but {limit} of cluster"
-            f" '{cluster['name']}' is {cluster[limit]}. Lower it, or correct {limit} in {cluster_file}.",
+            f"shapes[{i}].{key}[{j}] = {value}, but {limit} of cluster '{cluster['name']}' is {cluster[limit]}."
+            f" Lower it, or correct {limit} in {cluster_file}.",
         )
         for i, shape in enumerate(data.get("shapes", []))
         for key, limit in limits.items()
@@ -238,18 +236,17 @@ def _shape_mistakes(file: YamlFile, data: dict, cluster: dict, clusters: Path) -
     ]
 
 
-def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
-    """Fields that no cell of this campaign has, in `exclude` and `baseline`."""
-    names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
-    parameters = dict.fromkeys(parameter for name in names for parameter in load_benchmark(name).parameters)
+def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
+    """Return the fields of `exclude` and `baseline` that no cell of this campaign has."""
     rules = [
-        (("exclude", i, "when"), rule["when"], [*CELL_FIELDS, *parameters]) for i, rule in enumerate(data["exclude"])
+        (("exclude", i, "when"), rule["when"], [*CELL_FIELDS, *_parameter_names(data)])
+        for i, rule in enumerate(data["exclude"])
     ]
     rules.append((("baseline",), data["baseline"], ["nodes", "gpus_per_node", *baseline_parameters()]))
     return [
-        Mistake(
+        file.error(
             (*where, key),
-            f"{file.at((*where, key))}: unknown field '{key}' in {place(where)}.{nearest(key, known)}"
+            f"unknown field '{key}' in {place(where)}.{nearest(key, known)}"
             f" Fields that may stand here: {', '.join(sorted(known))}.",
         )
         for where, fields, known in rules
@@ -258,41 +255,94 @@ def _rule_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
     ]
 
 
-def _baseline_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
-    """Values that no cell can have: efficiency against them would be n/a without a word."""
+def _parameter_names(data: dict) -> list[str]:
+    """Return the parameters of the campaign's benchmarks, or of all where it has none that is correct."""
+    names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
+    return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
+
+
+def _baseline_errors(file: YamlFile, data: dict) -> list[FileError]:
+    """Return the values that no cell can have: efficiency against them would silently be n/a."""
     allowed = {name: rule["items"] for name, rule in baseline_parameters().items()}
     allowed |= {key: {"type": "integer", "minimum": 1} for key in ("nodes", "gpus_per_node")}
     return [
-        mistake
+        error
         for key, value in data["baseline"].items()
         if key in allowed
-        for mistake in schema_mistakes(file, value, allowed[key], ("baseline", key))
+        for error in schema_errors(file, value, allowed[key], ("baseline", key))
     ]
 
 
-def _plain_bytes(fields: dict) -> dict:
-    """Return the fields of a rule with `message_bytes: 64KiB` as the number that cells hold."""
-    if "message_bytes" not in fields:
-        return fields
-    value = fields["message_bytes"]
-    try:
-        plain = [parse_bytes(v) for v in value] if isinstance(value, list) else parse_bytes(value)
-    except (AttributeError, KeyError, TypeError):
-        return fields  # no size at all: it matches no cell, and the plan says that the rule has no effect
-    return {**fields, "message_bytes": plain}
-
-
-def _sampling_mistakes(file: YamlFile, data: dict) -> list[Mistake]:
-    pairs = [("min_seconds", "max_seconds"), ("min_samples", "max_samples")]
-    sampling = data["sampling"]
-    mistakes = []
-    for low, high in pairs:
+def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
+    sampling, errors = data["sampling"], []
+    for low, high in (("min_seconds", "max_seconds"), ("min_samples", "max_samples")):
         if sampling[low] > sampling[high]:
-            where = ("sampling", low if ("sampling", low) in file.lines else high)
             line = file.lines.get(("sampling", high))
             text = (
-                f"{file.at(where)}: sampling.{low} = {sampling[low]:g} is more than sampling.{high} ="
-                f" {sampling[high]:g} ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
+                f"sampling.{low} = {sampling[low]:g} is more than sampling.{high} = {sampling[high]:g}"
+                f" ({f'line {line}' if line else 'the default'}). Lower the first or raise the second."
             )
-            mistakes.append(Mistake(where, text))
-    return mistakes
+            errors.append(file.error(("sampling", low if ("sampling", low) in file.lines else high), text))
+    return errors
+
+
+# The key `versus`: the axis along which the report compares cells. It has no effect on what is measured.
+
+
+def complete_versus(versus: str | dict) -> dict:
+    """Return `versus` with all its keys, also where the campaign gives the axis alone. Sizes are in bytes."""
+    given = {"axis": versus} if isinstance(versus, str) else versus
+    full = fill_defaults(given, load_schema("campaign")["properties"]["versus"])
+    return full | {"reference": _in_bytes(full["axis"], full["reference"])}
+
+
+def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
+    """Return the error of an axis that no cell of the campaign has, or of a reference that is no value of the axis."""
+    if "versus" not in data or "benchmarks" not in data:
+        return []
+    versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *_parameter_names(data)]
+    axis = versus["axis"]
+    if axis not in names:
+        where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
+        text = f"{place(where)} = {show(axis)} is no axis of this campaign.{nearest(axis, names)}"
+        return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
+    values = axis_values(data, axis)
+    if versus["reference"] is None or not values or _is_among(versus["reference"], values):
+        return []
+    given = data["versus"]["reference"]
+    hint = nearest(given, values) if isinstance(given, str) else ""
+    known = ", ".join(value if isinstance(value, str) else show(value) for value in values)
+    text = f"versus.reference = {show(given)} is no value of {axis} in this campaign.{hint} Choose from: {known}."
+    return [file.error(("versus", "reference"), text)]
+
+
+def axis_values(data: dict, axis: str) -> list:
+    """Return the values that a campaign lists of an axis, each once, in the order of the file."""
+    if axis == "stack":
+        found = list(data.get("stacks", {}))
+    elif axis == "backend":
+        found = data.get("backend", [])
+    elif axis in COMMON_AXES:
+        found = [value for entry in data.get("shapes", []) for value in entry[axis]]
+    else:
+        entries = [(entry["parameters"], load_benchmark(entry["benchmark"]).schema) for entry in data["benchmarks"]]
+        found = [_in_bytes(axis, v) for given, schema in entries for v in fill_defaults(given, schema).get(axis, [])]
+    return [value for index, value in enumerate(found) if not _is_among(value, found[:index])]
+
+
+def _is_among(value: object, values: Iterable) -> bool:
+    """Return whether a value is among others. In Python true equals 1; here it does not."""
+    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in values)
+
+
+def _in_bytes(name: str, value: object) -> object:
+    """Return a message size, or a list of them, as the numbers that cells hold. Anything else is left as written.
+
+    What is no size matches no cell, and the plan reports that the rule has no effect.
+    """
+    if name != "message_bytes":
+        return value
+    try:
+        return [parse_bytes(v) for v in value] if isinstance(value, list) else parse_bytes(value)
+    except (AttributeError, KeyError, TypeError):
+        return value

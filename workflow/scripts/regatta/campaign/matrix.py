@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from regatta.campaign.benchmarks import impossible_combination, normalise
-from regatta.campaign.load import Campaign
+from regatta.campaign.load import Campaign, axis_values
 from regatta.campaign.stacks import identity
-from regatta.campaign.versus import versus_notes
-from regatta.core.benchmarks import load_benchmark
+from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
 from regatta.launchers.launch import command_by_hand
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One point of the matrix. `spec` holds all that can change the number; `id` is its slug and hash."""
+    """One point of the matrix. `spec`: all that can change the number; `id`: its slug and hash."""
 
     id: str
     spec: dict
@@ -35,18 +33,18 @@ class Cell:
 
     @cached_property
     def command(self) -> str:
-        """The line that repeats this cell by hand."""
+        """Return the command that repeats this cell by hand."""
         return command_by_hand(self.spec, self.stack, self.cluster)
 
     @cached_property
     def twin_key(self) -> str:
-        """The same for cells that differ in nothing but their stack: they are compared, so they stay together."""
+        """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
         return canonical_json({key: value for key, value in self.spec.items() if key != "stack"})
 
 
 @dataclass
 class Matrix:
-    """The cells of a campaign: those to measure, and those skipped, each with a reason. `notes`: rules without effect."""
+    """The cells to measure, and those skipped, each with a reason. `notes`: rules without effect."""
 
     cells: list[Cell] = field(default_factory=list)
     skipped: list[tuple[Cell, str]] = field(default_factory=list)
@@ -67,24 +65,26 @@ def expand(campaign: Campaign) -> Matrix:
     """Cross the axes of a campaign into cells, in the order of the file; the same cell twice is one cell."""
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
-    seen = set()
+    cells: dict[str, Cell] = {}
     for cell in _all_cells(campaign):
-        if cell.id in seen:
-            continue
-        seen.add(cell.id)
+        cells.setdefault(cell.id, cell)
+    for cell in cells.values():
         reason = impossible(cell.spec, campaign.cluster) or _excluded(cell.spec, campaign.data["exclude"], uses)
         if reason:
             matrix.skipped.append((cell, reason))
         else:
             matrix.cells.append(cell)
-    matrix.notes = [
-        f"{campaign.file.at(('exclude', i))}: exclude[{i}] takes no cell out" for i, n in enumerate(uses) if n == 0
-    ]
+    file, data = campaign.file, campaign.data
+    notes = [file.error(("exclude", i), f"exclude[{i}] takes no cell out") for i, num in enumerate(uses) if num == 0]
     trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
-    if trained and not any(_has_fields(spec, campaign.data["baseline"]) for spec in trained):
-        where = campaign.file.at(("baseline",))
-        matrix.notes.append(f"{where}: no cell is the baseline, so efficiency will be n/a; add its shape and strategy")
-    matrix.notes += versus_notes(campaign.file, campaign.data)
+    if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
+        text = "no cell is the baseline, so efficiency will be n/a; add its shape and strategy"
+        notes.append(file.error(("baseline",), text))
+    axis = data["versus"]["axis"]
+    if "versus" in file.data and len(axis_values(data, axis)) <= 1:
+        text = f"{axis} has one value in this campaign, so the report compares nothing"
+        notes.append(file.error(("versus",), text))
+    matrix.notes = [note.text for note in notes]
     return matrix
 
 
@@ -98,7 +98,7 @@ def impossible(spec: dict, cluster: dict) -> str | None:
 
 
 def field_value(spec: dict, name: str) -> object:
-    """Return a field of a cell as `exclude` and the plan name it. None where the cell has no such field."""
+    """Return a field of a cell by its name in `exclude` and the plan; None where the cell has no such field."""
     if name == "world_size":
         return spec["nodes"] * spec["gpus_per_node"]
     if name == "stack":
@@ -112,7 +112,7 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
     for entry in data["benchmarks"]:
         benchmark = load_benchmark(entry["benchmark"])
         axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
-        points = [normalise(benchmark, dict(point)) for point in itertools.product(*axes)]
+        points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
         limit = entry.get("cell_seconds", data["limits"]["cell_seconds"])
         for (nodes, gpus), stack, backend, parameters in itertools.product(
             dict.fromkeys(shapes), data["stacks"], data["backend"], points
@@ -150,11 +150,9 @@ def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
 
 
 def _has_fields(spec: dict, fields: dict) -> bool:
-    return all(_matches(field_value(spec, name), wanted) for name, wanted in fields.items())
-
-
-def _matches(value: object, wanted: object) -> bool:
-    return value in wanted if isinstance(wanted, list) else value == wanted
+    return all(
+        field_value(spec, name) in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in fields.items()
+    )
 
 
 def _whole(value: object) -> object:

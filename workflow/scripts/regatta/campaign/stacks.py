@@ -1,7 +1,7 @@
-"""Stacks: what is wrong with them before anything is submitted, and what of them can change a number.
+"""Stacks: their problems before anything is submitted, and the parts of them that can change a number.
 
-A stack of a checked campaign holds every key of the schema and three more: `image_id` and `wrapper_sha256`, both null
-for kind host, and the cluster's `gpu_request`; one that names scripts also `scripts`.
+A stack of a checked campaign has every key of the schema and three more: `image_id` and `wrapper_sha256`, both null for
+kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`.
 """
 
 import os
@@ -15,7 +15,7 @@ from regatta.runtimes.base import Site, file_hash, is_below, whole_path
 
 
 def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Problem]:
-    """Return what is wrong with a stack here and now: keys without effect, and paths that are not there.
+    """Return the problems of a stack on this machine: keys without effect, and missing paths.
 
     given: the keys that its file has.
     """
@@ -32,7 +32,7 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
 
 
 def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) -> dict:
-    """Return a stack as launches need it: absolute paths, the cluster's options merged in, and who its image is.
+    """Return a stack as launches need it: absolute paths, the cluster's options, and the identity of its image.
 
     may_lack_files: what cannot be read is None, so the ids of its cells are not final.
     """
@@ -62,14 +62,14 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
-    """Return what of a stack can change a number, as cells hold it: the content of image and wrapper, not their paths."""
+    """Return the parts of a stack that can change a number: the content of image and wrapper, not their paths."""
     keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).stack_keys]
     return {"name": name, **{key: stack[key] for key in [*keys, *(["scripts"] if "scripts" in stack else [])]}}
 
 
 def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
-    """Return in words how image, wrapper or a script differ from those that were planned, or None."""
-    remedy = "Run the same line again: it plans anew, with what is there now."
+    """Return how image, wrapper or a script differ from those that were planned, as text, or None."""
+    remedy = "Run the same line again: it plans anew with the present files."
     try:
         now = runtime_of(stack).identify(stack)
         if now["image_id"] != stack["image_id"]:
@@ -86,7 +86,7 @@ def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
     return None
 
 
-# Scripts that a stack names: what they hold can change a number, so it is part of a cell's id.
+# Scripts that a stack names: their content can change a number, so it is part of a cell's id.
 
 
 def _script_hashes(stack: dict, cluster: dict) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _script_paths(stack: dict, cluster: dict) -> dict[str, Path]:
 
 
 def _has_interpreter(path: Path) -> bool:
-    """Whether a program is a script. One that may be run but not read is none."""
+    """Return whether a program is a script; False for one that may be run but not read."""
     try:
         with path.open("rb") as file:
             return file.read(2) == b"#!"

@@ -1,4 +1,4 @@
-"""Read a YAML file with the line of each key and list item, and hold it against its schema: an error names its line."""
+"""Read a YAML file with the line of each key and list item, and validate it: every error names its line."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,9 +13,16 @@ from regatta.core.schemas import Where, place, violations
 MAX_ERRORS_SHOWN = 10
 
 
+class FileError(NamedTuple):
+    """A message, and the place in the file that it is about."""
+
+    where: Where
+    text: str
+
+
 @dataclass(frozen=True)
 class YamlFile:
-    """A parsed YAML file. `lines` gives the 1-based line of each place in `data`; `texts` each scalar as it is written."""
+    """A parsed YAML file. `lines`: the line of each place in `data`, from 1; `texts`: each scalar as it is written."""
 
     path: Path
     text: str
@@ -29,23 +36,19 @@ class YamlFile:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
 
-
-class Mistake(NamedTuple):
-    """A message, and the place in the file that it is about."""
-
-    where: Where
-    text: str
+    def error(self, where: Where, text: str) -> FileError:
+        """Return the error of a place, its text after `file:line`."""
+        return FileError(where, f"{self.at(where)}: {text}")
 
 
-def schema_mistakes(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[Mistake]:
-    """Return one mistake for each way in which `data`, found at `base` in `file`, breaks the schema."""
-    found = violations(data, schema, base)
-    return [Mistake(where, f"{file.at(where)}: {text}.{remedy}") for where, text, remedy in found]
+def schema_errors(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[FileError]:
+    """Return an error for each violation of the schema by `data`, which stands at `base` in `file`."""
+    return [file.error(where, f"{text}.{remedy}") for where, text, remedy in violations(data, schema, base)]
 
 
-def raise_mistakes(file: YamlFile, mistakes: list[Mistake]) -> None:
-    """Raise one UserError that holds all mistakes in the order of the file, if there are any."""
-    lines = [mistake.text for mistake in sorted(mistakes, key=lambda mistake: file.lines.get(mistake.where, 0))]
+def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
+    """Raise one UserError that holds all errors in the order of the file, if there are any."""
+    lines = [error.text for error in sorted(errors, key=lambda error: file.lines.get(error.where, 0))]
     if len(lines) > MAX_ERRORS_SHOWN:
         lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]
     if lines:
@@ -56,7 +59,7 @@ def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file whose top level is a mapping.
 
     Raises UserError with file and line for a file that cannot be read, a syntax error, or another top level; and one
-    for all keys given twice, aliases that point to themselves, and values that are neither text nor number.
+    for all duplicate keys, aliases of themselves, and values that are neither text nor number.
     """
     text = _read_text(path)
     loader = None
@@ -71,14 +74,14 @@ def read_yaml(path: Path) -> YamlFile:
             f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Take it out."
         ) from None
     except yaml.YAMLError as error:
-        raise UserError(syntax_error(path, error)) from None
+        raise UserError(_syntax_error(path, error)) from None
     except RecursionError:
         raise UserError(f"{path}: lists or keys are nested too deeply to be read. Write them flatter.") from None
     finally:
         if loader is not None:
             loader.dispose()
-    if reader.mistakes:
-        raise UserError("\n".join(text for _, text in sorted(reader.mistakes)))
+    if reader.errors:
+        raise UserError("\n".join(text for _, text in sorted(reader.errors)))
     if not isinstance(data, dict):
         found = "nothing" if data is None else "a list" if isinstance(data, list) else "one value"
         raise UserError(
@@ -103,31 +106,27 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def syntax_error(path: Path, error: yaml.YAMLError) -> str:
-    """Return a YAML syntax error as one message with file and line."""
+def _syntax_error(path: Path, error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
-    line = f":{mark.line + 1}" if mark is not None else ""
-    found = ""
-    if mark is not None and mark.buffer is not None:
-        rows = mark.buffer.rstrip("\0").splitlines()
-        if mark.line < len(rows):
-            found = f" at `{rows[mark.line].strip()}`"
+    rows = mark.buffer.rstrip("\0").splitlines() if mark is not None and mark.buffer is not None else []
+    found = f" at `{rows[mark.line].strip()}`" if mark is not None and mark.line < len(rows) else ""
+    line = "" if mark is None else f":{mark.line + 1}"
     return (
-        f"{path}{line}: not valid YAML{found}: {problem or error}. Mend this line or the one above it (indentation,"
-        " a missing colon, bracket or quote; tabs are not allowed)."
+        f"{path}{line}: not valid YAML{found}: {problem or error}. Fix this line or the one above it (indentation, a"
+        " missing colon, bracket or quote; tabs are not allowed)."
     )
 
 
 @dataclass
 class _Reader:
-    """Builds plain data from YAML nodes. Mistakes are noted with their lines, so that all can be said together."""
+    """Builds plain data from YAML nodes. Errors are noted with their lines, so that all are reported together."""
 
     path: Path
     loader: yaml.SafeLoader
     lines: dict[Where, int] = field(default_factory=dict)
     texts: dict[Where, str] = field(default_factory=dict)
-    mistakes: list[tuple[int, str]] = field(default_factory=list)
+    errors: list[tuple[int, str]] = field(default_factory=list)
     parents: list[yaml.Node] = field(default_factory=list)  # of the node that is being built
 
     def build(self, node: yaml.Node, where: Where) -> object:
@@ -135,9 +134,8 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, where)
         if any(node is parent for parent in self.parents):
-            self._note(
-                self.lines[where], f"{place(where)} is an alias (*name) of what it stands in. Write the value out."
-            )
+            text = f"{place(where)} is an alias (*name) of a value that contains it. Write the value out."
+            self._note(self.lines[where], text)
             return None
         self.parents.append(node)
         if isinstance(node, yaml.SequenceNode):
@@ -148,18 +146,18 @@ class _Reader:
         return data
 
     def _mapping(self, node: yaml.MappingNode, where: Where) -> dict:
-        seen: dict[str, int] = {}
+        key_lines: dict[str, int] = {}
         for key_node, _ in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise UserError(f"{self.path}:{line}: a key must be one word.")
             key = key_node.value
-            if key in seen and key != "<<":
-                first = f"first in line {seen[key]}"
+            if key in key_lines and key != "<<":
+                first = f"first in line {key_lines[key]}"
                 self._note(line, f"{place((*where, key))} is given twice ({first}). Keep one of the two.")
-            seen[key] = line
+            key_lines[key] = line
         self.loader.flatten_mapping(node)
-        # An alias brings the same node again: it is left without what its own keys override.
+        # The same node may be read again through an alias, so that overridden keys are removed from it.
         node.value = list({key.value: (key, value) for key, value in node.value}.values())
         data = {}
         for key_node, value_node in node.value:
@@ -176,18 +174,16 @@ class _Reader:
             return value
         except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            self._note(
-                self.lines[where],
-                f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a text in quotes.",
-            )
+            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a text in quotes."
+            self._note(self.lines[where], text)
             return None
 
-    def _note(self, line: int, mistake: str) -> None:
-        self.mistakes.append((line, f"{self.path}:{line}: {mistake}"))
+    def _note(self, line: int, text: str) -> None:
+        self.errors.append((line, f"{self.path}:{line}: {text}"))
 
 
 def _plain(value: object) -> object:
-    """Return a scalar with 2.0 as 2, so that both are the same cell. Raises ValueError for what JSON cannot hold."""
+    """Return a scalar with 2.0 as 2, so that both are the same cell. Raises ValueError for what JSON cannot express."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is no finite number")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.campaigns import match_key
-from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Spread, ratio_over_launches
+from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
 from regatta.topics.failures import log_path
@@ -32,7 +32,7 @@ class Comparison:
     if the cell is screened, with too few launches on one side for a test.
     """
 
-    ratio: Spread
+    ratio: Estimate
     num_launches: int
     num_before: int
     verdict: str

@@ -1,10 +1,12 @@
-"""What each benchmark declares in workflow/schemas/benchmarks: its axes and the results that its records hold.
+"""What each benchmark declares in workflow/schemas/benchmarks: its axes, and the results in its records.
 
-Columns, labels, names of cells, import and export are derived from it. The driver never imports the rank's programs: a
-program's `VERSION = 1` is read from its source text.
+Columns, labels, names of cells, import and export are derived from it. The driver never imports the ranks' programs: it
+reads their `VERSION = 1` from the source text.
 """
 
 import ast
+import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,13 +20,15 @@ COMMON_RESULTS = schemas.SCHEMAS / "results.yaml"
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
 @dataclass(frozen=True)
 class Axis:
     """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a text for each value.
 
-    is_series: in figures it is said of a line, not of the panel.
+    is_series: figures show it as the label of a line, not of the panel.
     """
 
     name: str
@@ -65,17 +69,17 @@ class Benchmark:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the campaign's sampling sets the number of iterations; else a parameter does, such as epochs."""
+        """Return whether the campaign's sampling sets the number of iterations; else a parameter does (epochs)."""
         return self.schema.get("x-sampled", True)
 
     @property
     def has_baseline(self) -> bool:
-        """Whether efficiency against the campaign's baseline is computed for it."""
+        """Return whether efficiency against the campaign's baseline is computed for it."""
         return self.schema.get("x-has-baseline", False)
 
     @property
     def subject(self) -> str:
-        """What people call a cell of it first, such as {model}."""
+        """Return what the name of its cells begins with, such as {model}."""
         return self.schema["x-subject"]
 
     @property
@@ -91,9 +95,7 @@ def benchmark_names() -> list[str]:
 def load_benchmark(name: str) -> Benchmark:
     program = PROGRAMS / f"{name}.py"
     if not program.is_file():
-        raise ValueError(
-            f"workflow/schemas/benchmarks/{name}.yaml has no program {program.name} in workflow/scripts/bench"
-        )
+        raise ValueError(f"workflow/schemas/benchmarks/{name}.yaml has no program {name}.py in workflow/scripts/bench")
     return Benchmark(name, program_version(program), yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text("utf-8")))
 
 
@@ -114,22 +116,20 @@ def program_version(program: Path) -> int:
 @cache
 def axes_of(name: str) -> dict[str, Axis]:
     """Return the declared axes of a benchmark by name. Raises ValueError for one that is not declared in full."""
-    benchmark = load_benchmark(name)
-    return {axis: declared_axis(benchmark, axis) for axis in benchmark.parameters}
-
-
-def declared_axis(benchmark: Benchmark, name: str) -> Axis:
-    rule = benchmark.parameters[name]
-    if "x-label" not in rule:
-        raise ValueError(f"{benchmark.file}: properties.{name} lacks x-label")
-    kind = _type_of(rule["items"], f"{benchmark.file}: properties.{name}")
-    told = rule["x-label"], rule.get("x-unit"), rule.get("x-words", "{}"), rule.get("x-series", False)
-    return Axis(name, kind, *told)
+    benchmark, axes = load_benchmark(name), {}
+    for axis, rule in benchmark.parameters.items():
+        where = f"{benchmark.file}: properties.{axis}"
+        if "x-label" not in rule:
+            raise ValueError(f"{where} lacks x-label")
+        words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
+        kind = _column_type(rule["items"], where)
+        axes[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series)
+    return axes
 
 
 @cache
 def all_axes() -> dict[str, Axis]:
-    """Return every axis of any benchmark. One that several have is the same in all: it is one column."""
+    """Return every axis of any benchmark. One that several have must be the same in all: it is one column."""
     found: dict[str, Axis] = {}
     for name in benchmark_names():
         for axis in axes_of(name).values():
@@ -160,9 +160,9 @@ def result_columns(group: str, table: str = "measurements") -> dict[str, Result]
 
 
 def undeclared(record: dict) -> list[str]:
-    """Return what is wrong with each field of a record that its benchmark does not declare.
+    """Return an error for each field of a record that its benchmark does not declare.
 
-    A record of another version of the program is read as it is: nobody can declare what an old program wrote.
+    Records of another version of the program are not checked: the schema declares only the present one.
     """
     spec = record["spec"]
     name = spec.get("benchmark")
@@ -192,13 +192,67 @@ def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
     return found
 
 
-def _type_of(rule: dict, where: str) -> str:
+def _column_type(rule: dict, where: str) -> str:
     """Return the type of a column that holds all values of a rule. A size in bytes may be written as text."""
     if "anyOf" in rule:
-        return _type_of(rule["anyOf"][0], where)
+        return _column_type(rule["anyOf"][0], where)
     if "enum" in rule:
         return "string"
     types = [rule["type"]] if isinstance(rule["type"], str) else [name for name in rule["type"] if name != "null"]
     if len(types) != 1 or types[0] not in TYPES:
         raise ValueError(f"{where} has type {types}: one of {', '.join(TYPES)} makes a column")
     return types[0]
+
+
+# A cell's parameters as they are hashed, and the combinations that a schema declares impossible.
+
+
+def parse_bytes(value: int | str) -> int:
+    """Return a number of bytes from a whole number or a text such as `64KiB`. The schema has checked the form."""
+    if isinstance(value, int):
+        return value
+    number, unit = re.fullmatch(r"(\d+) ?([A-Za-z]+)", value).groups()
+    return int(number) * UNITS[unit]
+
+
+def normalize(benchmark: Benchmark, parameters: dict) -> dict:
+    """Return a cell's parameters as they are hashed: bytes as numbers, and null where a parameter has no effect."""
+    normal = {}
+    for name, rule in benchmark.parameters.items():
+        value = parameters[name]
+        if rule.get("x-unit") == "bytes":
+            value = parse_bytes(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        applies = all(parameters[other] in values for other, values in rule.get("x-applies-when", {}).items())
+        is_void = any(parameters[other] in values for other, values in rule.get("x-unless", {}).items())
+        normal[name] = value if applies and not is_void else None
+    return normal
+
+
+def impossible_combination(benchmark: Benchmark, spec: dict) -> str | None:
+    """Return the reason of the first rule of `x-impossible` that a cell meets, or None."""
+    parameters = spec["parameters"]
+    fields = {**spec, **parameters, "world_size": spec["nodes"] * spec["gpus_per_node"]}
+    fields["element_bytes"] = ELEMENT_BYTES.get(parameters.get("dtype"))
+    for rule in benchmark.schema.get("x-impossible", []):
+        if all(_meets(fields[name], wanted, fields) for name, wanted in rule["when"].items()):
+            return rule["reason"].format(**fields)
+    return None
+
+
+def _meets(value: object, wanted: object, fields: dict) -> bool:
+    """Return whether a value meets a condition: a value, a list, {not: list}, {above: n}, {below: n},
+    {not_multiple_of: fields}."""
+    if isinstance(wanted, list):
+        return value in wanted
+    if not isinstance(wanted, dict):
+        return value == wanted
+    ((rule, limit),) = wanted.items()
+    if rule == "not":
+        return value not in limit
+    if value is None:
+        return False
+    if rule == "not_multiple_of":
+        return value % math.prod(fields[name] for name in limit) != 0
+    return {"above": value > limit, "below": value < limit}[rule]

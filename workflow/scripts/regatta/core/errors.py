@@ -1,5 +1,7 @@
-"""The one exception that a user's mistake raises, the hint that its messages share, and how a script ends with it."""
+"""Errors of users, and what every script shares: its exit statuses and the copy of its output in a log file."""
 
+import argparse
+import contextlib
 import difflib
 import errno
 import io
@@ -7,23 +9,24 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, NoReturn
+from pathlib import Path
+from typing import NamedTuple, NoReturn, TextIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Exit statuses (README). 1 is also that of a gate that failed, and of a comparison in which a cell got slower.
+# Exit statuses (README). 1 is also that of a failed gate, and of a comparison in which a cell got slower.
 UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
-CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status by which shells know a program that lost its reader
+CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells report a program that lost its reader
 
 
 class UserError(Exception):
-    """A mistake that the user can mend. Its text says what was found, where, and what to do; no traceback is shown."""
+    """An error that the user can fix. Its text says what was found, where, and what to do; no traceback is shown."""
 
 
 class Problem(NamedTuple):
     """What is wrong at a key of a stack or a cluster file, for a message that names file, line and value.
 
-    is_missing: this machine lacks something that the key names. A campaign with such problems alone can be planned, but
-    not run, here. is_in_id: cell ids depend on what is missing.
+    is_missing: this machine lacks something that the key names, so the campaign can be planned here, but not run.
+    is_in_id: cell ids depend on what is missing.
     """
 
     key: tuple[str | int, ...]
@@ -34,13 +37,13 @@ class Problem(NamedTuple):
 
 
 def exit_with_user_error(text: str) -> NoReturn:
-    """End the program with a message, and the exit status of a user's error."""
+    """Print a message and end the program with the exit status of a user's error."""
     print(text, file=sys.stderr)
     sys.exit(USER_ERROR)
 
 
 def nearest(word: object, known: Iterable[object]) -> str:
-    """Return ` Did you mean 'x'?` for the known word that is most like `word`, or an empty string."""
+    """Return ` Did you mean 'x'?` for the known word that is closest to `word`, or an empty string."""
     matches = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.6)
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
@@ -48,7 +51,7 @@ def nearest(word: object, known: Iterable[object]) -> str:
 def run_script(main: Callable[[], None]) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    Where its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
+    When its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
@@ -68,11 +71,10 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _flush_stdout() -> None:
-    """Write what was printed, while an error can still be told: at the interpreter's end it would be a traceback."""
-    if sys.stdout is None:  # closed
-        return
+    """Write what was printed while an error can still be reported: at the interpreter's end it is a traceback."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if it was closed
+            sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again
         raise
@@ -84,3 +86,44 @@ def describe_os_error(error: OSError) -> str:
     if error.errno in NO_SPACE:
         return f"{where}: no space left on the disk. Free some and run the same line again."
     return f"{where}: {error.strerror}. Check that the path is right and that this user may write there."
+
+
+# `--log FILE`: the `log:` of a rule, beside the terminal or the job's output.
+
+
+def add_log_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--log FILE`. Name it first on the command line: errors in options before it are not logged."""
+    parser.add_argument(
+        "--log", type=Path, action=_CopyOutput, metavar="FILE", help="copy what is printed to this file"
+    )
+
+
+class _CopyOutput(argparse.Action):
+    def __call__(self, _parser: object, namespace: argparse.Namespace, path: Path, _option: str | None = None) -> None:
+        setattr(namespace, self.dest, path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
+        except OSError as error:  # measurements must not fail for lack of a log
+            print(f"{path}: no log is written ({error.strerror}).", file=sys.stderr)
+            return
+        sys.stdout, sys.stderr = _Copied(sys.stdout, log), _Copied(sys.stderr, log)
+
+
+class _Copied:
+    """A text stream whose output also goes to a log. Everything else, such as isatty, is the stream's."""
+
+    def __init__(self, stream: TextIO | None, log: TextIO) -> None:
+        self._stream, self._log = stream, log
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):  # full disk: the terminal still shows it
+            self._log.write(text)
+        return self._stream.write(text) if self._stream else len(text)
+
+    def flush(self) -> None:
+        if self._stream:
+            self._stream.flush()

@@ -1,4 +1,4 @@
-"""Locks that the kernel frees when their holder dies, so that a kill -9 never leaves one behind."""
+"""Locks, the commit that runs, and the files that a script is made of."""
 
 import errno
 import fcntl
@@ -6,12 +6,19 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 from regatta.core.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[4]
+SCRIPTS = Path(__file__).resolve().parents[2]
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+# The kernel frees these locks when their holder dies, so that a kill -9 never leaves one behind.
 
 
 class Taken(UserError):
@@ -19,19 +26,8 @@ class Taken(UserError):
 
 
 def hold_number(path: Path, number: int, taken: str) -> TextIO:
-    """Lock a number, of the many that one file has a lock for, as `hold` does a file: jobs by their id."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a+")
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-    except OSError as error:
-        file.close()
-        if error.errno in WITHOUT_LOCKS:
-            raise _without_locks(path, error) from None
-        if error.errno not in (errno.EACCES, errno.EAGAIN):
-            raise
-        raise Taken(taken) from None
-    return file
+    """Lock one number in a file, as `hold` locks a whole file: such as a job by its id."""
+    return _locked(path, lambda file: fcntl.lockf(file, EXCLUSIVE, 1, number), taken)
 
 
 def hold(path: Path, taken: str) -> TextIO:
@@ -39,48 +35,41 @@ def hold(path: Path, taken: str) -> TextIO:
 
     taken: the message of the Taken that is raised if another process holds the lock; its process id is added.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in WITHOUT_LOCKS:
-            file.close()
-            raise _without_locks(path, error) from None
-        if not isinstance(error, BlockingIOError):
-            raise
-        file.seek(0)
-        holder = file.read().strip()
-        file.close()
-        raise Taken(f"{taken} (process {holder})" if holder else taken) from None
+    file = _locked(path, lambda file: fcntl.flock(file, EXCLUSIVE), taken)
     try:
         file.truncate(0)
         os.write(file.fileno(), f"{os.getpid()} on {socket.gethostname()}".encode())
-    except OSError as error:  # of a full disk the system names no file
+    except OSError as error:  # a full disk: the system names no file
         file.close()
         error.filename = str(path)
         raise
     return file
 
 
-def _without_locks(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{path}: this file system has no locks ({error.strerror}). Mount it with them (Lustre: -o flock)."
-    )
-
-
-# Which commit of Regatta is running.
-
-ROOT = Path(__file__).resolve().parents[4]
+def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+")
+    try:
+        lock(file)
+    except OSError as error:
+        with file:
+            if error.errno in WITHOUT_LOCKS:
+                remedy = "Mount it with them (Lustre: -o flock)."
+                raise UserError(f"{path}: this file system has no locks ({error.strerror}). {remedy}") from None
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            file.seek(0)
+            holder = file.read().strip()
+        raise Taken(f"{taken} (process {holder})" if holder else taken) from None
+    return file
 
 
 def git_state() -> dict:
     """Return `{"commit": hash, "is_dirty": bool}`, both None outside a git checkout.
 
-    Dirty: a tracked file that makes the numbers has been edited.
+    Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
     """
     commit = _git("rev-parse", "HEAD")
-    # Campaign and cluster are kept with the results, so an edit of those is no unknown.
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", "workflow", "Snakefile", "requirements")
     return {"commit": commit or None, "is_dirty": None if changes is None else bool(changes)}
 
@@ -93,13 +82,11 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-# Which files a script is made of, so that an edit of one rebuilds what the script makes (Snakemake sees only the script).
-
-SCRIPTS = Path(__file__).resolve().parents[2]
-
-
 def sources(script: str) -> list[str]:
-    """Return a script of workflow/scripts and every module of regatta that it imports, directly or not."""
+    """Return a script of workflow/scripts and every module of regatta that it imports, directly or not.
+
+    An edit of one of them rebuilds what the script makes: Snakemake itself tracks only the script.
+    """
     found: set[Path] = set()
     todo = [SCRIPTS / script]
     while todo:
@@ -110,10 +97,6 @@ def sources(script: str) -> list[str]:
         text = path.read_text(encoding="utf-8")
         for package, names in re.findall(r"^\s*from (regatta[.\w]*) import([\w, ]*)", text, re.MULTILINE):
             folder = SCRIPTS.joinpath(*package.split("."))
-            modules = re.findall(r"(\w+)(?: as \w+)?", names)
-            todo += [
-                folder.with_suffix(".py"),
-                folder / "__init__.py",
-                *(folder / f"{module}.py" for module in modules),
-            ]
+            modules = [folder / name for name in re.findall(r"(\w+)(?: as \w+)?", names)]
+            todo += [folder / "__init__.py", *(module.with_suffix(".py") for module in (folder, *modules))]
     return sorted(map(str, found))

@@ -1,7 +1,7 @@
-"""The name of a cell: what people call it, made of its fields, as long as the cells beside it require.
+"""The name of a cell, made of its fields, as long as the cells beside it require.
 
-`resnet50 · 8×4 GPUs · bucket 25 MiB`: the subject (model or operation), the shape, then what varies. How a value reads
-is declared in the schema of its benchmark (x-subject, x-words).
+`resnet50 · 8×4 GPUs · bucket 25 MiB`: the subject (model or operation), the shape, then what varies. The schema of a
+benchmark declares how its values read (x-subject, x-words).
 """
 
 import re
@@ -15,15 +15,15 @@ from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 SEPARATOR = " \N{MIDDLE DOT} "
 PLACE = ("stack", "backend", "version")  # last in a name, where they vary
 NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", *PLACE)
-ALWAYS = ("strategy", "implementation", "shape")  # said in names within a table also where they do not vary
+ALWAYS = ("strategy", "implementation", "shape")  # in names within a table also where they do not vary
 
 
 @dataclass(frozen=True)
 class CellName:
     """The name of one cell among others.
 
-    parts: the text of each field that has a value, in reading order. varied: the fields that set the cell apart from the
-    others. series: the fields that are said of a line of a figure. ranks: GPUs or processes.
+    parts: the text of each field that has a value, in reading order. varied: the fields that distinguish the cell from
+    the others. series: the fields that label a line of a figure. ranks: GPUs or processes.
     """
 
     parts: dict[str, str]
@@ -33,38 +33,33 @@ class CellName:
 
     @property
     def full(self) -> str:
-        """The name by which the cell stands alone. No two cells that were named together share it."""
-        named = replace(self, parts={field: self._with_ranks(field) for field in self.parts})
-        return named.brief
+        """Return the name outside any context. No two cells that were named together share it."""
+        ranks = {"shape": f"{self.parts['shape']} {self.ranks}"} if "shape" in self.parts else {}
+        return replace(self, parts=self.parts | ranks).brief
 
     @property
     def brief(self) -> str:
-        """The full name without the word for ranks, where there is little room."""
+        """Return the full name without the word for ranks, where there is little room."""
         return self.say(*self.parts, always=("subject", "shape"))
 
     @property
-    def short(self) -> str:
-        """What sets the cell apart, and nothing else; its subject where nothing does."""
-        return self.say(*self.parts, always=()) or self.parts["subject"]
-
-    @property
     def workload(self) -> str:
-        """The subject and what varies of it, without what is said of a line."""
+        """Return the subject and what varies of it, without what labels a line."""
         return self.say("subject", *self.settings, always=("subject",))
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The parameters that are not said of a line."""
+        """Return the parameters that do not label a line."""
         return tuple(field for field in self.parts if field not in ("subject", "shape", *PLACE, *self.series))
 
     @property
     def within(self) -> str:
-        """The name where something else says the workload, such as a title."""
+        """Return the name where a title or the like contains the workload."""
         return self.say("shape", *self.series, *PLACE)
 
     @property
     def within_subject(self) -> str:
-        """The name where something else says the subject alone."""
+        """Return the name where a title or the like contains the subject alone."""
         return self.say("shape", *self.series, *self.settings, *PLACE)
 
     def say(self, *fields: str, always: Collection[str] = ALWAYS) -> str:
@@ -72,26 +67,23 @@ class CellName:
         return SEPARATOR.join(self.parts[field] for field in self._said(fields, always))
 
     def label(self, *fields: str, always: Collection[str] = ()) -> str:
-        """Return a label of at most two lines: where the cell runs is below. The first field is always said."""
+        """Return a label of at most two lines, the second for where the cell runs. It always has the first field."""
         said = self._said(fields, (*always, fields[0]))
         above = [field for field in said if field not in ("shape", *PLACE)] or said[:1]
         lines = (above, [field for field in said if field not in above])
         return "\n".join(" ".join(self.parts[field] for field in line) for line in lines if line)
 
     def without(self, *fields: str) -> "CellName":
-        """Return the name without fields that something else says, such as a title or a column."""
+        """Return the name without fields that a title or a column contains."""
         parts = {field: text for field, text in self.parts.items() if field not in fields}
         return replace(self, parts=parts, varied=self.varied - set(fields))
-
-    def _with_ranks(self, field: str) -> str:
-        return f"{self.parts[field]} {self.ranks}" if field == "shape" else self.parts[field]
 
     def _said(self, fields: Iterable[str], always: Collection[str]) -> list[str]:
         return [field for field in fields if field in self.parts and (field in self.varied or field in always)]
 
 
 def campaign_names(campaign: dict) -> dict[str, CellName]:
-    """Return the name of each cell of a frozen campaign by its id, those that are skipped too."""
+    """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
     cells = [*campaign["cells"], *campaign["skipped"]]
     names = cell_names([spec_fields(cell["spec"]) for cell in cells])
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
@@ -103,7 +95,7 @@ def names_by_cell(campaign: dict) -> dict[str, str]:
 
 
 def name_of(cell: str, names: dict[str, str]) -> str:
-    """Return the name of a cell, or its id where the campaign does not have it any more."""
+    """Return the name of a cell, or its id if the campaign no longer has it."""
     return names.get(cell, cell)
 
 
@@ -116,7 +108,7 @@ def spec_fields(spec: dict) -> dict:
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
     """Return a name for each cell, given by its fields: the columns of any table with those of a cell.
 
-    benchmark: of all of them, where the table is of one benchmark and does not say it.
+    benchmark: of all of them, where the table has no such column.
     """
     by_benchmark: dict[str, list[int]] = defaultdict(list)
     for index, cell in enumerate(cells):
@@ -129,22 +121,26 @@ def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
 
 def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     known = benchmark in benchmark_names()
-    axes = axes_of(benchmark) if known else {name: Axis(name, "string", name, None, "{}") for name in _others(cells)}
+    others = dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED)
+    axes = axes_of(benchmark) if known else {name: Axis(name, "string", name, None, "{}") for name in others}
     subject = load_benchmark(benchmark).subject if known else benchmark
     in_subject = set(re.findall(r"{(\w+)}", subject))
     series = tuple(name for name, axis in axes.items() if axis.is_series)
     order = [*series, *(name for name in axes if name not in series), *PLACE]
-    values = {name: _distinct(cell.get(name) for cell in cells) for name in order}
+    values = {
+        name: list({_key(cell[name]): cell[name] for cell in cells if not is_unknown(cell.get(name))}.values())
+        for name in order
+    }
     texts = {name: _texts(axes.get(name), values[name]) for name in order}
     varied = {name for name in order if len(values[name]) > 1} - in_subject
     shapes = [_shape(cell) for cell in cells]
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
     found = []
     for cell, place in zip(cells, shapes, strict=True):
-        own = {name: texts[name][_key(cell[name])] for name in order if not is_unknown(cell.get(name))}
-        words = {name: own.get(name, "unknown") for name in in_subject}
-        parts = {"subject": subject.format(**words), **({"shape": place} if place else {})}
-        parts |= {name: text for name, text in own.items() if name not in in_subject}
+        words = {name: texts[name][_key(cell[name])] for name in order if not is_unknown(cell.get(name))}
+        parts = {"subject": subject.format(**{name: words.get(name, "unknown") for name in in_subject})}
+        parts |= {"shape": place} if place else {}
+        parts |= {name: text for name, text in words.items() if name not in in_subject}
         found.append(CellName(parts, frozenset(varied), series, _ranks(cell)))
     if len({name.parts["subject"] for name in found}) > 1:
         found = [replace(name, varied=name.varied | {"subject"}) for name in found]
@@ -152,7 +148,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
 
 
 def _set_apart(names: list[CellName]) -> list[CellName]:
-    """Say of cells that share a name what one of them has and another lacks: imported cells may lack any field."""
+    """Add to names that are equal the fields that only some of them have: imported cells may lack any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         by_text[name.full].append(index)
@@ -166,16 +162,12 @@ def _set_apart(names: list[CellName]) -> list[CellName]:
 
 
 def value_text(axis: Axis, value: object) -> str:
-    """Return a value of an axis as people say it: 64 px, 4 KiB, no compile."""
+    """Return a value of an axis as people write it: 64 px, 4 KiB, no compile."""
     if isinstance(axis.words, dict):
         return str(axis.words.get(value, value))
-    return axis.words.format(_plain(axis, value))
-
-
-def _plain(axis: Axis, value: object) -> str:
     if axis.unit == "bytes":
-        return size(int(value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return axis.words.format(size(int(value)))
+    return axis.words.format(f"{value:g}" if isinstance(value, float) else value)
 
 
 def _texts(axis: Axis | None, values: list) -> dict[object, str]:
@@ -189,12 +181,8 @@ def _texts(axis: Axis | None, values: list) -> dict[object, str]:
     return texts
 
 
-def _distinct(values: Iterable) -> list:
-    return list({_key(value): value for value in values if not is_unknown(value)}.values())
-
-
 def _key(value: object) -> object:
-    """Return what tells two values apart: true is not 1 here, and 25.0 is 25."""
+    """Return the identity of a value: true is not 1 here, and 25.0 is 25."""
     return (bool, value) if isinstance(value, bool) or type(value).__name__ == "bool_" else value
 
 
@@ -206,7 +194,3 @@ def _shape(cell: dict) -> str:
 def _ranks(cell: dict) -> str:
     is_one = "nodes" in cell and cell["nodes"] * cell["gpus_per_node"] == 1
     return (rank_word if is_one else ranks_word)(cell.get("device"))
-
-
-def _others(cells: list[dict]) -> list[str]:
-    return list(dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED))

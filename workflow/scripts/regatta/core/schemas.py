@@ -24,6 +24,7 @@ TYPE_NAMES = {
     "null": "null",
 }
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+EMPTY = {"minItems": " Give at least one value, or take the key out.", "minProperties": " Give at least one entry."}
 LENGTHS = {"minLength": "at least", "maxLength": "at most"}
 
 Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
@@ -49,23 +50,23 @@ def place(where: Where) -> str:
 
 
 def show(value: object) -> str:
-    """Return a value as it may stand in a message: short, and in YAML's words."""
+    """Return a value for a message: short, and in YAML notation."""
     text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def violations(value: object, schema: dict, base: Where = ()) -> list[Violation]:
-    """Return all violations of a value that stands at `base` of its file."""
+    """Return all violations of a value at `base` of its file."""
     found = _Validator(schema).iter_errors(value)
     return [violation for error in found for violation in _violations((*base, *error.absolute_path), error)]
 
 
 def first_violation(value: object, schema: dict, is_strict: bool = False) -> str | None:
-    """Return the violation that stands first in a value, or None.
+    """Return the first violation of a value by place, or None.
 
     is_strict: 1.0 is not a whole number, and NaN not a number, as readers in Python need it.
     """
-    try:  # the first by place: jsonschema goes through a set of names, in another order in each process
+    try:  # jsonschema's order differs between processes
         errors = (_StrictValidator if is_strict else _Validator)(schema).iter_errors(value)
         error = min(errors, key=lambda error: list(error.absolute_path), default=None)
         return None if error is None else next(iter(_violations(tuple(error.absolute_path), error))).text
@@ -85,7 +86,7 @@ def fill_defaults(data: dict, schema: dict) -> dict:
 
 
 def _pattern(_: object, pattern: str, value: object, __: dict) -> Iterator[jsonschema.ValidationError]:
-    """As JSON Schema means it: `$` is the end of the text. Python's matches before a last line break, too."""
+    """Check a pattern as JSON Schema does: `$` is the end of the text. Python's also matches before a last newline."""
     if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 
@@ -116,18 +117,15 @@ def _violations(where: Where, error: jsonschema.ValidationError) -> Iterator[Vio
         missing = [key for key in error.validator_value if key not in value]
         # jsonschema reports `required` once for each missing key; the first report names them all.
         if error.message.startswith(repr(missing[0])):
-            remedy = "; ".join(f"`{key}:` ({_meaning(error.schema, key)})" for key in missing)
+            rules = error.schema.get("properties", {})
+            remedy = "; ".join(f"`{key}:` ({_description(rules.get(key, {})) or key})" for key in missing)
             yield Violation(where, f"{name} lacks {', '.join(missing)}", f" Add {remedy}.")
-    elif "propertyNames" in error.schema_path:
-        text, remedy = _explanation(rule, value, error)
-        yield Violation((*where, value), f"the name {show(value)} in {name} {text}", remedy)
     else:
         text, remedy = _explanation(rule, value, error)
-        yield Violation(where, f"{name} = {show(value)} {text}", remedy)
-
-
-def _meaning(schema: dict, key: str) -> str:
-    return _description(schema.get("properties", {}).get(key, {})) or key
+        if "propertyNames" in error.schema_path:
+            yield Violation((*where, value), f"the name {show(value)} in {name} {text}", remedy)
+        else:
+            yield Violation(where, f"{name} = {show(value)} {text}", remedy)
 
 
 def _description(schema: dict) -> str:
@@ -147,13 +145,11 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
         hint = " Take the quotes off." if value in map(str, known) else nearest(value, known)
         return f"is not known here.{hint} Choose from: {listed}", ""
-    if rule == "minItems":
-        return f"is empty{about}", " Give at least one value, or take the key out."
+    if rule in EMPTY:
+        return f"is empty{about}", EMPTY[rule]
     if rule == "uniqueItems":
         twice = next(v for i, v in enumerate(value) if v in value[:i])
         return f"holds {show(twice)} twice", " Keep one of the two."
-    if rule == "minProperties":
-        return f"is empty{about}", " Give at least one entry."
     if rule in ("pattern", "anyOf"):
         return f"does not have the right form ({error.schema.get('description', limit)})", ""
     if rule in LIMITS:

@@ -1,8 +1,8 @@
-"""The statistics of Regatta: what may be said of the samples of one launch, and of the launches of one cell.
+"""Statistics of the samples of one launch, and of the launches of one cell.
 
-Samples inside a launch share processes, memory layout and minutes, so they are not independent of each other. Only
-launches are. An interval within a launch says how well it knows its own median; the reported one is across launches.
-Why the intervals are what they are, and what they cover: docs/decisions/0007-intervals-and-verdicts.md.
+Samples within a launch share processes, memory layout and minutes, so only launches are independent. An interval within
+a launch is that of its median alone; the reported interval is across launches. Choice and coverage of the intervals:
+docs/decisions/0007-intervals-and-verdicts.md.
 """
 
 import functools
@@ -14,8 +14,8 @@ import numpy as np
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
-MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics encloses the median with 95 %
-MIN_LAUNCHES_INTERVAL = 6  # the same of launches
+MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
+MIN_LAUNCHES_INTERVAL = 6  # the same for launches
 CONFIDENCE = 0.95
 # Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
@@ -24,20 +24,20 @@ MIN_SAMPLES_AUTOCORRELATION = 20
 SOKAL_WINDOW = 5
 MAX_BLOCKS = 20
 MIN_BLOCKS = 6  # the fewest whose order can reach p < 0.01: 2 / 6!
-DRIFT_RATIO = 0.02  # over the whole launch; less matters to no reader
+DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
 OUTER_FENCE = 3
 
-# What the bootstraps of the fitted models go by.
+# Of the bootstraps of the fitted models.
 MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
 BOOTSTRAP_SEED = 1
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Median and spread over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
+class Estimate:
+    """Median and range over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
 
-    Of a ratio the side with fewer launches counts, and is `num`.
+    num: launches; of a ratio those of the side with fewer.
     """
 
     num: int
@@ -49,24 +49,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Drift:
-    """How a launch's samples rise or fall. `change_ratio`: from first to last sample, over the median.
+    """The trend of a launch's samples. change_ratio: from first to last sample, over the median.
 
-    p_value: of no trend; None where it was not tested, because the change is at most DRIFT_RATIO either way.
-    is_flagged: p_value is below DRIFT_P.
+    is_flagged: the change is above DRIFT_RATIO, and significant (DRIFT_P).
     """
 
     change_ratio: float
-    p_value: float | None
     is_flagged: bool
-
-
-@dataclass(frozen=True)
-class Outliers:
-    """How many samples lie far above and far below the rest, and the largest sample over the median."""
-
-    num_above: int
-    num_below: int
-    max_ratio: float
 
 
 def min_samples(probability: float) -> int:
@@ -96,50 +85,50 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return float(ordered[max(low, 1) - 1]), float(ordered[min(high, m) - 1])
 
 
-def over_launches(values: list[float]) -> Spread:
-    """Return median and spread of one value per launch: the range, or from six launches the 95 % interval."""
+def over_launches(values: list[float]) -> Estimate:
+    """Return median and range of one value per launch; from six launches the 95 % interval instead of the range."""
     if len(values) < 2:
-        return Spread(len(values), values[0], None, None, "single") if values else Spread(0)
+        return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
     median = float(np.median(values))
     if len(values) < MIN_LAUNCHES_INTERVAL:
-        return Spread(len(values), median, min(values), max(values), "range")
-    return Spread(len(values), median, *_interval(values, CONFIDENCE), "interval")
+        return Estimate(len(values), median, min(values), max(values), "range")
+    return Estimate(len(values), median, *_interval(values, CONFIDENCE), "interval")
 
 
-def ratio_over_launches(above: list[float], below: list[float]) -> Spread:
-    """Return the ratio of two medians over launches with its spread. All values are above 0.
+def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
+    """Return the ratio of two medians over launches with its range or interval. All values are above 0.
 
-    A single launch on either side shows no scatter, so the ratio has no spread: its range would be that of the other side
-    alone. With fewer than six launches on a side the spread is the range over all pairs of launches. From six on it is
-    the 95 % interval that the intervals of both medians give, by the method of variance estimates recovery on
-    logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693, doi:10.1002/sim.3095.
+    With a single launch on a side there is no range: it would be that of the other side alone. With fewer than six it
+    is the range over all pairs of launches. From six it is the 95 % interval from those of both medians, by the method
+    of variance estimates recovery on logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693,
+    doi:10.1002/sim.3095.
     """
     num = min(len(above), len(below))
     if num == 0:
-        return Spread(0)
+        return Estimate(0)
     ratio = float(np.median(above) / np.median(below))
     if num == 1:
-        return Spread(1, ratio, None, None, "single")
+        return Estimate(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
-        return Spread(num, ratio, min(above) / max(below), max(above) / min(below), "range")
+        return Estimate(num, ratio, min(above) / max(below), max(above) / min(below), "range")
     down_above, up_above = _log_distances(above)
     down_below, up_below = _log_distances(below)
     low, high = ratio * math.exp(-math.hypot(down_above, up_below)), ratio * math.exp(math.hypot(up_above, down_below))
-    return Spread(num, ratio, low, high, "interval")
+    return Estimate(num, ratio, low, high, "interval")
 
 
-def paired_ratio_over_launches(above: list[float], below: list[float]) -> Spread:
-    """Return the median of the launches' own ratios with its spread; the launches at one index belong together.
+def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
+    """Return the median of the ratios of paired launches with its range or interval, computed on logarithms.
 
-    Taken on logarithms, so that above and below can change places. Raises ValueError where one side has more launches.
+    Raises ValueError where one side has more launches.
     """
     logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
     values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))
-    return Spread(logs.num, *values, logs.kind)
+    return Estimate(logs.num, *values, logs.kind)
 
 
 def _log_distances(values: list[float]) -> tuple[float, float]:
-    """Return how far the interval of a median reaches below it and above it, as logarithms of ratios."""
+    """Return the distances from a median to the ends of its interval, as logarithms of ratios."""
     low, high = _interval(values, SIDE_CONFIDENCE)
     median = float(np.median(values))
     return math.log(median / low), math.log(high / median)
@@ -159,8 +148,8 @@ def _interval(values: list[float], confidence: float) -> tuple[float, float]:
 @functools.cache
 def _depth(num: int, confidence: float) -> tuple[int, float]:
     """Return the rank, from 1, of the narrowest pair of order statistics that covers the median with this confidence,
-    and how far to go from it towards the next pair, 0 to 1."""
-    from scipy.special import bdtr  # a tenth of a second, which only campaigns with six launches need
+    and the weight of the next pair in the interpolation."""
+    from scipy.special import bdtr  # 0.1 s to import, only for campaigns with six launches
 
     covered = [1 - 2 * float(bdtr(rank - 1, num, 0.5)) for rank in range(1, num // 2 + 1)]
     depth = sum(c >= confidence for c in covered)
@@ -170,33 +159,29 @@ def _depth(num: int, confidence: float) -> tuple[int, float]:
 
 
 def autocorrelation_time(samples: np.ndarray) -> float | None:
-    """Return how many samples of a launch are worth one independent one, at least 1; None below 20 samples.
+    """Return the integrated autocorrelation time of a launch's samples, at least 1; None below 20 samples.
 
-    1 + 2 x the sum of the autocorrelations of the samples' ranks (so that one stall hides nothing), summed up to the
-    first lag of five times the result. Source: Sokal, Monte Carlo Methods in Statistical Mechanics (1997),
-    doi:10.1007/978-1-4899-0319-8_6. From samples fewer than some fifty times the result it is an underestimate.
+    1 + 2 x the sum of the autocorrelations of the samples' ranks, which are robust to outliers, up to the first lag of
+    five times the result. Source: Sokal, Monte Carlo Methods in Statistical Mechanics (1997),
+    doi:10.1007/978-1-4899-0319-8_6. With fewer samples than about fifty times the result it is an underestimate.
     """
     m = len(samples)
     if m < MIN_SAMPLES_AUTOCORRELATION:
         return None
-    centred = _ranks(samples) - (m + 1) / 2
-    if not np.any(centred):
-        return 1.0  # a clock too coarse to tell the samples apart
-    spectrum = np.fft.rfft(centred, 2 * m)  # twice as long, so that the end does not meet the beginning
+    _, place, num_equal = np.unique(samples, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(num_equal) - (num_equal - 1) / 2)[place]  # ties share their average
+    centered = ranks - (m + 1) / 2
+    if not np.any(centered):
+        return 1.0  # the clock is too coarse to distinguish the samples
+    spectrum = np.fft.rfft(centered, 2 * m)  # zero-padded against wrap-around
     correlation = np.fft.irfft(spectrum * spectrum.conj())[:m]
     times = 2 * np.cumsum(correlation / correlation[0]) - 1
     is_beyond = np.arange(m) >= SOKAL_WINDOW * times
     return max(float(times[np.argmax(is_beyond)]), 1.0)
 
 
-def _ranks(samples: np.ndarray) -> np.ndarray:
-    """Return the ranks of samples, from 1; ties share their average. scipy.stats.rankdata takes 0.6 s to import."""
-    _, place, num_equal = np.unique(samples, return_inverse=True, return_counts=True)
-    return (np.cumsum(num_equal) - (num_equal - 1) / 2)[place]
-
-
 def effective_samples(samples: np.ndarray) -> float | None:
-    """Return how many independent samples these are worth; None below 20 samples."""
+    """Return the effective sample size; None below 20 samples."""
     time = autocorrelation_time(samples)
     return None if time is None else len(samples) / time
 
@@ -204,11 +189,11 @@ def effective_samples(samples: np.ndarray) -> float | None:
 def drift(samples: np.ndarray) -> Drift | None:
     """Return the trend of a launch's samples in the order of measuring; None below 20 samples.
 
-    The slope is Theil and Sen's, the test Mann and Kendall's, both of the medians of at most 20 blocks of samples. For
-    the test blocks are at least two autocorrelation times long, since it takes them for independent: neighbours that
-    are alike would pass for a trend. The autocorrelation is that beside the slope. At least six blocks are left, so
-    that a curve all of one direction is found; samples that wander for a sixth of the launch can then pass for one.
-    Source: Sen, Journal of the American Statistical Association 63 (1968) 1379, doi:10.1080/01621459.1968.10480934.
+    The slope is Theil and Sen's, the test Mann and Kendall's, both of the medians of at most 20 blocks of samples. The
+    test assumes independent blocks, so they are at least two autocorrelation times long, after removal of the slope. At
+    least six blocks are left, so that a monotonic curve is found; samples that wander for a sixth of the launch can
+    then pass for a trend. Source: Sen, Journal of the American Statistical Association 63 (1968) 1379,
+    doi:10.1080/01621459.1968.10480934.
     """
     m = len(samples)
     if m < MIN_SAMPLES_AUTOCORRELATION:
@@ -217,26 +202,21 @@ def drift(samples: np.ndarray) -> Drift | None:
     before, after = np.triu_indices(len(blocks), 1)
     slope = np.median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
     change_ratio = float(slope * (m - 1) / np.median(samples))
-    if abs(change_ratio) <= DRIFT_RATIO:
-        return Drift(change_ratio, None, False)
-    p_value = _trend_p(samples, slope)
-    return Drift(change_ratio, p_value, p_value < DRIFT_P)
+    is_flagged = abs(change_ratio) > DRIFT_RATIO and _trend_p(samples, slope) < DRIFT_P
+    return Drift(change_ratio, is_flagged)
 
 
-def outliers(samples: np.ndarray) -> Outliers | None:
-    """Return how many samples lie beyond the outer fences; None below the samples that carry them. All are kept."""
+def num_outliers(samples: np.ndarray) -> int | None:
+    """Return how many samples lie beyond the outer fences; None for too few samples. None is excluded."""
     fences = outer_fences(samples)
-    if fences is None:
-        return None
-    num_above, num_below = int(np.sum(samples > fences[1])), int(np.sum(samples < fences[0]))
-    return Outliers(num_above, num_below, float(np.max(samples) / np.median(samples)))
+    return None if fences is None else int(np.sum((samples < fences[0]) | (samples > fences[1])))
 
 
 def outer_fences(samples: np.ndarray) -> tuple[float, float] | None:
-    """Return Tukey's outer fences, three interquartile ranges beyond the quartiles; None below the 11 samples that carry
-    a quartile. Of a normal distribution 2 of a million lie outside. Source: Tukey, Exploratory Data Analysis (1977).
+    """Return Tukey's outer fences, three interquartile ranges beyond the quartiles; None below the 11 samples that a
+    quartile needs. Of a normal distribution 2 of a million lie outside.
 
-    Quartiles by linear interpolation, sorted here: numpy.quantile takes seven times as long for the same two numbers.
+    Source: Tukey, Exploratory Data Analysis (1977). Quartiles are interpolated here: numpy.quantile is 7 times slower.
     """
     if len(samples) < min_samples(PERCENTILES["p75_s"]):
         return None
@@ -254,34 +234,16 @@ def _interpolated(ordered: np.ndarray, probability: float) -> float:
 
 
 def _trend_p(samples: np.ndarray, slope: float) -> float:
-    from scipy.stats import kendalltau  # half a second, which only launches that change need
+    from scipy.stats import kendalltau  # 0.5 s to import, only for launches with a change
 
     m = len(samples)
     time = autocorrelation_time(samples - slope * np.arange(m))
     per_block = min(max(math.ceil(m / MAX_BLOCKS), math.ceil(2 * time)), m // MIN_BLOCKS)
     blocks = _block_medians(samples, per_block)
-    if len(set(blocks)) < len(blocks):
-        return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
-    return _trend_p_of(len(blocks), sum(int(np.sum(blocks[i + 1 :] < blocks[i])) for i in range(len(blocks))))
-
-
-@functools.cache
-def _trend_p_of(num: int, num_falling: int) -> float:
-    """Return the same for `num` different values of which so many pairs fall: without ties the test knows no more.
-
-    Thousands of launches have the same few answers, each of which takes scipy a millisecond.
-    """
-    from scipy.stats import kendalltau
-
-    left, order = list(range(num)), []
-    while left:  # any order with so many falling pairs
-        place = min(num_falling, len(left) - 1)
-        order.append(left.pop(place))
-        num_falling -= place
-    return float(kendalltau(np.arange(num), order).pvalue)
+    return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
 
 
 def _block_medians(samples: np.ndarray, per_block: int) -> np.ndarray:
-    """Return the medians of blocks of so many samples, in order. What is left over at the end is in none."""
+    """Return the medians of consecutive blocks of samples. A remainder at the end is left out."""
     num = len(samples) // per_block
     return np.median(np.reshape(samples[: num * per_block], (num, per_block)), axis=1)

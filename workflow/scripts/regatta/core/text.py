@@ -1,4 +1,4 @@
-"""Numbers as the report shows them: three significant figures, the unit beside or above them, n/a where unknown."""
+"""Numbers as text: three significant figures, with their unit, n/a where unknown."""
 
 import math
 import re
@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterable
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
 
 
-def three(value: float | None) -> str:
+def three(value: float | None, figures: int = 3) -> str:
     """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
-    return _significant(value, 3)
-
-
-def four(value: float | None) -> str:
-    """Return four significant figures: of times whose differences, a percent or less, stand beside them."""
-    return _significant(value, 4)
-
-
-def _significant(value: float | None, figures: int) -> str:
     if is_unknown(value):
         return UNKNOWN
     if value == 0:
@@ -26,45 +17,49 @@ def _significant(value: float | None, figures: int) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
+def four(value: float | None) -> str:
+    """Return four significant figures: of times that are compared, with differences of a percent or less."""
+    return three(value, 4)
+
+
 def percent(ratio: float | None) -> str:
     """Return a ratio in percent with one decimal, without the sign; never -0.0."""
     return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Return a ratio with three decimals, or three figures where it is far from 1: 0.998 and 1.002 are as far from it."""
+    """Return a ratio with three decimals near 1, such as 0.998 and 1.002, else with three significant figures."""
     return three(ratio) if is_unknown(ratio) or not 0.1 <= ratio < 10 else f"{ratio:.3f}"
 
 
 def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
     """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
 
-    kind: what a table's column `interval` says; the interval that a fit's residuals give is told apart, as [low, high] of residuals.
+    kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] of residuals.
     """
     if is_unknown(low) or is_unknown(high):
         return UNKNOWN
-    word = "" if is_unknown(kind) else kind
-    if word == "range":
+    if not is_unknown(kind) and kind == "range":
         return f"({show(low)} to {show(high)})"
-    return f"[{show(low)}, {show(high)}]{' of residuals' if word == 'residuals' else ''}"
+    return f"[{show(low)}, {show(high)}]{' of residuals' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
 def spread_head(kinds: Iterable[str | None]) -> str:
-    """Return the heading of a column of spreads: which of range and interval its rows have. kinds: column `interval`."""
+    """Return the heading of a column of ranges and intervals: which of them its rows have. kinds: column `interval`."""
     known = {"range": "range", "interval": "95 % interval"}
     found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
     return " or ".join(found) or "spread"
 
 
 def is_unknown(value: object) -> bool:
-    """Return whether a value is None, NaN, or pandas.NA, which planning has not imported."""
+    """Return whether a value is None, NaN, or pandas.NA. Planning does not import pandas."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or type(value).__name__ == "NAType"
 
 
 def times(value: float | None, factor: float) -> float | None:
-    """Return value x factor, keeping unknown unknown."""
+    """Return value x factor, None if unknown."""
     return None if is_unknown(value) else float(value) * factor
 
 
@@ -92,7 +87,7 @@ def plural(num: int, noun: str, nouns: str | None = None) -> str:
 
 
 def shape(nodes: int, gpus_per_node: int) -> str:
-    """Return nodes x GPUs per node as people write it: 2×4."""
+    """Return nodes × GPUs per node: 2×4."""
     return f"{nodes}\N{MULTIPLICATION SIGN}{gpus_per_node}"
 
 
@@ -119,7 +114,7 @@ def natural(text: str) -> list[str | float]:
 
 
 def rank_word(device: str) -> str:
-    """Return what a rank is on this device, in the report: a rank of a CPU campaign has no GPU."""
+    """Return the word for a rank in the report: a rank of a CPU campaign has no GPU."""
     return "process" if device == "cpu" else "GPU"
 
 

@@ -1,7 +1,7 @@
-"""Whether one side of a comparison is faster, slower, the same, or whether the launches cannot tell.
+"""Verdicts on pairs of cells: faster, slower, equivalent or inconclusive.
 
-A comparison is of two cells: a base and a test, each with one time per launch. The launch is the unit throughout.
-Rules: docs/metrics.md. Why these, and how often they err: docs/decisions/0007-intervals-and-verdicts.md.
+A pair is a base and a test, each with one time per launch. Rules: docs/metrics.md. Their choice and error rates:
+docs/decisions/0007-intervals-and-verdicts.md.
 """
 
 import math
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.statistics import PERCENTILES, Spread, min_samples, paired_ratio_over_launches, ratio_over_launches
+from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
 
-# Benjamini and Hochberg's share of false discoveries. Where nothing differs it is the chance that a whole table says
-# faster or slower anywhere: of 100 campaigns compared with themselves, one.
+# Benjamini and Hochberg's false discovery rate. Where nothing differs it is the chance of any faster or slower in a
+# whole table: in one of 100 campaigns that are compared with themselves.
 FALSE_DISCOVERIES = 0.01
-CHANCE = 0.05  # of one cell: what a rank test must be able to reach
-MIN_LAUNCHES_TEST = 3  # two launches have one difference, which says next to nothing of their scatter
+CHANCE = 0.05  # of one cell: the level that a rank test must be able to reach
+MIN_LAUNCHES_TEST = 3  # one difference of two launches hardly estimates their scatter
 POWER = 0.8  # with which the launches still needed settle a comparison
-MOST_LAUNCHES = 100  # on each side; the scatter of the few that there are foretells no more
+MOST_LAUNCHES = 100  # on each side; the scatter of a few launches cannot predict more
 MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # on both sides, pairs: all on one side in 1 of 20 and 1 of 32 cells
 MAX_MARGIN = 100
 MIN_NOISE_PAIRS = 5  # of cells that measure the same, of MIN_LAUNCHES_TEST launches each
@@ -29,7 +29,7 @@ NO_TEST = "none"
 
 
 def margin_option(text: str) -> float:
-    """Read a margin from a command line. Raises ArgumentTypeError for what is no ratio from 0 to MAX_MARGIN."""
+    """Read a margin from a command line. Raises ArgumentTypeError unless it is a ratio from 0 to MAX_MARGIN."""
     try:
         margin = float(text)
     except ValueError:
@@ -41,16 +41,16 @@ def margin_option(text: str) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """One cell's launches against those of its counterpart. `ratio`: time of test / time of base; above 1 is slower.
+    """A pair of cells. `ratio`: time of test / time of base; above 1 is slower.
 
-    is_paired: the launches at one index shared an allocation, and the ratio is the median of the launches' own ratios.
-    p_value: of the rank test named in `test`, two-sided and of this cell alone; None where no outcome of so few
-    launches could reach 0.05 (fewer than 4 and 4, or 6 pairs).
-    shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base, test),
-    or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
+    is_paired: the launches at one index shared an allocation, and the ratio is the median of their ratios.
+    p_value: of the rank test named in `test`, two-sided, uncorrected; None where so few launches cannot reach 0.05
+    (fewer than 4 and 4, or 6 pairs).
+    shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base,
+    test), or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
     """
 
-    ratio: Spread
+    ratio: Estimate
     num_base: int
     num_test: int
     is_paired: bool
@@ -61,28 +61,23 @@ class Compared:
 
     @property
     def least_p(self) -> float:
-        """The smallest two-sided p that the rank test of so many launches can give."""
-        return 2 * self.chance_of_one_side
-
-    @property
-    def chance_of_one_side(self) -> float:
-        """How likely launches that do not differ all come out on one given side of those that they are compared with."""
+        """Return the smallest two-sided p that the rank test of so many launches can give."""
         if self.is_paired:
-            return 0.5**self.num_base
-        return 1 / math.comb(self.num_base + self.num_test, self.num_base)
+            return 2 * 0.5**self.num_base
+        return 2 / math.comb(self.num_base + self.num_test, self.num_base)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one comparison of a table.
+    """The verdict on one pair of a table.
 
     word: faster, slower, equivalent or inconclusive.
-    test, p_value: the test that this table goes by, two-sided, of this cell alone: the rank test where it can reach the
-    corrected level in a table of this length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
+    test, p_value: two-sided, uncorrected: the rank test where it can reach the corrected level in a table of this
+    length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 where it is
-    settled. None where the spread of the ratio holds a limit of the margin, so that the ratio may lie on either side of
-    it, where the scatter is not known, and where it would take more than MOST_LAUNCHES.
+    settled. None where the interval of the ratio contains a limit of the margin, where the scatter is unknown, and
+    where it would take more than MOST_LAUNCHES.
     """
 
     word: str
@@ -93,10 +88,9 @@ class Verdict:
 
 
 def compare_launches(base: list[float], test: list[float], is_paired: bool) -> Compared:
-    """Return how the launches of one cell compare with those of its counterpart. Times, all above 0.
+    """Compare the times of the launches of a pair of cells, all above 0.
 
-    is_paired: the two lists are of equal length, and the launches at one index shared an allocation.
-    Raises ValueError for lists of unequal length that are said to be paired.
+    is_paired: the launches at one index shared an allocation. Raises ValueError for paired lists of unequal length.
     """
     ratio = paired_ratio_over_launches(test, base) if is_paired else ratio_over_launches(test, base)
     sides = len(base), len(test)
@@ -113,23 +107,26 @@ def compare_launches(base: list[float], test: list[float], is_paired: bool) -> C
 def judge_all(compared: list[Compared], margin: float | list[float]) -> list[Verdict]:
     """Return the verdicts of one table, in its order.
 
-    margin: ratio by which times may differ and still count as the same, such as 0.05: of all, or of each. slower: the whole spread of the ratio lies above 1 + margin, and p_adjusted is at most
-    FALSE_DISCOVERIES. faster: the same below 1 / (1 + margin). equivalent: the whole spread lies between the two, of
-    so many launches as MIN_LAUNCHES_EQUIVALENT says.
+    margin: ratio by which times may differ and still be equivalent, such as 0.05: of all, or of each. slower: the whole
+    interval of the ratio lies above 1 + margin, and p_adjusted is at most FALSE_DISCOVERIES. faster: the same below
+    1 / (1 + margin). equivalent: the whole interval lies between the two, with MIN_LAUNCHES_EQUIVALENT launches.
     """
-    import scipy.stats  # half a second, which only comparisons need
+    import scipy.stats  # 0.5 s to import, only for comparisons
 
-    floors = {is_paired: _typical_scatter(compared, is_paired) for is_paired in (False, True)}
+    floors = {}  # the median scatter of the table: a few launches may agree by luck
+    for is_paired in (False, True):
+        scatters = [s for c in compared if c.is_paired == is_paired and c.scatter_logs for s in c.scatter_logs]
+        floors[is_paired] = float(np.median(scatters)) if scatters else None
     num_tested = sum(c.shift_log is not None for c in compared)
     tests = [_table_test(c, floors[c.is_paired], num_tested) for c in compared]
     known = [p for _, p in tests if p is not None]
     adjusted = iter(scipy.stats.false_discovery_control(known, method="bh").tolist() if known else [])
     margins = margin if isinstance(margin, list) else [margin] * len(compared)
     verdicts = []
-    for c, (test, p_value), own in zip(compared, tests, margins, strict=True):
+    for c, (test, p_value), limit in zip(compared, tests, margins, strict=True):
         p_adjusted = None if p_value is None else next(adjusted)
-        word = _word(c, p_adjusted, own)
-        needed = 0 if word != "inconclusive" else _launches_needed(c, floors[c.is_paired], own, num_tested)
+        word = _word(c, p_adjusted, limit)
+        needed = 0 if word != "inconclusive" else _launches_needed(c, floors[c.is_paired], limit, num_tested)
         verdicts.append(Verdict(word, test, p_value, p_adjusted, needed))
     return verdicts
 
@@ -137,8 +134,8 @@ def judge_all(compared: list[Compared], margin: float | list[float]) -> list[Ver
 def noise_floor(ratios: list[float]) -> float | None:
     """Return the margin below which a ratio is noise, from the ratios of pairs of cells that measure the same (A/A).
 
-    The 95th percentile of how far they are from 1, up or down; the largest of them where there are too few pairs (59)
-    to carry a percentile. None below MIN_NOISE_PAIRS.
+    It is the 95th percentile of their distances from 1, or the largest of fewer than 59 pairs. None below
+    MIN_NOISE_PAIRS.
     """
     if len(ratios) < MIN_NOISE_PAIRS:
         return None
@@ -149,7 +146,7 @@ def noise_floor(ratios: list[float]) -> float | None:
 
 
 def sign_test(ratios: list[float]) -> float:
-    """Return the two-sided p of ratios being as often above 1 as below it. Those of exactly 1 do not count."""
+    """Return the two-sided p of ratios being above 1 as often as below it. Those of exactly 1 do not count."""
     from scipy.stats import binomtest
 
     num_above, num_below = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
@@ -157,7 +154,7 @@ def sign_test(ratios: list[float]) -> float:
 
 
 def holds_limit(low: float | None, high: float | None, margin: float) -> bool:
-    """Return whether a spread of a ratio, from low to high, has an end of the margin in it. None: there is no spread."""
+    """Return whether the interval of a ratio contains a limit of the margin. low, high: None without an interval."""
     return low is not None and any(low <= limit <= high for limit in (1 + margin, 1 / (1 + margin)))
 
 
@@ -175,7 +172,7 @@ def _word(compared: Compared, p_adjusted: float | None, margin: float) -> str:
 
 
 def _rank_p(logs: list[np.ndarray]) -> float:
-    """Return the two-sided p of the rank test: of two sides, or of the differences where there is one."""
+    """Return the two-sided p of the rank test: of two sides, or of one list of differences."""
     import scipy.stats
 
     if len(logs) == 1:
@@ -185,14 +182,8 @@ def _rank_p(logs: list[np.ndarray]) -> float:
     return float(scipy.stats.mannwhitneyu(*logs, alternative="two-sided", method=method).pvalue)
 
 
-def _typical_scatter(compared: list[Compared], is_paired: bool) -> float | None:
-    """Return the median over the table of the launches' scatter, which few launches may agree better than by luck."""
-    scatters = [s for c in compared if c.is_paired == is_paired and c.scatter_logs for s in c.scatter_logs]
-    return float(np.median(scatters)) if scatters else None
-
-
 def _table_test(compared: Compared, floor: float | None, num_tested: int) -> tuple[str, float | None]:
-    """Return the name and the two-sided p of the test that a table of so many comparisons goes by."""
+    """Return the name and the two-sided p of the test for a table of so many comparisons."""
     import scipy.stats
 
     if compared.shift_log is None:
@@ -210,26 +201,23 @@ def _table_test(compared: Compared, floor: float | None, num_tested: int) -> tup
 
 
 def _at_least(compared: Compared, floor: float) -> tuple[float, ...]:
-    """Return a cell's scatter, and no less than is typical of its table: three launches agree by luck now and then."""
-    own = compared.scatter_logs or (floor,) * (1 if compared.is_paired else 2)
-    return tuple(max(scatter, floor) for scatter in own)
+    """Return a cell's scatter, at least the median of its table."""
+    scatters = compared.scatter_logs or (floor,) * (1 if compared.is_paired else 2)
+    return tuple(max(scatter, floor) for scatter in scatters)
 
 
 def _launches_needed(compared: Compared, floor: float | None, margin: float, num_tested: int) -> int | None:
     """Return how many more launches per side settle a comparison with a chance of POWER, if its ratio and scatter last.
 
-    The interval must come clear of the margin, and the corrected p below its level. Normal approximation; the standard
-    error of a median is sqrt(pi / 2) times that of a mean.
+    The interval must exclude the margin's limit, and the corrected p fall below its level. Normal approximation; the
+    standard error of a median is sqrt(pi / 2) times that of a mean.
     """
     from scipy.special import ndtri
 
     if floor is None or compared.ratio.median is None or holds_limit(compared.ratio.low, compared.ratio.high, margin):
         return None
-    scatter, effect, limit = (
-        math.hypot(*_at_least(compared, floor)),
-        abs(math.log(compared.ratio.median)),
-        math.log1p(margin),
-    )
+    scatter = math.hypot(*_at_least(compared, floor))
+    effect, limit = abs(math.log(compared.ratio.median)), math.log1p(margin)
     if effect == limit:
         return None
     z_power = float(-ndtri((1 - POWER) / (1 if effect > limit else 2)))  # equivalence must hold at both ends
@@ -238,5 +226,5 @@ def _launches_needed(compared: Compared, floor: float | None, margin: float, num
         z_table = float(-ndtri(FALSE_DISCOVERIES / 2 / max(num_tested, 1)))
         needed = max(needed, ((z_table + z_power) * scatter / effect) ** 2)
     least = MIN_LAUNCHES_TEST if effect > limit else MIN_LAUNCHES_EQUIVALENT[compared.is_paired]
-    needed = max(math.ceil(needed) + 2, least)  # two more, for what the scatter of so few is worth
+    needed = max(math.ceil(needed) + 2, least)  # two more, since a few launches estimate the scatter poorly
     return max(needed - min(compared.num_base, compared.num_test), 1) if needed <= MOST_LAUNCHES else None

@@ -1,5 +1,6 @@
-"""Formats of other benchmarks, read into the store, and results written in their form: docs/formats.md."""
+"""Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
 from regatta.formats.nccl import NCCL_JSON, NCCL_TEXT
 from regatta.formats.osu import OSU
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
@@ -8,3 +9,28 @@ from regatta.formats.tidy_csv import CSV
 
 # In the order in which a file is tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, SUITE)
+KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
+
+
+def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
+    """Return the format of a text, by its content and never by its name, and what it says. name: for messages."""
+    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    start = text.lstrip()[:1]
+    kind = None if start == "{" else _recognized(text, is_json=False)
+    if kind is not None:
+        return kind, kind.read(text, name, options)
+    if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
+        line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
+        what = "the file is empty" if found is None else f"found {quoted(found)}, and no known format in the file"
+        raise refusal(name, line, what, KNOWN)
+    value = parse_json(text, name)
+    kind = _recognized(value, is_json=True)
+    if kind is None:
+        keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        raise refusal(name, 1, f"found JSON of {quoted(keys)}", KNOWN)
+    check_json(value, name, kind.name)
+    return kind, kind.read(value, name, options)
+
+
+def _recognized(content: object, is_json: bool) -> Format | None:
+    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)

@@ -1,29 +1,40 @@
-"""What every format has: its description, what a reader returns, and the checks that all readers share.
+"""What all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a file that was cut off is refused.
+of a file: a file that was cut off is refused. A writer gets a ResultsFolder: the frozen campaign of a results folder,
+its tables, and the records behind them.
 """
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
-from regatta.campaign.benchmarks import normalise
-from regatta.core.benchmarks import load_benchmark
-from regatta.core.errors import UserError
+import pandas as pd
+
+from regatta.campaign.matrix import field_value
+from regatta.core.benchmarks import load_benchmark, normalize
+from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
-from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
+from regatta.core.text import natural, plural
+from regatta.store.launch_files import read_frozen, read_one_line
+from regatta.store.records import CENTERS, one_line
+from regatta.store.tables import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
+from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
-LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # what is beyond is a damaged figure
+LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # beyond these a figure is damaged
 # Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
+MOST_VALUES = 20  # of a message
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says of the files because they do not say it themselves. None: not said."""
+    """What the user states because the files do not. None: not stated."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -33,10 +44,10 @@ class Options:
 class Reading:
     """What a file says of one cell.
 
-    line: counted from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
-    samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not
-    distinguish ranks. steps_per_window: 1 where each step was timed and synchronised alone. failure: why the time does
-    not count. stack, backend, version (of the benchmark): where the file names one for each cell, as an export does.
+    line: from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
+    samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
+    ranks. steps_per_window: 1 where each step was timed and synchronized alone. failure: why the time does not count.
+    stack, backend, version (of the benchmark): where the file names one for each cell, as an export does.
     """
 
     line: int | None
@@ -62,8 +73,8 @@ class Source:
     """What a file says.
 
     statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (an error),
-    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time as the file
-    has it, of an unknown zone. environment: keys of a launch file's `environment`.
+    `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time in the file,
+    of an unknown time zone. environment: keys of a launch file's `environment`.
     """
 
     statistic: str
@@ -81,15 +92,15 @@ class Source:
 class Format:
     """A format: listed in `regatta.formats.FORMATS`, with a row of its name in docs/formats.md.
 
-    contents: noun phrase for messages. recognise(content) and read(content, name of the file, options): content is the
-    text of a file, or its value where is_json; JSON is first held against workflow/schemas/foreign.yaml. write(folder):
-    the text to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written
-    file holds, empty: all. not_held: what else it leaves out.
+    contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
+    text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
+    to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written file holds,
+    empty: all. not_held: what else it leaves out.
     """
 
     name: str
     contents: str
-    recognise: Callable
+    recognize: Callable
     read: Callable
     is_json: bool = False
     write: Callable | None = None
@@ -98,15 +109,14 @@ class Format:
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
-    """Return the error of a reader. line: counted from 1; None where a file has no lines that mean anything."""
+    """Return the error of a reader. line: from 1; None where lines mean nothing, as in JSON."""
     place = name if line is None else f"{name}:{line}"
     return UserError(f"{place}: {found}; expected {expected}. Nothing was imported.")
 
 
 def quoted(text: object, limit: int = 80) -> str:
     """Return a piece of a file for a message, on one line and short."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(text).split()))
-    return f"'{shown if len(shown) <= limit else shown[: limit - 3] + '...'}'"
+    return f"'{one_line(text, limit)}'"
 
 
 def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
@@ -121,11 +131,11 @@ def parameters_of(benchmark: str, **given: object) -> dict:
     """Return all parameters of a cell, the rest at their defaults, null where they have no effect."""
     known = load_benchmark(benchmark)
     defaults = {name: rule.get("default", [None])[0] for name, rule in known.parameters.items()}
-    return normalise(known, defaults | given)
+    return normalize(known, defaults | given)
 
 
 def collective_parameters(operation: str, message_bytes: int | None, dtype: str | None) -> dict:
-    """Return all parameters of a collective, also of an operation that Regatta's own benchmark does not have."""
+    """Return all parameters of a collective, also of an operation that Regatta's benchmark does not have."""
     known = parameters_of("collective", operation=operation, message_bytes=message_bytes or 1, dtype=dtype)
     return known | {"message_bytes": message_bytes, "dtype": dtype}
 
@@ -149,10 +159,10 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
 def parse_json(text: str, name: str) -> object:
     """Return the value of a JSON file. Raises UserError with the line where it breaks off.
 
-    Refused are NaN and Infinity, numbers too large to be held, and a key that stands twice in one object.
+    It refuses NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """
     try:
-        return json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_object)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         found = f"JSON breaks off or is damaged in column {error.colno} ({error.msg})"
         raise refusal(name, error.lineno, found, "a whole JSON file") from None
@@ -160,32 +170,26 @@ def parse_json(text: str, name: str) -> object:
         raise refusal(name, 1, f"JSON cannot be read ({error})", "JSON without such a value") from None
 
 
-def _constant(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
-
-
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is no number that can be held")
+        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is no finite number")
     return value
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict:
-    """Readers of JSON differ in which of two values they take."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {quoted(next(key for key in keys if keys.count(key) > 1))} stands twice in one object")
-    return value
+    key, num = Counter(key for key, _ in pairs).most_common(1)[0] if pairs else ("", 1)
+    if num > 1:  # readers of JSON differ in which of two values they take
+        raise ValueError(f"key {quoted(key)} appears twice in one object")
+    return dict(pairs)
 
 
 def check_json(value: object, name: str, kind: str) -> None:
-    """Raise UserError unless JSON of a format (kind) has the form that its reader relies on."""
+    """Raise UserError unless JSON of a format (kind) has the form that its reader needs."""
     if found := first_violation(value, load_schema("foreign")["$defs"].get(kind, {})):
         raise UserError(f"{name}: {found}. Nothing was imported.")
 
 
-# Entries of JSON that may say what Regatta adds to such a file when it writes one.
+# Entries of JSON, with the keys that Regatta adds when it writes such a file.
 
 
 def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> tuple[int, int]:
@@ -217,12 +221,12 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
 
 
 def entry_cell(entry: dict) -> dict:
-    """Return the fields of a reading that identify its cell, None where the entry does not say them."""
+    """Return the fields of a reading that identify its cell, None where the entry lacks them."""
     version = entry.get("version")
     return {"stack": entry.get("stack"), "version": None if version is None else int(version)}
 
 
-# What a file says, held against what a launch file and a table can hold: refused before anything is written.
+# Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.
 
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "letters, digits and underscore, at most 64, the first a letter or digit"
@@ -258,3 +262,137 @@ def check_source(name: str, source: Source) -> None:
         if found := first_violation(fields, READING, is_strict=True):
             place = name if reading.line is None else f"{name}:{reading.line}"
             raise UserError(f"{place}: {found.removeprefix('parameters.')}. Nothing was imported.")
+
+
+# A results folder, for the writers.
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """A finished campaign. cells: those of the frozen campaign that `--where` selects, in its order."""
+
+    path: Path
+    campaign: dict
+    cells: list[dict]
+    measurements: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Return the measurements of the selected cells."""
+        return self.measurements[self.measurements["cell"].isin({cell["id"] for cell in self.cells})]
+
+    @cached_property
+    def headers(self) -> list[dict]:
+        """Return the first lines of the launch files that the cells' measurements come from."""
+        return [self._line(launch, 1) for launch in sorted(self.rows["launch"].dropna().unique())]
+
+    def ok_rows(self, cell: dict) -> pd.DataFrame:
+        """Return the rows of a cell's valid ok records, in the order of its repeats."""
+        rows = self.rows
+        return rows[(rows["cell"] == cell["id"]) & (rows["status"] == "ok")].sort_values("repeat")
+
+    def record(self, row: pd.Series) -> dict:
+        """Return the record behind a row of `ok_rows`."""
+        return self._line(row["launch"], int(row["line"]))
+
+    def version(self, name: str) -> str | None:
+        """Return the versions of a library that the launches loaded, or None if unknown."""
+        found = {(header.get("environment") or {}).get(name) for header in self.headers} - {None}
+        return ", ".join(sorted(map(str, found))) or None
+
+    def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
+        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is no value."""
+        values = [value for value in dict.fromkeys(_field_text(cell, name) for cell in cells) if value is not None]
+        is_allowed = {*values} <= {*allowed} if allowed else len(values) <= 1
+        if not is_allowed:
+            raise UserError(
+                f"{self.path}: {name} has the values {', '.join(values)}, and this format has no place for that. Choose"
+                f" with --where {name}={allowed[-1] if allowed else values[0]}."
+            )
+
+    def _line(self, launch: str, number: int) -> dict:
+        path = self.path / "launches" / f"{launch}.jsonl"
+        line = read_one_line(path, number)
+        if line is None:
+            raise UserError(
+                f"{path}: line {number} is not what measurements.csv was made from. Build it again:"
+                f" python workflow/scripts/rebuild_report.py {self.path}"
+            )
+        return line
+
+
+def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
+    """Read what `rebuild_report.py` wrote. where: field of a cell -> value; a field that is null passes."""
+    frozen = sorted(path.glob("campaign.*.json"))
+    if len(frozen) != 1 or not (path / "measurements.csv").is_file():
+        lacks = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
+        raise UserError(
+            f"{path} does not hold {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
+        )
+    campaign = read_frozen(frozen[0])
+    cells = [
+        cell for cell in campaign["cells"] if all(_field_text(cell, name) in (None, where[name]) for name in where)
+    ]
+    known = {name for cell in campaign["cells"] for name in (*cell["spec"], *cell["spec"]["parameters"], "world_size")}
+    for name in where:
+        if name not in known:
+            raise UserError(f"--where {name}: no cell of {path} has such a field.{nearest(name, known)}")
+    measurements = read_csv(path / "measurements.csv", MEASUREMENTS)
+    folder = ResultsFolder(path, campaign, cells, measurements, read_tables(path / "tables"))
+    _check_measured(folder, where)
+    return folder
+
+
+def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
+    """Raise UserError where no measured cell has a selected field: one without effect passes, but is no match."""
+    ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
+    measured = [cell for cell in folder.cells if cell["id"] in ok]
+    for name in where:
+        if all(_field_text(cell, name) is None for cell in measured):
+            values = {_field_text(cell, name) for cell in folder.campaign["cells"]} - {None}
+            known = ", ".join(sorted(values, key=natural)[:MOST_VALUES])
+            asked = ", ".join(f"{key}={value}" for key, value in where.items())
+            raise UserError(
+                f"{folder.path}: no cell with {asked} has a valid record, so nothing is written. Values of {name} in"
+                f" this campaign: {known or 'none'}."
+            )
+    if not measured:
+        raise UserError(f"{folder.path}: no cell has a valid record, so nothing is written.")
+
+
+def _field_text(cell: dict, name: str) -> str | None:
+    value = field_value(cell["spec"], name)
+    return None if value is None else json.dumps(value).strip('"')
+
+
+# What Regatta adds to the JSON of other programs, so that an import finds the same cells again.
+
+
+def cell_fields(spec: dict) -> dict:
+    """Return the keys that identify a cell beside its parameters."""
+    return {"stack": spec["stack"]["name"]} | {name: spec[name] for name in ("version", "nodes", "gpus_per_node")}
+
+
+def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
+    """Return the parameters of a cell except those that the format has a name for."""
+    return {name: value for name, value in spec["parameters"].items() if name not in named}
+
+
+def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
+    """Return sentences on what a file of a format lacks, so that nothing is dropped silently."""
+    notes = [f"{kind.name} does not hold {kind.not_held}"] if kind.not_held else []
+    ok = folder.rows[folder.rows["status"] == "ok"]
+    measured = set(ok["cell"])
+    benchmarks = Counter(cell["spec"]["benchmark"] for cell in folder.cells if cell["id"] in measured)
+    notes += [
+        f"{kind.name} has no place for {plural(num, 'cell')} of {name}: left out"
+        for name, num in benchmarks.items()
+        if kind.benchmarks and name not in kind.benchmarks
+    ]
+    if lacking := len(folder.cells) - len(measured):
+        notes.append(f"{plural(lacking, 'cell')} of the choice without a valid record")
+    stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
+    if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
+        notes.append(f"p50_s of some imported rows is a {means}, which the file does not say")
+    return notes

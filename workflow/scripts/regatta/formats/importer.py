@@ -1,49 +1,33 @@
-"""Write what foreign files say into a store of its own: launch files and a frozen campaign, both marked as imported.
+"""Import files of other programs into a separate store: launch files and a frozen campaign, marked as imported.
 
-Every file is read before anything is written, so that a file that is refused leaves nothing behind. A launch file is
-named by the content of the file it came from: the same file again changes nothing.
+Every file is read before anything is written, so that a refused file leaves nothing behind. A launch file is named by
+the content of the file it came from: importing the same file again changes nothing.
 """
 
 import codecs
 import hashlib
 import json
 import re
-import stat
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.campaign.matrix import cell_id, content_hash
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.files import hold
-from regatta.formats import CSV, FORMATS
-from regatta.formats.base import (
-    STACK,
-    STACK_FORM,
-    Format,
-    Options,
-    Reading,
-    Source,
-    check_json,
-    check_source,
-    lines_of,
-    parse_json,
-    quoted,
-    refusal,
-)
-from regatta.formats.imported_files import (
-    AGAIN,
-    frozen_campaign,
-    header_line,
-    launches_by_cell,
-    record_line,
-    spec_of,
-)
-from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
-from regatta.store.records import problem_of, violation
+from regatta.core.text import natural
+from regatta.formats import CSV, read_text
+from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
+from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
+from regatta.store.records import one_line, problem_of, violation
 
-KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+DEFAULT_STACK = CLUSTER = "imported"
+AGAIN = "_again"  # end of the stack's name under which the second of two equal rows stands
+BASELINE = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
 
 
 @dataclass(frozen=True)
@@ -56,71 +40,35 @@ class Import:
     source: Source
 
 
+@dataclass
+class Outcome:
+    """What an import did. written: (file, format, number of cells) of each new file."""
+
+    folder: Path
+    written: list[tuple[str, str, int]] = field(default_factory=list)
+    already_there: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
 def read_import(path: Path, options: Options) -> Import:
     """Return what a file says. Raises UserError for a file that is foreign, damaged or cut off."""
     try:
-        mode = stat.S_IFMT(path.stat().st_mode)
-        content = path.read_bytes() if mode in (stat.S_IFREG, stat.S_IFDIR) else None  # to read a folder is an error
+        content = read_file(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
-    if content is None:
-        raise UserError(
-            f"{path}: is a pipe or device; expected a file. Write it to a file first. Nothing was imported."
-        )
-    # Logs hold bytes of any kind between their rows. What stands for a broken one matches no figure.
+    # Logs hold bytes of any kind between their rows. The replacement of a broken one matches no figure.
     kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
     check_source(str(path), source)
     return Import(path, content_digest(content, kind), kind, source)
 
 
 def content_digest(content: bytes, kind: Format) -> str:
-    """Return the SHA-256 by which a file is known again: of its bytes without what editors and spreadsheets change.
-
-    That is the mark in front of the text, the kind of line ends, spaces and line ends behind the text, and in a CSV, of
-    which only rows count, lines of nothing but commas. Of most files it is the SHA-256 of the file.
-    """
+    """Return the SHA-256 of a file without what editors and spreadsheets change: byte order mark, line ends, trailing
+    blanks, and in a CSV lines of nothing but commas."""
     lines = content.removeprefix(codecs.BOM_UTF8).rstrip().replace(b"\r\n", b"\n").split(b"\n")
     if kind is CSV:
         lines = [line.rstrip() for line in lines if line.strip(b", \t\r")]
     return hashlib.sha256(b"\n".join(lines) + b"\n").hexdigest()
-
-
-def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
-    """Return the format of a text, by what stands in it and never by its name, and what it says. name: for messages."""
-    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
-    start = text.lstrip()[:1]
-    kind = None if start == "{" else _recognised(text, is_json=False)
-    if kind is not None:
-        return kind, kind.read(text, name, options)
-    if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
-        line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
-        what = "the file is empty" if found is None else f"found {quoted(found)}, and no known format in the file"
-        raise refusal(name, line, what, KNOWN)
-    value = parse_json(text, name)
-    kind = _recognised(value, is_json=True)
-    if kind is None:
-        keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise refusal(name, 1, f"found JSON of {quoted(keys)}", KNOWN)
-    check_json(value, name, kind.name)
-    return kind, kind.read(value, name, options)
-
-
-def _recognised(content: object, is_json: bool) -> Format | None:
-    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognise(content)), None)
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-DEFAULT_STACK = "imported"
-
-
-@dataclass
-class Outcome:
-    """What an import did. written and already_there: (file, format, number of cells)."""
-
-    folder: Path
-    written: list[tuple[str, str, int]] = field(default_factory=list)
-    already_there: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def campaign_folder(results: Path, name: str) -> Path:
@@ -138,8 +86,8 @@ def import_files(
 ) -> Outcome:
     """Import files into a results folder. Raises UserError before anything is written.
 
-    stack: what the software is called; None where the files say it, or are to have the default name. The lock lies
-    beside the folder, so that a file that is refused makes no folder.
+    stack: name of the software; None for the name in the files, or else the default. The lock lies beside the folder,
+    so that a refused file makes no folder.
     """
     campaign_folder(folder.parent, folder.name)
     if stack is not None and (not re.fullmatch(STACK, stack) or stack.endswith(AGAIN)):
@@ -147,21 +95,16 @@ def import_files(
     imports = {}
     for path in paths:
         item = read_import(path, options)
-        _check_one_stack(path, item.source, stack)
+        named = sorted({reading.stack for reading in item.source.readings} - {None})
+        if stack is not None and len(named) > 1:
+            raise UserError(
+                f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option"
+                " out. Nothing was imported."
+            )
         imports.setdefault(item.digest, item)
     taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
-
-
-def _check_one_stack(path: Path, source: Source, stack: str | None) -> None:
-    """Refuse to give one name to what a file names differently."""
-    named = sorted({reading.stack for reading in source.readings} - {None})
-    if stack is not None and len(named) > 1:
-        raise UserError(
-            f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option"
-            " out. Nothing was imported."
-        )
 
 
 def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
@@ -175,7 +118,7 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
                 f"{folder}: the import of {launch.header['imported']['file']} was cut off ({launch.path.name} is one of"
                 " its launch files, and others are missing or damaged). Import it again first. Nothing was imported."
             )
-    outcome, launches, repeats = Outcome(folder), {}, launches_by_cell(kept)
+    outcome, launches, repeats = Outcome(folder), {}, _launches_by_cell(kept)
     for item in imports.values():
         if item.digest in whole:
             outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
@@ -183,16 +126,20 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
         launches |= _launch_files(item, folder.name, stack, repeats, time_utc)
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += item.source.notes
-    _check_device(kept, launches)
+    devices = {launch.header["device"] for launch in kept} | {lines[0]["device"] for lines in launches.values()}
+    if len(devices) > 1:
+        raise UserError(
+            "some of the files are of GPUs and some of CPUs, which one report cannot show side by side. Give them two"
+            " campaigns. Nothing was imported."
+        )
     _write(folder, launches, [launch.path for launch in cut_off])
     return outcome
 
 
 def _imported_store(folder: Path) -> list[LaunchFile]:
-    """Return the launch files of a folder, all of which were imported. A campaign that was measured is left alone."""
+    """Return the launch files of a folder. Raises UserError unless all of them were imported."""
     store = read_store(folder / "launches")
     measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
-    again = "Delete it, and import the files of this campaign again. Nothing was imported."
     for path in sorted(folder.glob("campaign.*.json")):
         try:
             campaign = json.loads(read_file(path))
@@ -201,7 +148,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
         if isinstance(campaign, dict) and "imported" not in campaign:
             measured.append(path)
         elif not isinstance(campaign, dict) and not measured:
-            raise UserError(f"{path}: is damaged. {again}")
+            raise UserError(f"{path}: is damaged. {REMEDY}")
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a campaign that was measured. Imported numbers stay apart: choose another"
@@ -209,29 +156,31 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
         )
     for launch in store:
         if launch.header is None:
-            raise UserError(f"{launch.path}: has no launch line. {again}")
+            raise UserError(f"{launch.path}: has no launch line. {REMEDY}")
         if problem := violation(launch.header):
-            raise UserError(f"{launch.path}: its first line is damaged ({problem}). {again}")
+            raise UserError(f"{launch.path}: its first line is damaged ({problem}). {REMEDY}")
     return store
 
 
 def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
-    """Return digest -> stack of the files of which every launch is there and complete: an import may be killed."""
+    """Return digest -> stack of the files whose launches are all there and complete: an import may be killed."""
     by_digest: dict[str, list[LaunchFile]] = {}
     for launch in store:
         by_digest.setdefault(launch.header["imported"]["sha256"], []).append(launch)
     whole = {}
-    for digest, own in by_digest.items():
-        nums = {launch.header["imported"]["num_launches"] for launch in own}
-        if nums == {len(own)} and all(map(_is_whole, own)):
-            whole[digest] = own[0].header["imported"]["stack"]
+    for digest, launches in by_digest.items():
+        nums = {launch.header["imported"]["num_launches"] for launch in launches}
+        is_complete = all(
+            not launch.problems and launch.is_complete() and not any(_problem(line) for _, line in launch.lines)
+            for launch in launches
+        )
+        if nums == {len(launches)} and is_complete:
+            whole[digest] = launches[0].header["imported"]["stack"]
     return whole
 
 
-def _is_whole(launch: LaunchFile) -> bool:
-    if launch.problems or not launch.is_complete():
-        return False
-    return not any(problem_of(line) if line["kind"] == "record" else violation(line) for _, line in launch.lines)
+def _problem(line: dict) -> str | None:
+    return problem_of(line) if line["kind"] == "record" else violation(line)
 
 
 def _launch_files(
@@ -239,16 +188,15 @@ def _launch_files(
 ) -> dict[str, list[dict]]:
     """Return the lines of each launch file of one imported file: one for each shape, stack and repeat."""
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
-    seen: Counter = Counter()
+    times_found: Counter = Counter()
     for reading in item.source.readings:
         name = stack or reading.stack or DEFAULT_STACK
-        software = name.removesuffix(AGAIN)
-        spec = spec_of(reading, item.source, name, software)
+        spec = _spec(reading, item.source, name)
         cell = cell_id(spec)
-        seen[cell] += 1
-        if seen[cell] > 1:
-            name = _name_of_second(item, reading, seen[cell], name)
-            spec = spec_of(reading, item.source, name, software)
+        times_found[cell] += 1
+        if times_found[cell] > 1:
+            name = _name_of_second(item, reading, times_found[cell], name)
+            spec = _spec(reading, item.source, name)
             cell = cell_id(spec)
         repeat = repeats[cell]
         repeats[cell] += 1
@@ -257,61 +205,46 @@ def _launch_files(
     for (nodes, gpus, name, repeat), cells in groups.items():
         batch = f"n{nodes:02d}g{gpus:02d}-import-{item.digest[:12]}"
         if not stack and any(reading.stack for _, _, reading in cells):
-            batch += f"-{name}"  # which launches of two stacks shared an allocation, is not in the file
+            batch += f"-{name}"  # the file does not say which launches of two stacks shared an allocation
         launch = f"{batch}-l{numbers[batch]:03d}-i00"
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [header_line(item.kind.name, item.source, item.path, item.digest, len(groups), place, time_utc)]
+        lines = [_header_line(item, len(groups), place, time_utc)]
         for cell, spec, reading in cells:
-            lines += [
-                {"kind": "start", "cell": cell, "time_utc": time_utc},
-                record_line(cell, spec, repeat, reading, time_utc),
-            ]
-        files[launch] = [*lines, {"kind": "complete", "time_utc": time_utc, "elapsed_ns": None}]
-    _check_lines(item, files)
+            lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
+            lines.append(_record_line(cell, spec, repeat, reading, time_utc))
+        lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
+        for line in lines:
+            if problem := _problem(line):  # such as a count beyond 64 bits
+                where = _where(item, (line.get("imported") or {}).get("line"))
+                raise UserError(f"{where}: its figures make no record ({problem}). Nothing was imported.")
+        files[launch] = lines
     return files
 
 
+def _where(item: Import, line: int | None) -> str:
+    return str(item.path) if line is None else f"{item.path}:{line}"
+
+
 def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> str:
-    """Return the stack's name of a cell that stands in the file for the second time, where the format has such rows."""
+    """Return the stack's name of a cell that the file has again, where the format has such rows."""
     if item.source.twice == "launch":
         return stack
     if item.source.twice == "again" and number == 2:
         return stack + AGAIN
-    place = item.path if reading.line is None else f"{item.path}:{reading.line}"
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{place}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}. time; expected once."
-        " Give each run a file of its own. Nothing was imported."
+        f"{_where(item, reading.line)}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}."
+        " time; expected once. Give each run a separate file. Nothing was imported."
     )
-
-
-def _check_lines(item: Import, files: dict[str, list[dict]]) -> None:
-    """Refuse a file whose figures a launch file cannot hold, such as a count beyond 64 bits."""
-    for lines in files.values():
-        for line in lines:
-            problem = problem_of(line) if line["kind"] == "record" else violation(line)
-            if problem:
-                place = (line.get("imported") or {}).get("line")
-                where = item.path if place is None else f"{item.path}:{place}"
-                raise UserError(f"{where}: its figures make no record ({problem}). Nothing was imported.")
-
-
-def _check_device(store: list[LaunchFile], new: dict[str, list[dict]]) -> None:
-    devices = {launch.header["device"] for launch in store} | {lines[0]["device"] for lines in new.values()}
-    if len(devices) > 1:
-        raise UserError(
-            "some of the files are of GPUs and some of CPUs, which one report cannot show side by side. Give them two"
-            " campaigns. Nothing was imported."
-        )
 
 
 def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -> None:
     """Write launch files, all or none, then the campaign of all that the folder then holds.
 
-    cut_off: launch files of an import that was killed, which these replace. An old campaign goes last: two of them are
-    mended by the next import, and none would take the campaign from its launches.
+    cut_off: launch files of an import that was killed, which these replace. An old campaign goes last: the next import
+    cleans up two campaigns, but launches without a campaign would be lost.
     """
     written = []
     try:
@@ -322,7 +255,7 @@ def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -
         for path in cut_off:
             if path not in written:
                 path.unlink()
-        campaign = frozen_campaign(folder.name, read_store(folder / "launches"))
+        campaign = _frozen_campaign(folder.name, read_store(folder / "launches"))
         frozen = folder / f"campaign.{content_hash(campaign)}.json"
         if not frozen.exists():
             write_json(frozen, campaign)
@@ -333,3 +266,133 @@ def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -
     for old in folder.glob("campaign.*.json"):
         if old != frozen:
             old.unlink()
+
+
+# The lines of launch files, and the frozen campaign that report, comparison and gate read beside them.
+
+
+def _spec(reading: Reading, source: Source, stack: str) -> dict:
+    """Return the cell of a reading. Two stacks share `software` only where the same processes measured a cell twice."""
+    software = stack.removesuffix(AGAIN)
+    return {
+        "benchmark": reading.benchmark,
+        "version": reading.version or load_benchmark(reading.benchmark).version,
+        "cluster": CLUSTER,
+        "device": source.device,
+        "backend": reading.backend or source.backend,
+        "nodes": reading.nodes,
+        "gpus_per_node": reading.gpus_per_node,
+        "stack": {"name": stack, "kind": "imported", "env": {}, "python": None, "software": software},
+        "parameters": reading.parameters,
+        "sampling": None,
+    }
+
+
+def _header_line(item: Import, num_launches: int, place: dict, time_utc: str) -> dict:
+    """Return the first line of a launch file. num_launches: of the whole imported file, so a missing one is noticed."""
+    source = item.source
+    environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
+    environment |= {name: _encodable(value) for name, value in source.environment.items()}
+    return {
+        "kind": "launch",
+        "schema": 1,
+        **place,
+        "device": source.device,
+        "time_utc": time_utc,
+        "argv": [one_line(word) for word in source.argv],
+        "git": None,
+        "environment": environment,
+        "imported": {
+            "format": item.kind.name,
+            "file": one_line(item.path.name),
+            "sha256": item.digest,
+            "num_launches": num_launches,
+            "stack": place["stack"].removesuffix(AGAIN),
+            "statistic": source.statistic,
+            "measured_at": _encodable(source.measured_at),
+            "notes": [one_line(note) for note in source.notes],
+        },
+    }
+
+
+def _encodable(value: object) -> object:
+    return one_line(value) if isinstance(value, str) else value
+
+
+def _record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:
+    samples = reading.samples_ns
+    windows = None
+    if samples is not None and reading.steps_per_window is not None:
+        windows = {"steps_per_window": reading.steps_per_window, "elapsed_ns": samples}
+    iterations, warmup = reading.num_iterations, reading.num_warmup
+    untimed = {"elapsed_ns": None, "stop": None}
+    return {
+        "kind": "record",
+        "cell": cell,
+        "spec": spec,
+        "repeat": repeat,
+        "command": None,
+        "writer": "import",
+        "status": "failed" if reading.failure else "ok",
+        "phase": "check" if reading.failure else None,
+        "cause": reading.failure,
+        "time_utc": time_utc,
+        "elapsed_ns": None,
+        "setup_ns": None,
+        "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
+        "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
+        "samples_ns": samples,
+        "slowest_rank_samples_ns": reading.slowest_ns,
+        "rank_quantiles_ns": None,
+        "windows": windows,
+        "checks": None,
+        "values": None,
+        "memory": None,
+        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed},
+    }
+
+
+def _launches_by_cell(store: list[LaunchFile]) -> Counter:
+    return Counter(line["cell"] for _, _, line in records(store))
+
+
+def _frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
+    """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
+    cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, _launches_by_cell(store)
+    files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
+    sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
+    most = max(repeats.values(), default=1)
+    return {
+        "schema": 1,
+        "name": name,
+        "description": _description(sources),
+        "source": "imported files",
+        "text": "".join(
+            f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n"
+            + "".join(f"  {note}\n" for note in entry["notes"])
+            for entry in sources
+        ),
+        "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
+        "device": store[0].header["device"] if store else "cuda",
+        "repeats": most,
+        "seed": 0,
+        "isolation": "launch",
+        "baseline": BASELINE,
+        "versus": {"axis": "stack", "reference": None, "margin": None},
+        "cells": [
+            {"id": cell, "spec": cells[cell], "command": None}
+            | ({} if repeats[cell] == most else {"repeats": repeats[cell]})
+            for cell in sorted(cells, key=natural)
+        ],
+        "skipped": [],
+        "imported": sources,
+    }
+
+
+def _description(files: list[dict]) -> str:
+    """Return the description in the head of the report: the numbers were not measured here, and what each time is."""
+    by_format: dict[tuple[str, str], list[str]] = {}
+    for entry in files:
+        by_format.setdefault((entry["format"], entry["statistic"]), []).append(entry["file"])
+    parts = [f"{', '.join(names)} ({kind}): {statistic}" for (kind, statistic), names in by_format.items()]
+    return f"Imported, not measured by Regatta. A time is, in {'; in '.join(parts)}."

@@ -1,9 +1,9 @@
 """nccl-tests: the tables that they print (12, 13 and 21 columns) and their JSON (-J). Read only.
 
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
-place and in place, with -I also smallest, largest, p99 and variation of single calls. The head says which sizes follow
-and the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
--I the time of every call; it also holds the whole environment of the process, of which nothing is taken over.
+place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
+the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
+-I the time of every call; its environment of the process is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
@@ -25,7 +25,7 @@ from regatta.formats.base import (
 )
 from regatta.topics.communication import BUS_FACTOR
 
-# Program without `_perf` -> operation, and whether Regatta's own benchmark does it in place.
+# Program without `_perf` -> operation, and whether Regatta's benchmark does it in place.
 PROGRAMS = {
     "all_reduce": ("all_reduce", True),
     "all_gather": ("all_gather", False),
@@ -40,13 +40,13 @@ PROGRAMS = {
 PROGRAM = re.compile(rf"\b({'|'.join([*PROGRAMS, 'alltoallv', 'hypercube'])})_perf(?:_mpi)?\b")
 DTYPES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16", "double": "fp64"}
 AVERAGED = ", averaged over ranks as nccl-tests does by default; "
-PIPELINED = f"the mean of calls begun back to back{AVERAGED}not of one blocking call, and no spread"
-BLOCKING = f"the mean of calls that were waited for one by one{AVERAGED}no spread"
+PIPELINED = f"the mean of calls begun back to back{AVERAGED}not of one blocking call, and no range"
+BLOCKING = f"the mean of calls that were waited for one by one{AVERAGED}no range"
 EVENTS = (
     "single calls between device events, the slowest process of each; begun back to back, not waited for one by one"
 )
 PLACEMENTS = ("out_of_place", "in_place")
-MOST_GPUS = 4096  # of one process; more are a damaged figure
+MOST_GPUS = 4096  # of one process; a figure above is damaged
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Run:
     num_iterations: int
     num_warmup: int
 
+    def placement(self, sides: dict) -> str:
+        """Return the placement whose time counts: that of Regatta's benchmark, or the only one."""
+        wanted = "in_place" if self.is_in_place else "out_of_place"
+        return wanted if wanted in sides else next(iter(sides))
+
 
 @dataclass(frozen=True)
 class Side:
@@ -85,7 +90,7 @@ class Side:
 
 
 def _program(text: str, name: str, line: int | None) -> tuple[str, bool]:
-    """Return (operation, whether in place) of the one program that the text names."""
+    """Return (operation, whether in place) of the program that the text names."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})
     if len(found) == 1 and found[0] in PROGRAMS:
         return PROGRAMS[found[0]]
@@ -99,7 +104,7 @@ def _device_of_each_rank(
 ) -> list[Device]:
     """Return a device for each rank: a process has one for each GPU of each of its threads.
 
-    has_all: every device is listed, as in the text. JSON up to its version 3 lists the first one of each process.
+    has_all: every device is listed, as in the text. JSON up to version 3 lists only the first one of each process.
     """
     per_process, ranks = threads * gpus, sorted(device.rank for device in devices)
     is_first_alone = not has_all and ranks == list(range(0, len(ranks) * per_process, per_process or 1))
@@ -126,30 +131,27 @@ def _shape_of_devices(devices: list[Device], name: str, options: Options, line: 
     if ranks != list(range(len(ranks))):
         raise refusal(name, line, f"ranks {ranks[0]} to {ranks[-1]} with gaps or twice", "each rank once")
     by_host = Counter(device.host for device in devices)
-    if len(per_host := set(by_host.values())) > 1:
-        raise refusal(name, line, f"hosts with {sorted(per_host)} ranks", "the same number on each host")
-    shape = len(by_host), per_host.pop()
-    if options.gpus_per_node not in (None, shape[1]):
-        found = f"{shape[1]} ranks on each host, and --gpus-per-node {options.gpus_per_node}"
-        raise refusal(name, line, found, "no other number than the file's; leave the option out")
-    return shape
+    per_host, *others = sorted(set(by_host.values()))
+    if others:
+        raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number on each host")
+    if options.gpus_per_node not in (None, per_host):
+        found = f"{per_host} ranks on each host, and --gpus-per-node {options.gpus_per_node}"
+        raise refusal(name, line, found, "the number in the file; leave the option out")
+    return len(by_host), per_host
 
 
 def _environment(devices: list[Device], nccl: str | None) -> dict:
     hosts: dict[str, list[int]] = {}
     for device in sorted(devices, key=lambda device: device.rank):
         hosts.setdefault(device.host, []).append(device.rank)
-    return {
-        "nccl": nccl,
-        "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()],
-        "gpus": [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices if device.name],
-    }
+    gpus = [{"rank": device.rank, "host": device.host, "name": device.name} for device in devices if device.name]
+    return {"nccl": nccl, "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()], "gpus": gpus}
 
 
 def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
-    """Refuse a row whose time and bandwidths contradict each other: a column is shifted, or ranks are missing above."""
+    """Refuse a row with contradictory time and bandwidths: a shifted column, or ranks that are not listed."""
     factor = BUS_FACTOR.get(run.operation)
-    if factor is None or not size:  # of a row of 0 bytes there is nothing to check
+    if factor is None or not size:  # a row of 0 bytes has nothing to check
         return
     algbw = size / side.time_us / 1000 if side.time_us else float("inf")
     if abs(algbw - side.algbw) > 0.006 + (0.01 + side.time_slack) * algbw:
@@ -162,19 +164,13 @@ def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
         raise refusal(run.name, line, found, f"busbw {busbw:.2f} of {run.operation}")
 
 
-def _placement(run: Run, sides: dict) -> str:
-    """Return the placement whose time counts: that of Regatta's own benchmark, or the only one there is."""
-    wanted = "in_place" if run.is_in_place else "out_of_place"
-    return wanted if wanted in sides else next(iter(sides))
-
-
 def _reading(
     run: Run, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, Side], **calls
 ) -> Reading:
     """Return one row. calls: what -I says of single calls, as fields of a reading."""
     for side in sides.values():
         _check_side(run, size, side, line)
-    placement = _placement(run, sides)
+    placement = run.placement(sides)
     printed = {"placement": placement}
     for key, value in sides.items():
         printed |= {f"{key}_time_us": value.time_us, f"{key}_algbw_gb_per_s": value.algbw}
@@ -190,7 +186,7 @@ def _reading(
     return Reading(line, "collective", parameters, run.nodes, run.gpus_per_node, times, printed, **calls)
 
 
-# The tables, with NCCL's own lines between the rows.
+# The tables, with log lines of NCCL between the rows.
 
 HEAD = re.compile(
     r"#\s*nThread (?P<threads>\d{1,15}) nGpus (?P<gpus>\d{1,15}) minBytes (?P<least>\d{1,15})"
@@ -211,10 +207,6 @@ FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a head that asks for more is damaged
 
 
-def _is_text(text: str) -> bool:
-    return re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None or "out-of-place" in text
-
-
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
     head_line, head = _head(lines, name)
@@ -228,9 +220,10 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
     run = Run(name, operation, is_in_place, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
     rows = _rows(lines, run, head_line)
-    _check_sizes(rows, head, lines, run)
-    unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
-    notes = ["results were not checked (N/A) in some rows"] if unchecked else []
+    reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
+    _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
+    is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
+    notes = ["results were not checked (N/A) in some rows"] if is_unchecked else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
         notes.append(f"{len(rows) - len(readings)} rows of 0 bytes were left out")
@@ -248,12 +241,12 @@ def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
         raise refusal(name, len(lines), missing, "one above the table")
     if len(found) > 1:
-        raise refusal(name, found[1][0], "a second run begins here", "one run; give each a file of its own")
+        raise refusal(name, found[1][0], "a second run begins here", "one run; give each a separate file")
     return found[0]
 
 
 def _summary(lines: list[str], name: str) -> int:
-    """Return how many values were out of bounds. A run without its last lines was cut off."""
+    """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
     if len(wrong) != 1 or not any(MEAN.fullmatch(line.rstrip()) for line in lines):
         found = "the run is incomplete: its last lines are missing"
@@ -288,7 +281,7 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
             raise ValueError
         halves = dict(zip(PLACEMENTS, (figures[:per_side], figures[per_side:]), strict=True))
         sides = {placement: _side(half, columns) for placement, half in halves.items()}
-        single = [float(f) / 1e6 for f in halves["in_place" if run.is_in_place else "out_of_place"][4:]]
+        single = [float(f) / 1e6 for f in halves[run.placement(halves)][4:]]
         times = dict(zip(("min_s", "max_s", "p99_s"), single, strict=False))
         size = int(fields[0])
     except ValueError:
@@ -306,26 +299,19 @@ def _side(figures: list[str], columns: list[str]) -> Side:
     return Side(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
-def _check_sizes(rows: list[Reading], head: re.Match, lines: list[str], run: Run) -> None:
-    """Refuse a table that has not the rows that its head announces."""
-    reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
-    size, most, step = int(head["least"]), min([int(head["most"]), *reduced]), int(head["step"])
-    is_growing = step > (1 if head["kind"] == "factor" else 0) and size > 0
-    num = 0
-    while size <= most and num <= MOST_SIZES and is_growing:
-        num, size = num + 1, size * step if head["kind"] == "factor" else size + step
-    if not rows or num == 0 or len(rows) % num:
-        found = f"{len(rows)} rows, and the head announces {num} sizes ({head['least']} to {most} bytes)"
-        raise refusal(run.name, len(lines), found, "a row for each size")
+def _check_num_rows(num_rows: int, head: re.Match, most: int, name: str, last_line: int) -> None:
+    """Refuse a table without all rows that its head announces. most: the largest size, in bytes."""
+    num, size, step, is_factor = 0, int(head["least"]), int(head["step"]), head["kind"] == "factor"
+    while size <= most and num <= MOST_SIZES and size > 0 and step > is_factor:
+        num, size = num + 1, size * step if is_factor else size + step
+    if num_rows == 0 or num == 0 or num_rows % num:
+        found = f"{num_rows} rows, and the head announces {num} sizes ({head['least']} to {most} bytes)"
+        raise refusal(name, last_line, found, "a row for each size")
 
 
-# JSON. Booleans may be the texts "true" and "false", and a number that is none the text "nan".
+# JSON. A boolean may be the text "true" or "false", a missing number the text "nan".
 
 TRUE = ("true", True)
-
-
-def _is_json(value: object) -> bool:
-    return isinstance(value, dict) and "nccl_version" in value and "config" in value
 
 
 def _read_json(file: dict, name: str, options: Options) -> Source:
@@ -355,22 +341,23 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
 
 
 def _result(row: dict, place: str, run: Run) -> Reading:
-    sides = {key: _json_side(row[key], f"{place}.{key}", run.name) for key in PLACEMENTS if row.get(key) is not None}
+    sides = {}
+    for key in PLACEMENTS:
+        if (side := row.get(key)) is None:
+            continue
+        if "time" not in side or "cpu_time" in side:
+            found = f"{place}.{key} has no 'time'"
+            raise refusal(run.name, None, found, "the time of the operation; run without -C")
+        num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
+        sides[key] = Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
-    key = f"{_placement(run, sides)}_per_iter"
+    key = f"{run.placement(sides)}_per_iter"
     samples = _samples(row[key], f"{place}.{key}", run) if row.get(key) is not None else {}
     if samples:
         run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
     redop = row["redop"] if isinstance(row["redop"], str) else None
     return _reading(run, None, int(row["size"]), row["type"], redop, sides, **samples)
-
-
-def _json_side(side: dict, place: str, name: str) -> Side:
-    if "time" not in side or "cpu_time" in side:
-        raise refusal(name, None, f"{place} has no 'time'", "the time of the operation; run without -C")
-    num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
-    return Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
 
 
 def _samples(calls: dict, place: str, run: Run) -> dict:
@@ -394,5 +381,16 @@ def _calls_ns(values: list, place: str, skipped: int, run: Run) -> list[int]:
     return times
 
 
-NCCL_TEXT = Format("nccl-tests-text", "a table of nccl-tests", _is_text, _read_text)
-NCCL_JSON = Format("nccl-tests-json", "JSON of nccl-tests", _is_json, _read_json, is_json=True)
+NCCL_TEXT = Format(
+    "nccl-tests-text",
+    "a table of nccl-tests",
+    lambda text: "out-of-place" in text or re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None,
+    _read_text,
+)
+NCCL_JSON = Format(
+    "nccl-tests-json",
+    "JSON of nccl-tests",
+    lambda value: isinstance(value, dict) and {"nccl_version", "config"} <= value.keys(),
+    _read_json,
+    is_json=True,
+)

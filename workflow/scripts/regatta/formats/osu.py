@@ -1,7 +1,7 @@
 """Tables of the OSU micro-benchmarks: latency, bandwidth, and blocking collectives. Read only.
 
-A table says neither how many ranks took part nor that it is complete: the user gives the shape, and a table that was
-cut off between two rows looks like a shorter one. Sizes double from row to row, so that a missing row is detected.
+A table states neither the number of ranks nor that it is complete: the user gives the shape, and a table that was cut
+off between two rows cannot be detected. A missing row can: sizes double from row to row.
 """
 
 import re
@@ -10,7 +10,7 @@ from regatta.core.errors import UserError
 from regatta.formats.base import Format, Options, Reading, Source, collective_parameters, lines_of, quoted, refusal
 
 TITLE = re.compile(r"# OSU (?P<library>MPI|NCCL|RCCL)(?P<device>-\w+)? (?P<test>.+?) Test(?: v[\w.]+)?\s*")
-# Test -> operation, and by what its size is to be multiplied to be Regatta's message: `n` where it is one rank's part.
+# Test -> operation, and the factor from its size to Regatta's message size: `n` where it is one rank's part.
 COLLECTIVES = {
     "Allreduce Latency": ("all_reduce", "1"),
     "Allgather Latency": ("all_gather", "n"),
@@ -21,11 +21,7 @@ COLLECTIVES = {
     "Barrier Latency": ("barrier", "1"),
 }
 # Between two ranks. Regatta has no benchmark like them, so they keep their names.
-PAIRS = {
-    "Latency": "osu_latency",
-    "Bandwidth": "osu_bw",
-    "Bi-Directional Bandwidth": "osu_bibw",
-}
+PAIRS = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw"}
 COLUMN = re.compile(
     r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b"
     r"(?:\s*\((us|MB/s)\))?"
@@ -33,12 +29,8 @@ COLUMN = re.compile(
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
 PERCENTILES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
-MEAN = "the mean over iterations, averaged over ranks; no spread"
-STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no spread"
-
-
-def _is_table(text: str) -> bool:
-    return re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None
+MEAN = "the mean over iterations, averaged over ranks; no range"
+STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no range"
 
 
 def _read(text: str, name: str, options: Options) -> Source:
@@ -46,7 +38,7 @@ def _read(text: str, name: str, options: Options) -> Source:
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
         found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
-        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a file of its own")
+        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a separate file")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
         known = ", ".join((*COLLECTIVES, *PAIRS))
@@ -90,9 +82,7 @@ def _columns(lines: list[str], start: int, name: str) -> tuple[int, list[str]]:
             columns.append(match[1])
             rest = rest[match.end() :]
         if rest.strip() or not columns:
-            raise refusal(
-                name, number, f"found the columns {quoted(line)}", "'# Size  Avg Latency(us) ...' or the like"
-            )
+            raise refusal(name, number, f"found the columns {quoted(line)}", "'# Size  Avg Latency(us)' or the like")
         return number, columns
     raise refusal(name, len(lines), "no line of column names", "'# Size  Avg Latency(us)' or the like")
 
@@ -110,16 +100,13 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
             raise refusal(name, number, f"found {quoted(line)}", f"a whole row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))
         if found and "Size" in row:
-            _check_next(int(found[-1][1]["Size"]), int(row["Size"]), number, name)
+            before, size = int(found[-1][1]["Size"]), int(row["Size"])
+            if size != (expected := max(1, 2 * before)):
+                raise refusal(name, number, f"size {size} behind {before}", f"size {expected}: sizes double")
         found.append((number, row))
     if not found:
         raise refusal(name, len(lines), "no row", f"rows of {', '.join(columns)}")
     return found
-
-
-def _check_next(before: int, size: int, line: int, name: str) -> None:
-    if size != max(1, 2 * before):
-        raise refusal(name, line, f"size {size} behind {before}", f"size {max(1, 2 * before)}: sizes double")
 
 
 def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], dtype: str | None) -> Reading:
@@ -144,4 +131,4 @@ def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], 
     return Reading(line, "collective", parameters, *shape, times, printed, num_iterations=iterations, failure=failure)
 
 
-OSU = Format("osu-text", "a table of OSU", _is_table, _read)
+OSU = Format("osu-text", "a table of OSU", lambda text: re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None, _read)

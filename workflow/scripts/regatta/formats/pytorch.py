@@ -2,11 +2,11 @@
 
 A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
 GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
-a whole number; the finer one over a table gives its times. The `8G` of the last rows is a constant of the program: on
-machines with four GPUs it is wrong, and ranks and GPUs per node decide.
+a whole number; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
+program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
-A report has one entry for each model; in it one for each number of ranks, of which the first is without DDP, by its
-position alone. `measurements` are seconds of single synchronised steps, those of rank 0 first, then those of rank 1.
+A report has one entry per model, and in it one per number of ranks; the first is without DDP, only by its position.
+`measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
 import re
@@ -20,18 +20,20 @@ from regatta.formats.base import (
     Format,
     Options,
     Reading,
+    ResultsFolder,
     Source,
+    cell_fields,
     entry_cell,
     entry_parameters,
     entry_shape,
     lines_of,
+    other_parameters,
     parameters_of,
     quoted,
     refusal,
     shape_of,
     times_ns,
 )
-from regatta.formats.exporter import ResultsFolder, cell_fields, other_parameters
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
@@ -50,7 +52,7 @@ FACTS = {
 }
 ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
 TEXT_STATISTIC = (
-    "the median over the steps of all ranks together, each step synchronised; not of the slowest rank, and no spread"
+    "the median over the steps of all ranks together, each step synchronized; not of the slowest rank, and no range"
 )
 
 
@@ -70,33 +72,27 @@ class Table:
         return [f"{match['ranks']} GPUs -- {match['label']}" for _, match in self.rows]
 
 
-def _is_text(text: str) -> bool:
-    return BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None
-
-
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
-    tables, facts = _tables(lines, name), _facts(lines)
+    tables = _tables(lines, name)
+    facts = {key: match[1] for key, pattern in FACTS.items() for line in lines if (match := pattern.fullmatch(line))}
     shown = _gpus_in_topology(lines)
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
     notes = []
     if shown not in (None, gpus_per_node):
-        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was taken")
+        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was used")
     if "bucket" not in facts:
         notes.append(f"the bucket size is not printed; the program's default is {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
-    readings = [
-        _row_reading(table, line, match, gpus_per_node, bucket, name, notes)
-        for table in tables
-        for line, match in table.rows
-    ]
+    rows = [(table, *row) for table in tables for row in table.rows]
+    readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")
-    return Source(TEXT_STATISTIC, backend, "cuda", tuple(readings), tuple(notes), environment, twice="again")
+    return Source(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
 
 
 def _tables(lines: list[str], name: str) -> list[Table]:
-    """Return the tables of measurements, without those of diff.py, which upstream's README shows beside them."""
+    """Return the tables of measurements, without those of diff.py, which upstream's README also shows."""
     tables: list[Table] = []
     for number, line in enumerate(lines, start=1):
         if line.lstrip().startswith("Benchmark:"):
@@ -107,16 +103,15 @@ def _tables(lines: list[str], name: str) -> list[Table]:
         elif tables and tables[-1].is_open:
             _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
         elif "GPUs --" in line:
-            raise refusal(
-                name, number, f"found a row outside of a table: {quoted(line)}", "'Benchmark: <model> ...' above it"
-            )
+            found = f"found a row outside of a table: {quoted(line)}"
+            raise refusal(name, number, found, "'Benchmark: <model> ...' above it")
     tables = [table for table in tables if not table.is_diff]
     _check_complete(tables, len(lines), name)
     return tables
 
 
 def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str) -> None:
-    """Read a line between a table's title and the blank line behind its rows."""
+    """Read a line between a table's title and the blank line after its rows."""
     if not line.strip():
         table.is_open = not table.rows
     elif "sec/iter" in line:
@@ -130,14 +125,14 @@ def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str
 
 
 def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
-    """Refuse a row whose seconds and rates contradict each other: a digit of it was lost."""
+    """Refuse a row with contradictory seconds and rates: a digit was lost."""
     if (match["label"] == "no ddp") != (not table.rows):
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
         # The rate was cut to a whole number, the seconds were rounded to three decimals.
-        slowest = table.batch_size / rate if rate else float("inf")
-        if not table.batch_size / (rate + 1) - 0.000501 <= seconds <= slowest + 0.000501 or slowest == float("inf"):
+        low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
+        if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"
             raise refusal(name, number, found, f"{table.batch_size} samples a step / seconds = rate")
     values = [int(match[f"x{p}"]) for p in PERCENTS]
@@ -157,15 +152,6 @@ def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
             raise refusal(name, table.rows[-1][0], found, want)
 
 
-def _facts(lines: list[str]) -> dict[str, str]:
-    found = {}
-    for line in lines:
-        for key, pattern in FACTS.items():
-            if match := pattern.fullmatch(line):
-                found[key] = match[1]
-    return found
-
-
 def _gpus_in_topology(lines: list[str]) -> int | None:
     """Return how many GPUs a machine has, by the head of `nvidia-smi topo -m`, which the program prints first."""
     for index, line in enumerate(lines):
@@ -182,7 +168,7 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     for table in tables:
         for number, match in table.rows:
             ranks, label = int(match["ranks"]), match["label"]
-            machines, gpus = (1, 1) if label == "no ddp" else _label(label)
+            machines, gpus = _label(label)
             if machines * gpus != ranks:
                 found = f"label {label} says {machines * gpus} GPUs, and {ranks} took part"
                 raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
@@ -190,24 +176,27 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     return largest
 
 
-def _label(label: str) -> tuple[int, int]:
-    machines, gpus = re.fullmatch(r"(\d+)M/(\d+)G", label).groups()
-    return int(machines), int(gpus)
+def _label(label: str) -> tuple[int, ...]:
+    """Return (machines, GPUs per machine)."""
+    return (1, 1) if label == "no ddp" else tuple(map(int, re.findall(r"\d+", label)))
 
 
-def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name: str, notes: list[str]) -> Reading:
+def _row_reading(
+    table: Table, line: int, match: re.Match, gpus_per_node: int, bucket: int, name: str, notes: list[str]
+) -> Reading:
     ranks, label = int(match["ranks"]), match["label"]
     size = shape_of(ranks, gpus_per_node)
     if size is None or ranks == 0:
-        raise refusal(
-            name, line, f"{ranks} ranks on nodes of {gpus_per_node} GPUs", "whole nodes; correct --gpus-per-node"
-        )
+        found = f"{ranks} ranks on nodes of {gpus_per_node} GPUs"
+        raise refusal(name, line, found, "whole nodes; correct --gpus-per-node")
     if label != "no ddp" and _label(label) != size:
         note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
         note += ", and the GPUs in the label are a constant of the program"
         if note not in notes:
             notes.append(note)
-    is_rate = _is_rate_finer(table)
+    # Whether the rate is finer than the seconds, over the whole table: ratios must not mix them.
+    pairs = [(float(row["s50"]), int(row["x50"])) for _, row in table.rows]
+    is_rate = sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
     strategy = "none" if label == "no ddp" else "ddp"
     named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
     parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
@@ -219,22 +208,11 @@ def _row_reading(table, line: int, match, gpus_per_node: int, bucket: int, name:
     return Reading(line, "train_step", parameters, *size, times_s=times, printed=printed)
 
 
-def _is_rate_finer(table: Table) -> bool:
-    """Return whether the rate is finer than the seconds, over a whole table: ratios must not mix them."""
-    pairs = [(float(match["s50"]), int(match["x50"])) for _, match in table.rows]
-    return sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
-
-
 # Reports.
 
-JSON_STATISTIC = "single steps of every rank, each synchronised: a step costs what its slowest rank took"
-NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were taken"
-NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a place for
-NOT_IN_REPORT = (*NAMED, "bucket_cap_mb")  # which may differ between its results
-
-
-def _is_report(value: object) -> bool:
-    return isinstance(value, dict) and "benchmark_results" in value
+JSON_STATISTIC = "single steps of every rank, each synchronized: a step costs what its slowest rank took"
+NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were used"
+NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a key for
 
 
 def _read_report(report: dict, name: str, options: Options) -> Source:
@@ -265,7 +243,7 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
 
 
 def _launches(result: dict, parameters: dict, options: Options, name: str, place: str) -> Iterator[Reading]:
-    """Yield the launches of a result: one, but for a report that Regatta wrote, which says where each begins."""
+    """Yield the launches of a result: one, or those that a report of Regatta lists."""
     num_ranks = len(result["ranks"])
     size, samples = entry_shape(result, num_ranks, options, name, place), _samples_ns(result, num_ranks, name, place)
     cell, num = entry_cell(result), len(samples[0])
@@ -285,7 +263,7 @@ def _launches(result: dict, parameters: dict, options: Options, name: str, place
 
 
 def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[list[int]]:
-    """Return [rank][iteration]. Measurements stand rank by rank, the same number of each."""
+    """Return [rank][iteration] from measurements listed rank by rank, the same number of each."""
     times = times_ns(result["measurements"], name, f"{place}.measurements")
     if num_ranks == 0 or not times or len(times) % num_ranks:
         found = f"{place}.measurements has {len(times)} values for {num_ranks} ranks"
@@ -297,8 +275,8 @@ def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[lis
 def _report(folder: ResultsFolder) -> dict:
     """Return the measured training steps as a report that upstream's diff.py reads.
 
-    The samples of all launches of a cell stand together, those of a rank behind each other. Raises UserError where the
-    form has no place for what was measured: two bucket sizes, two stacks, strategies other than none and ddp.
+    The samples of all launches of a cell are concatenated by rank. Raises UserError where the format has no place for
+    the results: two bucket sizes, two stacks, strategies other than none and ddp.
     """
     cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
     if not cells:
@@ -316,8 +294,8 @@ def _report(folder: ResultsFolder) -> dict:
         "bucket_size": wrapped[0] if wrapped else None,
         "device": cells[0]["spec"]["device"],
         "benchmark_results": [
-            {"model": model, "batch_size": batch_size, "result": _results(folder, own)}
-            for (model, batch_size), own in models.items()
+            {"model": model, "batch_size": batch_size, "result": _results(folder, of_model)}
+            for (model, batch_size), of_model in models.items()
         ],
     }
 
@@ -327,30 +305,28 @@ def _is_wrapped(cell: dict) -> bool:
 
 
 def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
-    """Refuse cells that would be one and the same in a report."""
+    """Refuse cells that a report could not distinguish."""
     folder.one_value(cells, "strategy", ("none", "ddp"))
     folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
-    others = [name for name in cells[0]["spec"]["parameters"] if name not in NOT_IN_REPORT]
+    others = [name for name in cells[0]["spec"]["parameters"] if name not in (*NAMED, "bucket_cap_mb")]
     for name in ("stack", "backend", "device", *others):
         folder.one_value(cells, name)
     shapes: dict[int, tuple] = {}
     for cell in filter(_is_wrapped, cells):
-        own = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
-        other = shapes.setdefault(_num_ranks(cell), own)
-        if own != other:
+        size = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
+        other = shapes.setdefault(_num_ranks(cell), size)
+        if size != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*own)} have the same ranks in a report, which knows no"
-                f" nodes. Choose one, such as --where nodes={own[0]}."
+                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, which knows no"
+                f" nodes. Choose one, such as --where nodes={size[0]}."
             )
 
 
 def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:
-    """Return the results of one model: the one without DDP first, also where there is none, then by number of ranks."""
-    alone = [cell for cell in cells if not _is_wrapped(cell)]
-    wrapped = [cell for cell in cells if _is_wrapped(cell)]
-    wrapped.sort(key=lambda cell: (_num_ranks(cell), cell["spec"]["nodes"]))
-    first = _result(folder, alone[0]) if alone else {"ranks": [0], "measurements": []}
-    return [first, *(_result(folder, cell) for cell in wrapped)]
+    """Return the results of one model: first the one without DDP, empty if there is none, then by number of ranks."""
+    cells = sorted(cells, key=lambda cell: (_is_wrapped(cell), _num_ranks(cell)))
+    results = [_result(folder, cell) for cell in cells]
+    return [{"ranks": [0], "measurements": []}, *results] if _is_wrapped(cells[0]) else results
 
 
 def _num_ranks(cell: dict) -> int:
@@ -358,7 +334,7 @@ def _num_ranks(cell: dict) -> int:
 
 
 def _result(folder: ResultsFolder, cell: dict) -> dict:
-    """Return one result. Keys beside `ranks` and `measurements` are for the import; upstream's programs ignore them."""
+    """Return one result. Upstream's programs read `ranks` and `measurements`; the import needs the other keys."""
     by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
     launches = []
     for _, row in folder.ok_rows(cell).iterrows():
@@ -380,11 +356,16 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
     }
 
 
-PYTORCH_TEXT = Format("pytorch-text", "a table of PyTorch's benchmark.py", _is_text, _read_text)
+PYTORCH_TEXT = Format(
+    "pytorch-text",
+    "a table of PyTorch's benchmark.py",
+    lambda text: BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None,
+    _read_text,
+)
 PYTORCH_JSON = Format(
     "pytorch-json",
     "a --json report of PyTorch's benchmark.py",
-    _is_report,
+    lambda value: isinstance(value, dict) and "benchmark_results" in value,
     _read_report,
     is_json=True,
     write=_report,

@@ -12,19 +12,21 @@ from regatta.formats.base import (
     Format,
     Options,
     Reading,
+    ResultsFolder,
     Source,
+    cell_fields,
     collective_parameters,
     entry_cell,
     entry_parameters,
     entry_shape,
+    other_parameters,
     refusal,
 )
-from regatta.formats.exporter import ResultsFolder, cell_fields, other_parameters
 
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
-MEAN_IN_WORDS, MEDIAN_IN_WORDS = "the mean over iterations; no spread", "the median over launches; no spread"
+STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no spread"}
 STEP = ("model", "batch_size", "strategy")
 
 
@@ -35,37 +37,31 @@ def _is_suite(value: object) -> bool:
 
 def _read(file: dict | list, name: str, options: Options) -> Source:
     runs = file if isinstance(file, list) else [file]
-    settings = {(_device(run), _backend(run), _is_median(run)) for run in runs}
+    settings = {_settings(run) for run in runs}
     if len(settings) > 1:
         raise refusal(name, None, "runs of several devices, backends or statistics", "one of each in a file")
-    readings = tuple(reading for run in runs for reading in _readings(run, name, options))
+    [(device, backend, is_median)], notes = settings, []
+    readings = tuple(reading for run in runs for reading in _readings(run, is_median, name, options))
     if not readings:
         raise refusal(name, None, "results has no time", "communication or training with one time at least")
-    [(device, backend, is_median)], notes = settings, []
     if "backend" not in runs[0]["config"]:
         notes.append(f"the backend is not named; {backend} is what such a suite uses there")
     if any("memory" in run["results"] for run in runs):
-        notes.append("memory is not taken over")
+        notes.append("memory is not imported")
     measured_at = max((run["timestamp"] for run in runs if run.get("timestamp")), default=None)
-    statistic = MEDIAN_IN_WORDS if is_median else MEAN_IN_WORDS
-    return Source(statistic, backend, device, readings, tuple(notes), measured_at=measured_at)
+    return Source(STATISTICS[is_median], backend, device, readings, tuple(notes), measured_at=measured_at)
 
 
-def _device(run: dict) -> str:
-    return "cpu" if run["config"]["device"].lower().startswith("cpu") else "cuda"
+def _settings(run: dict) -> tuple[str, str, bool]:
+    """Return (device, backend, whether times are medians)."""
+    config = run["config"]
+    device = "cpu" if config["device"].lower().startswith("cpu") else "cuda"
+    return device, config.get("backend", {"cuda": "nccl", "cpu": "gloo"}[device]), config.get("statistic") == MEDIAN
 
 
-def _backend(run: dict) -> str:
-    return run["config"].get("backend", {"cuda": "nccl", "cpu": "gloo"}[_device(run)])
-
-
-def _is_median(run: dict) -> bool:
-    return run["config"].get("statistic") == MEDIAN
-
-
-def _readings(run: dict, name: str, options: Options) -> list[Reading]:
+def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[Reading]:
     found, results = [], run["results"]
-    blocking = "p50_s" if _is_median(run) else "mean_s"
+    blocking = "p50_s" if is_median else "mean_s"
     for section, entries in (results.get("communication") or {}).items():
         operation = OPERATIONS.get(section, section)
         for key, entry in entries.items():
@@ -78,7 +74,7 @@ def _readings(run: dict, name: str, options: Options) -> list[Reading]:
     for key, entry in (results.get("training") or {}).items():
         named = {parameter: entry[parameter] for parameter in STEP} | {"batch_size": int(entry["batch_size"])}
         keys = {"mean_s": "step_time_ms"}
-        if _is_median(run):
+        if is_median:
             keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
         parameters = entry_parameters(entry, "train_step", **named)
         found.append(("train_step", parameters, f"training.{key}", entry, _times(entry, keys)))
@@ -101,8 +97,7 @@ def _write(folder: ResultsFolder) -> list[dict]:
     """Return one object for each world size with results, the smallest first. Raises UserError where there is none."""
     for name in ("backend", "device"):
         folder.one_value(folder.cells, name)
-    rows = folder.measurements
-    ok = rows[rows["cell"].isin(folder.ids) & (rows["status"] == "ok") & rows["p50_s"].notna()]
+    ok = folder.rows[(folder.rows["status"] == "ok") & folder.rows["p50_s"].notna()]
     by_cell = ok.groupby("cell")
     times = (1e3 * by_cell[["p50_s", "window_step_s"]].median().astype(float)).assign(num_launches=by_cell.size())
     specs = {cell["id"]: cell["spec"] for cell in folder.cells}
@@ -111,7 +106,7 @@ def _write(folder: ResultsFolder) -> list[dict]:
         for row in _rows(folder.tables[table].merge(times, left_on="cell", right_index=True)):
             size = row["world_size"]
             if table != "memory":
-                reports.setdefault(size, _report(folder, size, rows[rows["cell"].isin(folder.ids)]))
+                reports.setdefault(size, _report(folder, size))
             if size in reports:
                 _add(reports[size]["results"], table, row, specs[row["cell"]])
     if not reports:
@@ -127,15 +122,16 @@ def _rows(table: pd.DataFrame) -> list[dict]:
     return table.where(table.notna(), None).to_dict("records")
 
 
-def _report(folder: ResultsFolder, num_ranks: int, rows: pd.DataFrame) -> dict:
+def _report(folder: ResultsFolder, num_ranks: int) -> dict:
+    rows = folder.rows
     ok = rows[(rows["world_size"] == num_ranks) & (rows["status"] == "ok")]
     return {
         "name": f"{folder.campaign['name']}_{num_ranks}gpu",
         "world_size": num_ranks,
         "timestamp": max(ok["time_utc"].dropna(), default=None),
         "config": {
-            "warmup_iters": _one(ok["warmup_iterations"]),
-            "benchmark_iters": _one(ok["num_iterations"]),
+            "warmup_iters": _only(ok["warmup_iterations"]),
+            "benchmark_iters": _only(ok["num_iterations"]),
             "device": _device_name(folder),
             "backend": folder.cells[0]["spec"]["backend"],
             "statistic": MEDIAN,
@@ -144,8 +140,8 @@ def _report(folder: ResultsFolder, num_ranks: int, rows: pd.DataFrame) -> dict:
     }
 
 
-def _one(values: pd.Series) -> int | None:
-    """Return the one number that all measurements share, or None: Regatta samples until a precision is reached."""
+def _only(values: pd.Series) -> int | None:
+    """Return the number that all measurements share, or None: Regatta samples until a precision is reached."""
     found = set(values.dropna())
     return int(found.pop()) if len(found) == 1 else None
 

@@ -1,7 +1,7 @@
 """CSV: a simple one of times (read), and the tidy one of all tables of a campaign (written, and read again).
 
-A row of the tidy CSV is one number: `table`, what it is of, `quantity`, `value`. Read are the times of the table
-`measurements`, each ok row of which is a launch of its cell; the other tables are recomputed from them.
+A row of the tidy CSV is one number: `table`, what it is of, `quantity`, `value`. The import reads the times of the
+table `measurements`, in which each ok row is a launch of its cell; the other tables are recomputed from them.
 """
 
 import csv
@@ -20,38 +20,34 @@ from regatta.formats.base import (
     Format,
     Options,
     Reading,
+    ResultsFolder,
     Source,
     collective_parameters,
     parameters_of,
     quoted,
     refusal,
 )
-from regatta.formats.exporter import ResultsFolder
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
 
 MOST = 10**15
-# Python alone also reads 1_0, and digits of any script.
+# Python also reads 1_0, and digits of any script.
 NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 DEVICES = ("cpu", "cuda")
 STATISTIC = "the median of a launch, as the file gives it"
 
 
-def _is_csv(text: str) -> bool:
-    return {"benchmark", "seconds"} <= _head(text) or _is_exported(text)
+def _has_columns(text: str, *columns: str) -> bool:
+    return {*columns} <= set(text.partition("\n")[0].strip().split(","))
 
 
 def _is_exported(text: str) -> bool:
-    return {"table", "quantity", "value"} <= _head(text)
-
-
-def _head(text: str) -> set[str]:
-    return set(text.partition("\n")[0].strip().split(","))
+    return _has_columns(text, "table", "quantity", "value")
 
 
 def _read(text: str, name: str, options: Options) -> Source:
     if not text.endswith("\n"):
         found = "the last line has no end, so it may be cut off"
-        raise refusal(name, text.count("\n") + 1, found, "a line end behind it")
+        raise refusal(name, text.count("\n") + 1, found, "a line end after it")
     return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
 
 
@@ -79,7 +75,7 @@ def _rows(
 
 
 def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
-    """Return a number above 0. Raises UserError for all else."""
+    """Return a number above 0. Raises UserError for anything else."""
     try:
         value = kind(text) if NUMBER.fullmatch(text) else -1
     except ValueError:
@@ -126,8 +122,8 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
             raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
     if row["device"] not in DEVICES:
         raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
-    own = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
-    values = {column: row[column] for column in own if row.get(column) is not None}
+    columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
+    values = {column: row[column] for column in columns if row.get(column) is not None}
     for column, kind in NUMBERS.items():
         if column in values:
             values[column] = _number(values[column], column, name, line, kind)
@@ -146,7 +142,6 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
 FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
 EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
-TIMES_ALONE = "only times are taken over: no memory, no parts of an iteration, no errors of results"
 
 
 @dataclass
@@ -164,7 +159,8 @@ def _read_exported(text: str, name: str) -> Source:
     for line, row in _rows(text, name, EXPORTED, None):
         is_behind = row["table"] != "measurements"
         if is_behind or row["status"] != "ok":
-            others |= set() if is_behind else {(row["cell"], row["repeat"])}
+            if not is_behind:
+                others.add((row["cell"], row["repeat"]))
             continue
         launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
         if row["quantity"] in launch.numbers:
@@ -177,7 +173,7 @@ def _read_exported(text: str, name: str) -> Source:
     devices = {launch.row["device"] for launch in launches.values()}
     if len(devices) > 1 or not devices <= set(DEVICES):
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
-    notes = [TIMES_ALONE]
+    notes = ["only times are imported: no memory, no parts of an iteration, no errors of results"]
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} whose status is not ok left out")
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
@@ -235,37 +231,33 @@ OF_ROW = {
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has all its digits: no type holds them all
 
 
-def _tidy_table(folder: ResultsFolder) -> pd.DataFrame:
+def _write(folder: ResultsFolder) -> str:
     """Return every number of measurements.csv and the tables of cells in a separate row: of what, its name, its value.
 
-    Tables without cells are left out, such as those of hosts: a row of theirs is of no cell.
+    Tables without cells are left out, such as those of hosts.
     """
     versions = {cell["id"]: cell["spec"]["version"] for cell in folder.cells}
     parts = [_melted("measurements", folder.measurements, versions)]
     parts += [_melted(name, table, versions) for name, table in folder.tables.items() if "cell" in table]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True).astype(TIDY)
-    return table.assign(value=table["value"].str.removesuffix(".0"))
+    return to_csv(table.assign(value=table["value"].str.removesuffix(".0")))
 
 
 def _melted(name: str, table: pd.DataFrame, versions: dict[str, int]) -> pd.DataFrame:
-    """versions: cell -> version of its benchmark, of the chosen cells."""
-    own = table[table["cell"].isin(versions.keys())]
-    own = own.assign(version=own["cell"].map(versions))
-    keys = [column for column in OF_ROW if column in own.columns]
-    numbers = [column for column in own.columns if column not in (*keys, "line") and _is_number(own[column])]
-    own = own[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # with all digits
-    long = own.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
+    """Return the numbers of a table in long form. versions: selected cell -> version of its benchmark."""
+    rows = table[table["cell"].isin(versions.keys())]
+    rows = rows.assign(version=rows["cell"].map(versions))
+    keys = [column for column in OF_ROW if column in rows.columns]
+    numbers = rows.drop(columns=[*keys, "line"], errors="ignore").select_dtypes("number").columns
+    rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # with all digits
+    long = rows.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
     return long[long["value"].notna()].assign(table=name).reindex(columns=list(TIDY))
 
 
-def _is_number(column: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-
-
-def _write(folder: ResultsFolder) -> str:
-    return to_csv(_tidy_table(folder))
-
-
 CSV = Format(
-    "csv", "CSV with the columns benchmark and seconds (or of export_results.py)", _is_csv, _read, write=_write
+    "csv",
+    "CSV with the columns benchmark and seconds (or of export_results.py)",
+    lambda text: _has_columns(text, "benchmark", "seconds") or _is_exported(text),
+    _read,
+    write=_write,
 )

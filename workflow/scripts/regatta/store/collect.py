@@ -1,7 +1,10 @@
-"""Turn the store into tables: measurements.csv with one row per planned cell and repeat, and those beside it.
+"""Turn the store into tables, and report which records were left out and why.
 
-The latest valid record of a cell and repeat counts, by regatta.store.history. Without a valid record, the row is
-`not_measured`. Times are those of the slowest rank in each iteration. What is excluded is listed with its reason.
+measurements.csv has one row per planned cell and repeat; epochs.csv and ranks.csv have those of training runs;
+waits.csv shows for which rank the others of a launch waited.
+
+The latest valid record of a cell and repeat counts (regatta.store.history). A slot without one has the status
+`not_measured`. Times are those of the slowest rank in each iteration.
 """
 
 import json
@@ -28,44 +31,49 @@ from regatta.store.records import Training, device_of, measured, one_line, train
 from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 
 MEASURED_DIGITS = 12
-
-
-def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
-    """Return the text of each file by the name of its table."""
-    texts = {name: to_csv(collected[name]) for name in COLLECTED}
-    exact = {
-        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
-        "epochs": to_exact_csv(collected["epochs"]),
-    }
-    return texts | exact
-
-
-def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
-    """Write measurements.csv where it is asked for and the others beside it."""
-    for name, text in collected_csv(collected).items():
-        write_text(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), text)
-
-
-def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
-    """Read measurements.csv and what lies beside it."""
-    return {
-        name: read_csv(measurements if name == "measurements" else measurements.with_name(f"{name}.csv"), columns)
-        for name, columns in COLLECTED.items()
-    }
-
-
 Slot = tuple[str, int]  # (cell id, repeat)
 WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # of record, spec and the host of each rank
 
 
-@dataclass
-class Problems:
-    """What of the store is excluded from the tables, and why. Written as problems.json and shown in the report.
+def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
+    """Return the text of each file by the name of its table."""
+    return {name: to_csv(collected[name]) for name in COLLECTED} | {
+        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
+        "epochs": to_exact_csv(collected["epochs"]),
+    }
 
-    interrupted: the jobs that ended before their batch was finished.
-    after_now: the latest time of each launch with a time in the future. Its records are used.
+
+def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
+    """Write measurements.csv at this path and the other tables beside it."""
+    for name, text in collected_csv(collected).items():
+        write_text(_path_of(name, measurements), text)
+
+
+def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
+    """Read measurements.csv and the other tables beside it."""
+    return {name: read_csv(_path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
+
+
+def _path_of(name: str, measurements: Path) -> Path:
+    return measurements if name == "measurements" else measurements.with_name(f"{name}.csv")
+
+
+@dataclass
+class Found:
+    """What the store holds of one campaign, and what of it is not in the tables.
+
+    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: the jobs that
+    ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
+    that has one in the future; its records are used.
     """
 
+    planned: dict[str, dict]
+    repeats: int
+    waits_of: WaitsOf
+    rows: dict[Slot, tuple[tuple, dict, Training, object | None]] = field(default_factory=dict)
+    no_record: dict[Slot, str] = field(default_factory=dict)
+    undeclared: set[str] = field(default_factory=set)
     corrupt: list[str] = field(default_factory=list)
     invalid: list[dict] = field(default_factory=list)
     superseded: list[dict] = field(default_factory=list)
@@ -74,47 +82,30 @@ class Problems:
     not_planned: Counter = field(default_factory=Counter)
     after_now: dict[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> dict:
-        not_planned = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
+    def problems(self) -> dict:
+        """Return the content of problems.json, which the report shows."""
         lists = {name: getattr(self, name) for name in ("corrupt", "invalid", "superseded", "beyond_repeats")}
-        interrupted = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        lists["interrupted"] = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
+        lists["not_planned"] = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
-        lists |= {"interrupted": interrupted, "not_planned": not_planned}
         return {"schema": 1, **lists, **({"after_now": after_now} if after_now else {})}
-
-
-@dataclass
-class Found:
-    """What the store holds of one campaign.
-
-    rows: of each slot (order among its records, row, training, waits). no_record: why a slot has no valid record.
-    undeclared: problems of fields that no schema declares, each reported once.
-    """
-
-    planned: dict[str, dict]
-    repeats: int
-    waits_of: WaitsOf
-    rows: dict[Slot, tuple[tuple, dict, Training, object | None]] = field(default_factory=dict)
-    no_record: dict[Slot, str] = field(default_factory=dict)
-    problems: Problems = field(default_factory=Problems)
-    undeclared: set[str] = field(default_factory=set)
 
 
 def read_store(
     campaign: dict, launches_dir: Path, waits_of: WaitsOf, wait_rows: Callable[[list], list[dict]]
 ) -> tuple[dict[str, pd.DataFrame], dict]:
-    """Return measurements.csv, epochs.csv, ranks.csv and waits.csv as tables by name, and problems.json as an object.
+    """Return measurements, epochs, ranks and waits as tables by name, and problems.json as an object.
 
-    Launch files are read one at a time. wait_rows: makes waits.csv of (row, result of `waits_of`).
+    wait_rows: returns the rows of waits.csv for (row, result of `waits_of`).
     """
     found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"], waits_of)
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
-        found.problems.corrupt += [one_line(problem) for problem in launch_file.problems]
+        found.corrupt += [one_line(problem) for problem in launch_file.problems]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
     _read_batches(launches_dir.parent / "batches", found)
-    # Cells of an imported campaign have separate numbers of repeats.
+    # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
     rows += [
@@ -122,13 +113,14 @@ def read_store(
         for cell in campaign["skipped"]
     ]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
-    of_trainings = {
-        name: [_place_of(row) | line for _, row, training, _ in _in_order(found) for line in getattr(training, name)]
-        for name in ("epochs", "ranks")
+    measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
+    all_rows = {
+        "measurements": rows,
+        "epochs": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.epochs],
+        "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.ranks],
+        "waits": wait_rows([(row, waits) for _, row, _, waits in measured_rows if waits is not None]),
     }
-    waits = wait_rows([(row, waits) for _, row, _, waits in _in_order(found) if waits is not None])
-    all_rows = {"measurements": rows, **of_trainings, "waits": waits}
-    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems.as_json()
+    return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems()
 
 
 def _read_launch(launch_file: LaunchFile, found: Found) -> None:
@@ -139,53 +131,52 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
         if problem:
             _refuse(launch_file, number, line, problem, found)
         if line is header and not is_placed:
-            return  # without repeat and time no record of this launch can be placed
+            return  # its records have no repeat or time
         if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # listed as invalid; the records after it are read
+            header["environment"] = {}  # reported as invalid; the records after it are read
         if problem or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
             found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
         elif line["cell"] not in found.planned:
-            found.problems.not_planned[line["cell"]] += 1
+            found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
-            found.problems.beyond_repeats.append(_place(slot, launch_file, number))
+            found.beyond_repeats.append(_place(slot, launch_file, number))
         else:
             _read_record(launch_file, number, line, slot, found)
 
 
 def _read_batches(batches: Path, found: Found) -> None:
-    """Note why cells have no trace in the store: a stack that the preflight failed, a job that was stopped early."""
+    """Note why cells have no trace in the store: a stack failed the preflight, or a job was stopped before them."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
-    # By recorded times: those of the files change with each copy of the folder.
+    # By recorded times: file times change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
-            stops.append(lost | {"kind": "stopped", "cause": "no word of its end so far"})
+            stops.append(lost | {"kind": "stopped", "cause": "end not recorded"})
         held = _part(path.with_name("manifest.json"), "held", {})
         if not stops and not held:
             continue
         launches = _part(path, "launches", [])
         if any(cell in found.planned for launch in launches for cell in launch["cells"]):
-            found.problems.interrupted += [_interruption(path.parent.name, stop) for stop in stops]
+            found.interrupted += [
+                {"batch": path.parent.name}
+                | {name: _text(stop[name]) for name in ("job", "kind", "cause")}
+                | {"hosts": [one_line(host) for host in stop["hosts"]]}
+                for stop in stops
+            ]
+        is_finished = path.with_name("manifest.json").exists()
         for launch in launches:
-            if launch["stack"] in held:
-                text = one_line(held[launch["stack"]])
-                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
-            elif stops and not path.with_name("manifest.json").exists():
-                text = one_line(f"its job ended before it was measured: {stops[-1]['cause']}")
-                found.no_record |= {(cell, launch["repeat"]): text for cell in launch["cells"]}
-
-
-def _interruption(batch: str, job: dict) -> dict:
-    hosts = [one_line(host) for host in job["hosts"]]
-    texts = {name: _text(job[name]) for name in ("job", "kind", "cause")}
-    return {"batch": batch, **texts, "hosts": hosts}
+            cause = held.get(launch["stack"])
+            if cause is None and stops and not is_finished:
+                cause = f"its job ended before it was measured: {stops[-1]['cause']}"
+            if cause is not None:
+                found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
 
 
 def _part(path: Path, key: str, otherwise: object) -> object:
-    """Return one part of a batch's file, or `otherwise` where the file cannot be read or the part breaks its schema."""
+    """Return one part of a batch's file, or `otherwise` if the file is unreadable or the part breaks its schema."""
     try:
         content = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError):
@@ -199,7 +190,10 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     if problem:
         _refuse(launch_file, number, record, problem, found)
         return
-    _note_undeclared(launch_file, number, record, found)
+    for text in undeclared(record):  # of each field once; the rest of the record is used
+        if text not in found.undeclared:
+            found.undeclared.add(text)
+            _note_invalid(launch_file, number, record, one_line(text, 300), found)
     order = launch_file.header.get("order")
     is_listed = isinstance(order, list) and slot[0] in order
     row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
@@ -214,13 +208,11 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
         place = _place_of(older[1])
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
-        found.problems.superseded.append(place | {"status": older[1]["status"], "by": by})
+        found.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
     time_utc = max(launch_file.header["time_utc"], record["time_utc"])
     if is_after_now(time_utc):
-        found.problems.after_now[launch_file.launch] = max(
-            time_utc, found.problems.after_now.get(launch_file.launch, "")
-        )
+        found.after_now[launch_file.launch] = max(time_utc, found.after_now.get(launch_file.launch, ""))
 
 
 def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
@@ -238,20 +230,16 @@ def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
 
 def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
-    kind, cell, repeat = one_line(line["kind"]), _text(line.get("cell")), launch_file.header.get("repeat")
-    place = {"launch": launch_file.path.stem, "line": number, "kind": kind, "cell": cell}
-    found.problems.invalid.append(place | {"problem": problem})
-    if kind == "record" and isinstance(repeat, int):
-        found.no_record[cell, repeat] = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
+    _note_invalid(launch_file, number, line, problem, found)
+    repeat = launch_file.header.get("repeat")
+    if line["kind"] == "record" and isinstance(repeat, int):
+        text = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
+        found.no_record[_text(line.get("cell")), repeat] = text
 
 
-def _note_undeclared(launch_file: LaunchFile, number: int, record: dict, found: Found) -> None:
-    """Report each field that no schema declares where it is first found. The rest of the record is used."""
-    place = {"launch": launch_file.path.stem, "line": number, "kind": "record", "cell": record["cell"]}
-    for problem in undeclared(record):
-        if problem not in found.undeclared:
-            found.undeclared.add(problem)
-            found.problems.invalid.append(place | {"problem": one_line(problem, 300)})
+def _note_invalid(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
+    place = {"launch": launch_file.path.stem, "line": number, "kind": one_line(line["kind"])}
+    found.invalid.append(place | {"cell": _text(line.get("cell")), "problem": problem})
 
 
 def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
@@ -270,12 +258,8 @@ def _place_of(row: dict) -> dict:
     return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
 
 
-def _in_order(found: Found) -> list[tuple]:
-    return [found.rows[slot] for slot in sorted(found.rows)]
-
-
 def cell_row(cell: dict) -> dict:
-    """Return the columns that say what a cell is."""
+    """Return the columns that identify a cell."""
     spec = cell["spec"]
     return {
         "cell": cell["id"],

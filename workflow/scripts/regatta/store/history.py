@@ -1,6 +1,6 @@
 """What the store already holds: for each cell and repeat the latest record's status and cost.
 
-Manifests of finished batches are read instead of their launch files, which hold every sample; other launch files are read whole.
+Finished batches are read from their manifests, without the samples; other launch files are read in full.
 """
 
 import contextlib
@@ -15,8 +15,6 @@ from pathlib import Path
 
 from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
 
-# Which of several records of one cell and repeat counts. Plan and report ask the same function, so that they agree.
-
 MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml; beyond it is no generation
 MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
 BUILT_ON = (
@@ -29,6 +27,15 @@ BUILT_ON = (
     "preflight/*/*.json",
 )
 ATTEMPT = re.compile(r"-a([0-9]+)$")
+SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are not the cell's: it is measured again
+# What a file raises that should be JSON of a known shape.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
+NUMBER = (int, float, type(None))
+ENTRY_TYPES = {"launch": str, "repeat": int, "time_utc": str, "size_bytes": int, "overhead_s": NUMBER}
+RECORD_TYPES = {"cell": str, "status": str, "cause": (str, type(None)), "elapsed_s": NUMBER}
+
+
+# Which of several records of one cell and repeat counts: plan and report call the same function, so that they agree.
 
 
 def generation_of(header: dict) -> int:
@@ -47,7 +54,7 @@ def record_order(launch: str, generation: int, time_utc: str, line: int) -> tupl
 
 
 def is_after_now(time_utc: object, now: float | None = None) -> bool:
-    """Whether a recorded time has not come yet, by more than clocks may differ. What is no time is not."""
+    """Return whether a recorded time is in the future by more than clocks may differ; False for what is no time."""
     try:
         seconds = datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):
@@ -56,26 +63,12 @@ def is_after_now(time_utc: object, now: float | None = None) -> bool:
 
 
 def end_times_after_now(results: Path) -> None:
-    """Give the files of a results folder that are newer than now the time of now: Snakemake refuses to build on them."""
+    """Set the time of files of a results folder that are newer than now to now: Snakemake refuses to build on them."""
     now = time.time()
     for path in (path for pattern in BUILT_ON for path in results.glob(pattern)):
-        with contextlib.suppress(OSError):  # it may be somebody else's; then Snakemake says what is wrong
+        with contextlib.suppress(OSError):  # of a file of another user Snakemake reports the error
             if path.stat().st_mtime > now:
                 os.utime(path)
-
-
-SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are none of the cell's: it is measured again
-NUMBER_OR_UNKNOWN = (int, float, type(None))
-# What a file raises that should be JSON of a known shape.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
-ENTRY_TYPES = {
-    "launch": (str,),
-    "repeat": (int,),
-    "time_utc": (str,),
-    "size_bytes": (int,),
-    "overhead_s": NUMBER_OR_UNKNOWN,
-}
-RECORD_TYPES = {"cell": (str,), "status": (str,), "cause": (str, type(None)), "elapsed_s": NUMBER_OR_UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class Slot:
 class History:
     """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells.
 
-    unlisted: launch files that stand in no manifest, of batches that were stopped.
+    unlisted: launch files that no manifest lists, of batches that were stopped.
     """
 
     slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
@@ -102,7 +95,7 @@ class History:
     unlisted: list[Path] = field(default_factory=list)
 
     def cell_seconds(self) -> dict[str, float]:
-        """Return for each cell the median seconds of its records, as far as they have any."""
+        """Return the median seconds of the records of each cell that has any."""
         seconds: dict[str, list[float]] = {}
         for (cell, _), slot in self.slots.items():
             if slot.elapsed_s is not None:
@@ -120,9 +113,10 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     overhead = None
     if complete and isinstance(complete[0].get("elapsed_ns"), int):
         overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
-        # A launch's clock starts when Python and torch are up; what that took is in its environment.
+        # A launch's clock starts after Python and torch have started; their seconds are in its environment.
         environment = header.get("environment")
-        overhead += _seconds(environment.get("seconds_to_ready") if isinstance(environment, dict) else None)
+        seconds = environment.get("seconds_to_ready") if isinstance(environment, dict) else None
+        overhead += float(seconds) if isinstance(seconds, int | float) else 0.0
     return {
         "launch": launch_file.launch,
         "repeat": header["repeat"],
@@ -134,13 +128,9 @@ def summarise(launch_file: LaunchFile) -> dict | None:
     } | ({"generation": generation} if (generation := generation_of(header)) else {})
 
 
-def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 def _summary(record: dict) -> dict:
-    """Return a record without its samples. One that the analysis would refuse is `invalid`, so that it is measured again."""
-    from regatta.store.records import problem_of  # numpy and pandas, which a plan of finished batches does without
+    """Return a record without its samples. One that the analysis refuses is `invalid`, and is measured again."""
+    from regatta.store.records import problem_of  # imports numpy, which a plan of finished batches does without
 
     problem = problem_of(record)
     elapsed_ns = None if problem else record["elapsed_ns"]
@@ -153,28 +143,23 @@ def _summary(record: dict) -> dict:
 
 
 def _read_manifest(path: Path) -> list[dict]:
-    """Return a manifest's launches. Raises one of UNREADABLE if it cannot be read, or a part that is used is not there."""
-    launches = json.loads(read_file(path))["launches"]
-    used = ("cell", "status", "cause", "elapsed_s")
+    """Return a manifest's launches. Raises one of UNREADABLE if it cannot be read, or lacks a part that is used."""
     return [
-        _typed({key: entry[key] for key in ("launch", "repeat", "time_utc", "size_bytes", "overhead_s")}, ENTRY_TYPES)
-        | {
-            "generation": generation_of(entry),
-            "records": [_typed({key: r[key] for key in used}, RECORD_TYPES) for r in entry["records"]],
-        }
-        for entry in launches
+        _typed(entry, ENTRY_TYPES)
+        | {"generation": generation_of(entry), "records": [_typed(record, RECORD_TYPES) for record in entry["records"]]}
+        for entry in json.loads(read_file(path))["launches"]
     ]
 
 
-def _typed(values: dict, types: dict[str, tuple[type, ...]]) -> dict:
+def _typed(values: dict, types: dict[str, type | tuple[type, ...]]) -> dict:
     for key, allowed in types.items():
         if not isinstance(values[key], allowed):
             raise TypeError(f"{key} = {values[key]!r}")
-    return values
+    return {key: values[key] for key in types}
 
 
 def read_history(results: Path) -> History:
-    """Read what a results folder holds. A launch whose file was taken away by hand counts as not there."""
+    """Read what a results folder holds. A launch whose file was removed by hand counts as missing."""
     history = History()
     launches = results / "launches"
     present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}
@@ -185,7 +170,7 @@ def read_history(results: Path) -> History:
         except UNREADABLE as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        # A launch file that is not as long as it was has been touched by somebody: it is read instead.
+        # A launch file of another length was edited since: it is read instead.
         known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
         entries += known
         listed |= {entry["launch"] for entry in known}
@@ -215,6 +200,6 @@ def _order(entry: dict) -> tuple:
 
 
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:
-    """Return the warning of launches whose times have not come yet. time_utc, launch: the latest of them."""
+    """Return the warning of launches with times in the future. time_utc, launch: the latest of them."""
     have = "launch has a time" if num_launches == 1 else "launches have times"
     return f"{num_launches} {have} in the future, up to {time_utc} ({launch}): a clock was ahead"

@@ -1,4 +1,4 @@
-"""The store: the launch files of a results folder, append-only, one JSON object a line.
+"""The store: the launch files of a results folder, append-only, one JSON object per line.
 
 A launch file begins with a `launch` line (its environment); each cell then has a `start` and a `record` line; the last
 line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
@@ -21,7 +21,7 @@ from regatta.core.schemas import first_violation, load_schema
 
 SCHEMA = 1  # the version of all frozen files
 
-# What every reader relies on. All else is held against workflow/schemas/record.yaml when it is analysed.
+# What every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
 NEEDED = {
     "launch": {"repeat": int, "stack": str, "time_utc": str},
     "start": {"cell": str},
@@ -31,7 +31,7 @@ NEEDED = {
 
 @dataclass
 class LaunchFile:
-    """What one launch file holds. `lines` keeps the 1-based line number, by which the report points at a record."""
+    """What one launch file holds. `lines` keeps the line numbers, from 1, by which the report refers to records."""
 
     path: Path
     header: dict | None = None
@@ -47,7 +47,7 @@ class LaunchFile:
 
 
 def parse_line(text: bytes) -> dict:
-    """Return one line of a launch file. Raises ValueError if it is no JSON object, or lacks what every reader needs."""
+    """Return one line of a launch file. Raises ValueError unless it is a JSON object with what every reader needs."""
     try:
         line = json.loads(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
     except RecursionError:
@@ -61,7 +61,7 @@ def parse_line(text: bytes) -> dict:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of a file. Raises OSError for what is none: a pipe or a device may never end."""
+    """Return the bytes of a file. Raises OSError for a pipe or a device, which may never end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to read a folder is an error by itself
         raise OSError(errno.EINVAL, "Is a pipe or device", str(path))
@@ -99,7 +99,7 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def read_one_line(path: Path, number: int) -> dict | None:
-    """Return the line of a launch file that has this number, from 1; None where it is not there or not readable."""
+    """Return the line of a launch file that has this number, from 1; None where it is missing or not readable."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return None
@@ -130,22 +130,20 @@ def utc_now() -> str:
 
 
 def append_line(path: Path, line: dict) -> None:
-    """Append one line to a launch file, flushed to the disk. If the file ends in a torn line, that line is closed first.
+    """Append one line to a file, flushed to the disk. If the file ends in a torn line, that line is closed first.
 
-    Raises OSError (a full disk above all) after taking back the part that was written, so that the store stays readable.
+    Raises OSError, such as of a full disk, after removing the part that was written: the store stays readable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
-        is_torn = False
-        if size > 0:
-            file.seek(size - 1)
-            is_torn = file.read(1) != b"\n"
+        file.seek(max(size - 1, 0))
+        is_torn = file.read(1) not in (b"", b"\n")
         text = (b"\n" if is_torn else b"") + json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
             written = file.write(text)
             if written != len(text):
-                raise OSError(28, "No space left on device", str(path))
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
             os.fsync(file.fileno())
         except OSError:
             os.ftruncate(file.fileno(), size)
@@ -153,9 +151,9 @@ def append_line(path: Path, line: dict) -> None:
 
 
 def read_frozen(path: Path) -> dict:
-    """Read a JSON file that Regatta has frozen. Raises UserError if it is damaged, or of another version of its schema.
+    """Read a JSON file that Regatta has frozen, checked by workflow/schemas/frozen.yaml.
 
-    What its readers rely on is checked by workflow/schemas/frozen.yaml.
+    Raises UserError if it is damaged, or of another version of its schema.
     """
     try:
         value = json.loads(read_file(path).decode())
@@ -163,8 +161,8 @@ def read_frozen(path: Path) -> dict:
         value = None
     if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
         raise UserError(
-            f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that wrote"
-            " it, or delete the file and run the campaign again; nothing measured is lost."
+            f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
+            " wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
     found = _damage(value, path) if isinstance(value, dict) else "it is no JSON object"
     if found:
@@ -175,10 +173,8 @@ def read_frozen(path: Path) -> dict:
 
 
 def _damage(value: object, path: Path) -> str | None:
-    """Return how the content of a file differs from what its readers rely on, or None; also of a file without a schema.
-
-    A file is known by its name: campaign.0123456789ab.json and preflight-0123456789ab.json, but batch.json.
-    """
+    """Return how the content of a file breaks its schema, or None. The file's name gives the schema, if it has one."""
+    # Such as campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
     if name is None or name[1] not in load_schema("frozen")["x-kinds"]:
         return None
@@ -194,7 +190,7 @@ def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
 
 
 def _lost_in_batch(batch: dict) -> str | None:
-    """Return which stack or cell of a launch the batch does not hold: JSON Schema cannot compare two places."""
+    """Return which stack or cell of a launch the batch lacks: JSON Schema cannot compare two places."""
     for index, launch in enumerate(batch["launches"]):
         for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
             if lost := [name for name in names if name not in batch[kind]]:
@@ -208,9 +204,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; of a link, what it leads to. Into a pipe or device the text is written as it is.
+    """Write a text file, or the target of a link, atomically; a pipe or device directly. Raises OSError with `path`.
 
-    Half a character, as in names of files that are not UTF-8, is written as a question mark. Raises OSError with `path`.
+    Lone surrogates, as in file names that are not UTF-8, are written as question marks.
     """
     content = text.encode("utf-8", "replace")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,12 +218,12 @@ def write_text(path: Path, text: str) -> None:
         else:
             _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
     except OSError as error:
-        error.filename = str(path)  # not the temporary file's; and of a full disk the system names none
+        error.filename = str(path)  # not the temporary file; for a full disk the system names none
         raise
 
 
 def is_stdout(path: Path) -> bool:
-    """Whether a path is another name of this process's standard output, such as /dev/stdout."""
+    """Return whether a path is another name of this process's standard output, such as /dev/stdout."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:  # not there, or standard output is closed
@@ -235,7 +231,7 @@ def is_stdout(path: Path) -> bool:
 
 
 def _write_through(target: Path | int, content: bytes) -> None:
-    """Write into what must stay the same file: a device, a pipe, or an open descriptor, behind what it was given before."""
+    """Write into a device, a pipe, or an open descriptor, after what was written to it before."""
     if target == 1:
         print(end="", flush=True)
     with open(target, "wb", closefd=target != 1) as file:
@@ -259,59 +255,58 @@ def _replace(path: Path, content: bytes) -> None:
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
 
 
+def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
+    """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
+    `stopped` for any other reason. hosts: the nodes that the next job should avoid."""
+    line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
+    append_line(folder / "jobs.jsonl", line)
+
+
 def jobs_of_batch(folder: Path) -> list[dict]:
-    """Return what was noted of earlier jobs of a batch that did not finish it, oldest first: jobs.jsonl."""
+    """Return the notes of earlier jobs of a batch that did not finish it, oldest first."""
     return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
 
 
+def jobs_without_start(folder: Path) -> list[dict]:
+    """Return the earlier jobs of a batch in which no rank came up."""
+    return [entry for entry in _noted(folder) if entry["kind"] == "no_start"]
+
+
+def hosts_to_avoid(folder: Path) -> list[str]:
+    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
+    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})
+
+
 def open_job(folder: Path) -> dict | None:
-    """Return the last job that has begun to measure a batch, if there is no word of its end."""
+    """Return the last job that has begun to measure a batch, if its end was not recorded."""
     noted = _noted(folder)
     return noted[-1] if noted and noted[-1]["kind"] == "started" else None
 
 
 def last_noted_utc(folder: Path) -> str:
     """Return when a job last noted something of a batch; an empty text where none has."""
-    times = [entry.get("time_utc") for entry in _entries(folder) if isinstance(entry, dict)]
+    times = [entry.get("time_utc") for entry in _entries(folder)]
     return max((time for time in times if isinstance(time, str)), default="")
 
 
-def _entries(folder: Path) -> Iterator[object]:
+def _entries(folder: Path) -> Iterator[dict]:
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:
         return
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            yield json.loads(line)
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry
 
 
 def _noted(folder: Path) -> list[dict]:
+    """Return the readable notes of a batch's jobs, oldest first."""
     found = []
     for entry in _entries(folder):
-        try:
+        with contextlib.suppress(KeyError, TypeError):
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
-            kept = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
-            job = entry.get("job")
-            found.append(kept | {"job": job if isinstance(job, str) else None})
-        except (KeyError, TypeError, AttributeError):
-            continue
+            job = entry.get("job") if isinstance(entry.get("job"), str) else None
+            found.append({"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts, "job": job})
     return found
-
-
-def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
-    """Note that a job has `started` on a batch, has `finished` it, or why it ended before: `no_start`, `node_failure`, or
-    `stopped` by anything else. hosts: the nodes that the next job should avoid."""
-    append_line(
-        folder / "jobs.jsonl", {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
-    )
-
-
-def jobs_without_start(folder: Path) -> list[dict]:
-    """Return the earlier jobs of a batch in which no rank came up."""
-    return [entry for entry in jobs_of_batch(folder) if entry["kind"] == "no_start"]
-
-
-def hosts_to_avoid(folder: Path) -> list[str]:
-    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
-    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})

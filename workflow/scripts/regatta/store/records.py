@@ -1,7 +1,6 @@
-"""What one line of a launch file must look like, and what is read out of one record.
+"""Whether a line of a launch file is valid, and the columns that are computed from one record.
 
-The schema is workflow/schemas/record.yaml. Samples are many, so they are taken out before the schema is applied and
-checked as arrays.
+The schema is workflow/schemas/record.yaml. The many samples are checked as arrays instead.
 """
 
 import sys
@@ -14,11 +13,18 @@ import numpy as np
 
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, outliers, percentile
-
-# Times and numbers out of a record, checked: a record may come from another version, or have been damaged.
+from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, num_outliers, percentile
 
 MOST_WHOLE = 2**63 - 1
+ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
+MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
+RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
+# Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
+# of measurements.csv names the one used, which marks the number as imported.
+CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
+
+
+# Times and numbers of a record, checked: it may come from another version, or be damaged.
 
 
 def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
@@ -46,11 +52,10 @@ def slowest_rank(record: dict, num_ranks: int) -> np.ndarray:
 
 
 def number(value: object, name: str, low: float | None = None, high: float | None = None) -> float | None:
-    """Return a finite number between low and high, None as it is. Raises ValueError for all else."""
+    """Return a finite number between low and high, or None. Raises ValueError for anything else."""
     if value is None:
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not abs(value) <= sys.float_info.max:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{name} = {value!r}: is no number")
     if (low is not None and value < low) or (high is not None and value > high):
         raise ValueError(f"{name} = {value!r}: lies beyond {low} to {high}")
@@ -58,7 +63,7 @@ def number(value: object, name: str, low: float | None = None, high: float | Non
 
 
 def count(value: object, name: str) -> int | None:
-    """Return a whole number from 0, None as it is. Raises ValueError for all else."""
+    """Return a whole number from 0, or None. Raises ValueError for anything else."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_WHOLE:
@@ -69,7 +74,7 @@ def count(value: object, name: str) -> int | None:
 def numbers(
     values: object, name: str, num: int, what: str, low: float | None = None, high: float | None = None
 ) -> list[float | None]:
-    """Return a list of `num` numbers or None, one for each `what`. Raises ValueError for all else."""
+    """Return a list of `num` numbers or None, one for each `what`. Raises ValueError for anything else."""
     if not isinstance(values, list):
         raise ValueError(f"{name}: is no list with a number for each {what}")
     if len(values) != num:
@@ -77,60 +82,43 @@ def numbers(
     return [number(value, name, low, high) for value in values]
 
 
-# The times of an imported record: what a foreign file printed, where it has no samples. docs/formats.md.
-
-# What may stand for the median, in this order. The word goes into the column `stop`, where a measured record says why
-# its sampling ended, so that measurements.csv itself tells such a number from a measured one.
-CENTRES = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
-
-
 def is_without_samples(record: dict) -> bool:
-    has_samples = any(record.get(name) is not None for name in ("samples_ns", "slowest_rank_samples_ns"))
-    return record.get("imported") is not None and not has_samples
+    samples = (record.get("samples_ns"), record.get("slowest_rank_samples_ns"))
+    return record.get("imported") is not None and samples == (None, None)
 
 
 def imported_times(record: dict) -> dict:
     """Return the columns of a record without samples. Raises ValueError for a time that is none.
 
-    p50_s: the median, or for want of one the mean that the file prints. window_step_s of a training step is then the same
-    time: such programs synchronise every step, so that it is all that throughput can come from.
+    p50_s: the median, or else a mean (CENTERS). window_step_s of a training step defaults to the same time: such
+    programs synchronize every step, so that throughput can only come from it.
     """
-    times = {
-        name: number(value, f"imported.times_s.{name}", 0) for name, value in record["imported"]["times_s"].items()
-    }
-    centre = next((name for name in CENTRES if times.get(name)), None)
-    if centre is None:
+    given = record["imported"]["times_s"]
+    times = {name: number(value, f"imported.times_s.{name}", 0) for name, value in given.items()}
+    center = next((name for name in CENTERS if times.get(name)), None)
+    if center is None:
         raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
-    times |= {"p50_s": times[centre], "stop": f"imported: {CENTRES[centre]}"}
+    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}"}
     if record["spec"]["benchmark"] == "train_step":
         times.setdefault("window_step_s", times["p50_s"])
     return times
 
 
-def imported_step(record: dict) -> float | None:
-    """Return the time of a call among many that ran back to back, where a file prints it beside its samples."""
-    return ((record.get("imported") or {}).get("times_s") or {}).get("window_step_s")
-
-
-# What a record of train_run says of each epoch and of each rank: the rows of epochs.csv and ranks.csv.
+# The epochs and ranks of a record of train_run: rows of epochs.csv and ranks.csv.
 
 BENCHMARK = "train_run"
-RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 
 
 @dataclass(frozen=True)
 class Training:
-    """Rows without what says whose they are (cell, repeat, launch, line). Of any other benchmark both are empty."""
+    """Rows without cell, repeat, launch and line. Both are empty for any other benchmark."""
 
     epochs: list[dict] = field(default_factory=list)
     ranks: list[dict] = field(default_factory=list)
 
 
 def training_of(record: dict, spec: dict) -> Training:
-    """Return the rows of an ok record of train_run, none of another, and none of a time that was imported alone.
-
-    Raises ValueError if its lists do not fit it.
-    """
+    """Return the rows of an ok record of train_run with samples, none of another. Raises ValueError."""
     if record["status"] != "ok" or spec["benchmark"] != BENCHMARK or is_without_samples(record):
         return Training()
     num_ranks, num_epochs = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["epochs"]
@@ -168,30 +156,22 @@ def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[floa
 
 
 def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
-    """Times of a rank are unknown where a record with very many samples kept the slowest of them only."""
+    """Return a row per rank. Its time is unknown where a record with very many samples kept only the slowest rank."""
     memory, samples = record["memory"] or {}, record.get("samples_ns")
     total_s = [None] * num_ranks
     if samples is not None:
         total_s = (whole_times(samples, "samples_ns", num_ranks).sum(axis=1) / 1e9).tolist()
-    columns = {"total_s": total_s, "accuracy_ratio": _accuracy_by_rank(record, num_ranks, num_epochs)[-1]}
+    name, shares = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
+    if not isinstance(shares, list) or len(shares) != num_epochs:
+        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
+    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on each rank's share of the images
+    columns = {"total_s": total_s, "accuracy_ratio": accuracy[-1]}
     for name in RANK_BYTES:
         values = memory.get(name)
         columns[name] = [None] * num_ranks if values is None else values
         if len(columns[name]) != num_ranks:
             raise ValueError(f"memory.{name}: has {len(values)} ranks; the shape has {num_ranks}")
     return [{"rank": rank} | {name: column[rank] for name, column in columns.items()} for rank in range(num_ranks)]
-
-
-def _accuracy_by_rank(record: dict, num_ranks: int, num_epochs: int) -> list[list[float | None]]:
-    """Return [epoch][rank]: the accuracy on each rank's share of the test images."""
-    name, rows = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
-    if not isinstance(rows, list) or len(rows) != num_epochs:
-        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
-    return [numbers(row, name, num_ranks, "rank", 0, 1) for row in rows]
-
-
-ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
-MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
 
 
 def one_line(value: object, limit: int = 1000) -> str:
@@ -208,7 +188,7 @@ def _compiled(kind: str) -> Callable[[dict], dict]:
 
 
 def violation(line: dict) -> str | None:
-    """Return how a line of a launch file breaks the schema, or None. Arrays of samples are not looked at."""
+    """Return how a line of a launch file breaks the schema, or None. Arrays of samples are not checked."""
     kind, schema = line["kind"], load_schema("record")
     if kind not in schema["x-kinds"]:
         return f"unknown kind {one_line(kind)!r}"
@@ -222,18 +202,19 @@ def violation(line: dict) -> str | None:
 
 
 def problem_of(record: dict) -> str | None:
-    """Return why a record cannot be analysed, or None: it breaks the schema, or its samples are unreadable."""
+    """Return why a record cannot be analyzed, or None: it breaks the schema, or its samples are unreadable."""
     try:
         return violation(record) or measured(record, record["spec"])[1]
     except (KeyError, TypeError) as error:
-        return one_line(f"its spec does not say the shape ({error!r})")
+        return one_line(f"its spec lacks the shape ({error!r})")
 
 
 def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     """Return the measured columns of a valid record, and what makes its samples unreadable (or None).
 
-    Times only of an ok record: what failed its check or was cut off is no measurement.
+    Only an ok record has times: what failed its check or was cut off is no measurement.
     """
+    num_ranks = spec["nodes"] * spec["gpus_per_node"]
     try:
         row = {**_memory(record), **_values(record), **_counts(record)}
         row["other_ranks"] = record.get("other_ranks")
@@ -241,13 +222,14 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
             return row, None
         if is_without_samples(record):
             return row | imported_times(record), None
-        slowest = slowest_rank(record, spec["nodes"] * spec["gpus_per_node"])
-        step_s = _window_step(record.get("windows"), spec["nodes"] * spec["gpus_per_node"])
-        parts = _parts(record.get("parts_ns") or {}, spec["nodes"] * spec["gpus_per_node"])
+        slowest = slowest_rank(record, num_ranks)
+        step_s = _window_step(record.get("windows"), num_ranks)
+        parts = _parts(record.get("parts_ns") or {}, num_ranks)
         training_of(record, spec)
     except ValueError as error:
         return {}, one_line(error, 300)
-    step_s = imported_step(record) if step_s is None else step_s
+    if step_s is None:  # a file may print the time of calls that ran back to back beside its samples
+        step_s = ((record.get("imported") or {}).get("times_s") or {}).get("window_step_s")
     return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
 
 
@@ -261,7 +243,7 @@ def _memory(record: dict) -> dict:
 
 
 def _values(record: dict) -> dict:
-    """Return the numbers that a record says of itself, of any benchmark. Raises ValueError."""
+    """Return the columns from `values` of a record of any benchmark. Raises ValueError."""
     values, read = record["values"] or {}, {"integer": count, "number": number}
     columns = result_columns("values").items()
     return {column: read[known.type](values.get(known.name), f"values.{known.name}") for column, known in columns}
@@ -281,8 +263,7 @@ def _counts(record: dict) -> dict:
 
 
 def _parts(parts: object, world_size: int) -> dict:
-    """Return the median over iterations of the slowest rank for each part that has a column. Raises ValueError if their
-    samples break the contract."""
+    """Return for each part with a column the median over iterations of its slowest rank. Raises ValueError."""
     if not isinstance(parts, dict):
         raise ValueError("parts_ns is no mapping of names")
     times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
@@ -306,6 +287,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
 def _times(slowest: np.ndarray) -> dict:
     """Return the columns of one launch's samples, (iterations,) in seconds."""
     low, high = median_interval(slowest) or (None, None)
+    trend, effective = drift(slowest), effective_samples(slowest)
     return {
         "min_s": float(slowest.min()),
         "p50_s": float(np.median(slowest)),
@@ -315,39 +297,23 @@ def _times(slowest: np.ndarray) -> dict:
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
-        **_doubts(slowest),
-    }
-
-
-def _doubts(slowest: np.ndarray) -> dict:
-    """Return the columns by which the report warns of a launch's samples. All samples are kept in all other columns.
-
-    Rounded to what such estimates are good for.
-    """
-    trend, far, worth = drift(slowest), outliers(slowest), effective_samples(slowest)
-    return {
+        # Warnings of the report, rounded to the accuracy of such estimates.
         "drift_ratio": round(trend.change_ratio, 4) if trend else None,
         "has_drift": trend.is_flagged if trend else None,
-        "effective_samples": None if worth is None else round(worth, 1),
-        "num_outliers": far.num_above + far.num_below if far else None,
+        "effective_samples": None if effective is None else round(effective, 1),
+        "num_outliers": num_outliers(slowest),
     }
 
-
-# What the GPUs of a launch are called, and which arithmetic torch lets them use: columns of measurements.csv.
 
 SETTINGS = ("allow_tf32_matmul", "allow_tf32_cudnn")
 
 
 def device_of(header: dict) -> dict[str, object]:
-    """Return the columns of a launch file's first line. gpu: the name that all its GPUs bear, unknown where they differ."""
+    """Return the columns gpu and SETTINGS of a launch. gpu: the one name of all its GPUs, or None."""
     environment = header.get("environment") or {}
     gpus, settings = environment.get("gpus"), environment.get("settings")
-    told = [gpu.get("name") if isinstance(gpu, dict) else None for gpu in gpus] if isinstance(gpus, list) else []
-    names = {name if isinstance(name, str) else None for name in told}
-    [name] = names if len(names) == 1 else [None]
+    names = [gpu.get("name") if isinstance(gpu, dict) else None for gpu in (gpus if isinstance(gpus, list) else [])]
+    names = {name if isinstance(name, str) else None for name in names}
     settings = settings if isinstance(settings, dict) else {}
-    allowed = {setting: settings.get(setting) for setting in SETTINGS}
-    return {
-        "gpu": name,
-        **{setting: value if isinstance(value, bool) else None for setting, value in allowed.items()},
-    }
+    allowed = {key: settings[key] if isinstance(settings.get(key), bool) else None for key in SETTINGS}
+    return {"gpu": names.pop() if len(names) == 1 else None, **allowed}

@@ -1,9 +1,8 @@
 """The columns of every CSV that Regatta writes, and how they are written and read.
 
-Units end the column names. Whole numbers have all their digits, an empty field is unknown, floats have nine significant
-digits, so that the same records give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s: what
-is exported and imported again must compare as 1. In epochs.csv they have all: there launches must agree to the last
-digit.
+Column names end with the unit. An empty field is unknown. Floats have nine significant digits, so that the same records
+give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s, so that an exported and imported time
+compares as 1; in epochs.csv all, where launches must agree to the last digit.
 """
 
 import io
@@ -18,20 +17,29 @@ from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
-
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
-# Columns stay where they were published; those of a new benchmark follow.
+# Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
-    "model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size",
-    "optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data",
-    "data_folder", "epochs", "accumulation_steps", "norm", "seed", "operation", "algorithm", "message_bytes", "dtype",
-)  # fmt: skip
+    *("model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size"),
+    *("optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data"),
+    *(
+        "data_folder",
+        "epochs",
+        "accumulation_steps",
+        "norm",
+        "seed",
+        "operation",
+        "algorithm",
+        "message_bytes",
+        "dtype",
+    ),
+)
 PUBLISHED_RESULTS = (
-    "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s",
-    "forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error",
-    "largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads",
-    "d_ff", "vocab_size", "flops_per_sample",
-)  # fmt: skip
+    *("whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"),
+    *("forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error"),
+    *("largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads"),
+    *("d_ff", "vocab_size", "flops_per_sample"),
+)
 
 
 def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, str]:
@@ -39,16 +47,12 @@ def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, st
     return {name: TYPES[types[name]] for name in [*published, *types] if name in types}
 
 
-# What a cell is; a column for each parameter of any benchmark. Read from its spec. Used by every table.
+# What a cell is, from its spec, with a column for each parameter of any benchmark. Used by every table.
 CELL = {
     "benchmark": TEXT,
     **_in_order({name: axis.type for name, axis in all_axes().items()}, PUBLISHED_AXES),
-    "nodes": WHOLE,
-    "gpus_per_node": WHOLE,
-    "world_size": WHOLE,
-    "stack": TEXT,
-    "backend": TEXT,
-    "device": TEXT,
+    **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
+    **dict.fromkeys(("stack", "backend", "device"), TEXT),
 }
 # A time of a part is in ns in the record and in seconds in the table.
 _PARTS = _in_order(dict.fromkeys(result_columns("parts_ns"), "number"), PUBLISHED_RESULTS)
@@ -60,14 +64,7 @@ MEASURED = {
     "warmup_iterations": WHOLE,
     "warmup_stop": TEXT,
     "first_iteration_s": REAL,
-    "min_s": REAL,
-    "p50_s": REAL,
-    "p50_low_s": REAL,
-    "p50_high_s": REAL,
-    **dict.fromkeys(PERCENTILES, REAL),
-    "max_s": REAL,
-    "mean_s": REAL,
-    "std_s": REAL,
+    **dict.fromkeys(("min_s", "p50_s", "p50_low_s", "p50_high_s", *PERCENTILES, "max_s", "mean_s", "std_s"), REAL),
     "drift_ratio": REAL,
     "has_drift": FLAG,
     "effective_samples": REAL,
@@ -79,12 +76,8 @@ MEASUREMENTS = {
     "cell": TEXT,
     **CELL,
     "repeat": WHOLE,
-    "status": TEXT,
-    "phase": TEXT,
-    "cause": TEXT,
-    "launch": TEXT,
-    "line": WHOLE,
-    "position": WHOLE,
+    **dict.fromkeys(("status", "phase", "cause", "launch"), TEXT),
+    **dict.fromkeys(("line", "position"), WHOLE),
     **MEASURED,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": _VALUES["num_calls"],
@@ -97,61 +90,41 @@ MEASUREMENTS = {
     "time_utc": TEXT,
     "command": TEXT,
 }
-# Of each ok record of train_run: a row for each epoch (times of its slowest rank), and one for each rank.
+# Of each ok record of train_run: a row per epoch (times of its slowest rank), and one per rank.
 _RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
 EPOCHS = {
     **_RECORD,
     "epoch": WHOLE,
-    "epoch_s": REAL,
-    "train_s": REAL,
-    "test_s": REAL,
+    **dict.fromkeys(("epoch_s", "train_s", "test_s"), REAL),
     "train_samples": WHOLE,
-    "train_loss": REAL,
-    "test_loss": REAL,
-    "accuracy_ratio": REAL,
+    **dict.fromkeys(("train_loss", "test_loss", "accuracy_ratio"), REAL),
 }
 RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
-# Outliers among the checked iterations, by class; the rest is of unknown class.
-OUTLIERS = {
-    "num_fenced": WHOLE,
-    "num_spikes": WHOLE,
-    "num_spikes_all_ranks": WHOLE,
-    "num_spikes_one_host": WHOLE,
-    "num_spikes_one_rank": WHOLE,
-    "spike_cost_iterations": REAL,
-}
-# Of each launch of several ranks: who waited for whom, a row for each quantity and rank. cell and line: whose quantiles.
+# Outliers among the tested iterations, by class. The class of the others is unknown.
+_CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
+OUTLIERS = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
+# Of each launch of several ranks: a row per quantity and rank that others waited for. cell, line: of the quantiles.
 WAITS = {
-    **{
-        name: MEASUREMENTS[name]
-        for name in ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
-    },
+    **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
+    **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
     "quantity": TEXT,
     "rank": WHOLE,
     "host": TEXT,
-    "num_records": WHOLE,
-    "num_iterations": WHOLE,
-    "num_last": WHOLE,
+    **dict.fromkeys(("num_records", "num_iterations", "num_last"), WHOLE),
     **OUTLIERS,
-    "num_spikes_of_rank": WHOLE,
-    "num_spikes_of_host": WHOLE,
-    "num_suspect": WHOLE,
-    "lag_s": REAL,
-    "lag_ratio": REAL,
+    **dict.fromkeys(("num_spikes_of_rank", "num_spikes_of_host", "num_suspect"), WHOLE),
+    **dict.fromkeys(("lag_s", "lag_ratio"), REAL),
     "num_host_suspect": WHOLE,
-    "host_lag_s": REAL,
-    "host_lag_ratio": REAL,
+    **dict.fromkeys(("host_lag_s", "host_lag_ratio"), REAL),
     "cell": TEXT,
     "line": WHOLE,
-    "p5_s": REAL,
-    "p50_s": REAL,
-    "p95_s": REAL,
+    **dict.fromkeys(("p5_s", "p50_s", "p95_s"), REAL),
 }
-# What is read out of the store, by the name of its file.
+# The tables that are read from the store, by the name of their file.
 COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
 
 
-# Columns of CELL that tables of one benchmark have: where a cell ran, and what a training step was.
+# Columns of CELL that tables of one benchmark have: where a cell ran, and the parameters of a training step.
 SHAPE_COLUMNS = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
 STEP_COLUMNS = (
     *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
@@ -160,12 +133,12 @@ STEP_COLUMNS = (
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
-    """Return rows as a table that has exactly `columns`; what a row lacks is unknown."""
+    """Return rows as a table with exactly `columns`; a missing value is unknown."""
     return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
 
 
 def to_csv(table: pd.DataFrame, num_digits: int = 9) -> str:
-    """num_digits: significant ones of floats."""
+    """Return a table as CSV. num_digits: significant ones of floats."""
     return table.to_csv(index=False, float_format=f"%.{num_digits}g", lineterminator="\n")
 
 
@@ -180,13 +153,11 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
 
-    Raises UserError where it is missing, damaged, or of another version: it is no source, and can be made again.
+    Raises UserError where it is missing, damaged, or of another version; it can be made again from the store.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return pd.read_csv(
-            io.StringIO(text), dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns)
-        )
+        text = io.StringIO(path.read_text(encoding="utf-8"))
+        return pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.names import names_by_cell
-from regatta.core.statistics import Spread
+from regatta.core.statistics import Estimate
 from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
@@ -87,7 +87,7 @@ def interval_columns(name: str, unit: str) -> dict[str, str]:
     return {f"{name}{end}_{unit}": REAL for end in ("", "_low", "_high")}
 
 
-def interval_values(name: str, unit: str, found: Spread) -> dict[str, float | None]:
+def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
     """Return the values of these columns."""
     return dict(zip(interval_columns(name, unit), (found.median, found.low, found.high), strict=True))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
-from regatta.campaign.versus import complete_versus
 from regatta.core.verdicts import (
     MIN_LAUNCHES_TEST,
     Compared,

@@ -1,4 +1,4 @@
-"""Stacks: each mistake is said before anything is submitted, and only what can change a number is in a cell's id."""
+"""Stacks: each error is reported before anything is submitted, and only what can change a number is in a cell's id."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ FROM = "from the folder in which Regatta was called"
 THREADS = "is not one whole number above 0. Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores."
 
 # The stack's kind, its further lines, and all that is said, without the file's name.
-MISTAKES = {
+ERRORS = {
     "an image on the host": ("host", ["image: a.sif"], f"9: stacks.a.image {ON_HOST}"),
     "a runtime on the host": ("host", ["runtime: apptainer"], f"9: stacks.a.runtime {ON_HOST}"),
     "the runtime's options on the host": ("host", ["runtime_options: [-c]"], f"9: stacks.a.runtime_options {ON_HOST}"),
@@ -203,8 +203,8 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "lines", "expected"), MISTAKES.values(), ids=list(MISTAKES))
-def test_each_mistake_is_said_with_file_line_value_and_remedy(folder, kind, lines, expected):
+@pytest.mark.parametrize(("kind", "lines", "expected"), ERRORS.values(), ids=list(ERRORS))
+def test_each_error_is_reported_with_file_line_value_and_remedy(folder, kind, lines, expected):
     assert message(folder, with_lines(kind, *lines)) == f"campaign.yaml:{expected}"
 
 
@@ -223,7 +223,7 @@ def test_words_that_are_no_options_or_libraries_are_refused_by_their_form(folder
     assert said.startswith(f"campaign.yaml:10: stacks.a.{where}[0] = '{value}' does not have the right form")
 
 
-def test_all_mistakes_of_a_stack_are_said_together_in_the_order_of_the_file(folder):
+def test_all_errors_of_a_stack_are_reported_together_in_the_order_of_the_file(folder):
     lines = [
         "image: b.sif",
         "wrapper: none.sh",
@@ -235,7 +235,7 @@ def test_all_mistakes_of_a_stack_are_said_together_in_the_order_of_the_file(fold
     assert [line.split(":")[1] for line in said] == ["9", "10", "11", "11", "12", "13"]
 
 
-def test_a_stack_without_a_mistake_is_taken_with_paths_made_absolute(folder, monkeypatch):
+def test_a_stack_without_an_error_is_taken_with_paths_made_absolute(folder, monkeypatch):
     monkeypatch.setenv("WHERE", str(folder))
     lines = ["image: $WHERE/a.sif", "wrapper: wrapper.sh", "binds: ['$WHERE/bin:/host/bin:ro', '$TMPDIR', '/a$$b:/c']"]
     made = load(folder, with_lines("bind-mounted", *lines), {"node_folders": ["/a$b"]}).data["stacks"]["a"]
@@ -326,7 +326,7 @@ def test_a_long_option_with_a_space_is_no_option(folder):
         ),
     ],
 )
-def test_mistakes_of_a_cluster_are_said_with_its_file(folder, cluster, expected):
+def test_errors_of_a_cluster_are_reported_with_its_file(folder, cluster, expected):
     said = message(folder, TEXT, SLURM | cluster)
     place, _, words = said.partition(": ")
     assert place.startswith("clusters/tiny.yaml:")
