@@ -10,8 +10,8 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 from regatta.launchers.local import START_RANKS
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table
 from regatta.plan.plan import make_plan, plan_json, totals, write_frozen, write_plan
-from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text, table
 
 NANO = 1_000_000_000
 
@@ -360,7 +360,7 @@ def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
     assert lines["host"].startswith(f"{shape} --mpi=pmi2 /bin/sh ")
     assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")
     assert f"{folder}/a.sif python3 " in lines["image"]
-    asked = "jobs of 2x4 ask for: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
+    asked = "jobs of 2x4 request: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
     assert asked in re.sub(r"--time=\d+", "--time=7", plan_text(made))
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from regatta.core.errors import run_script
 from regatta.core.log import add_log_option
-from regatta.plan.page import write_page
+from regatta.plan.page import plan_text, write_page
 from regatta.plan.plan import make_plan, write_frozen, write_plan
-from regatta.plan.text import plan_text
 
 
 def main() -> None:
