@@ -24,8 +24,8 @@ from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describ
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, batch_prices, make_plan
-from regatta.run.outcome import outcome_text, run_status
 from regatta.run.preflight import failed_stacks
+from regatta.run.progress import outcome_text, run_status
 from regatta.store.history import end_times_after_now
 from regatta.store.launch_files import hosts_to_avoid
 
