@@ -289,7 +289,7 @@ def test_a_training_without_history_costs_its_limit_since_no_sampling_limit_ends
     }
     [note] = [note for note in saved["notes"] if "cell_seconds" in note]
     assert note == (
-        "1 of train_run without a record: how long one takes is unknown before its first run, since no sampling limit ends"
+        "1 of train_run without a record: its duration is unknown before the first run, since no sampling limit ends"
         " it; it is priced at its deadline, cell_seconds"
     )
     assert f"note: {note}" in plan_text(made)

@@ -98,7 +98,7 @@ def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
 
 @pytest.mark.parametrize(
     ("cluster", "is_local", "message"),
-    [(LOCAL, False, "has scheduler none: nothing of it is submitted"), (SLURM, True, "Use --profile profiles/slurm")],
+    [(LOCAL, False, "has scheduler none: it has no jobs to submit"), (SLURM, True, "Use --profile profiles/slurm")],
 )
 def test_the_wrong_profile_is_refused(cluster, is_local, message, capsys):
     found = session(cluster=cluster, arguments=["-n"], local_exec=is_local)
