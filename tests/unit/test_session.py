@@ -124,7 +124,7 @@ def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeyp
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
-    assert found.has_to_stop.is_set()
+    assert found.is_stopping.is_set()
 
 
 def test_measure_is_forced_from_the_command_line_alone(capsys):

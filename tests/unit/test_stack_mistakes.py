@@ -247,7 +247,7 @@ def test_a_stack_without_a_mistake_is_taken_with_paths_made_absolute(folder, mon
 def test_folders_that_only_nodes_have_are_not_looked_for(folder):
     lines = ["image: a.sif", "binds: ['/opt/no/such/lib:/host/lib', /optional]"]
     said = message(folder, with_lines("contained", *lines), {"node_folders": ["/opt/no"]})
-    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' is not there")
+    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' cannot be used")
 
 
 def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatch):
@@ -263,7 +263,7 @@ def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatc
     lines = ["image: a.sif", "wrapper: /secret/wrapper", "binds: [/secret/x]"]
     said = message(folder, with_lines("contained", *lines))
     assert "stacks.a.wrapper = '/secret/wrapper' is not an executable file" in said
-    assert "'/secret/x' is not there" in said
+    assert "'/secret/x' cannot be used" in said
 
 
 def test_the_runtime_is_looked_for_on_this_machine_only_where_it_will_run(folder):

@@ -101,7 +101,7 @@ def argv(
     limit_seconds: float | None = None,
     hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Return srun with one task per rank. All srun options are passed explicitly: the executor unsets their variables."""
+    """Return srun with one task per rank. All options are passed explicitly: the executor unsets their variables."""
     nodes, gpus = geometry.nodes, geometry.gpus_per_node
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
     if geometry.device == "cuda":

@@ -179,7 +179,7 @@ def running_steps(job: str) -> list[str] | None:
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
-    """Return the jobs of a campaign that wait or run, also those of an earlier Snakemake; None if squeue does not answer.
+    """Return the jobs of a campaign in the queue, also those of an earlier Snakemake; None if squeue does not answer.
 
     They are recognized by the executor's comment and by the folder in which they were submitted.
     """

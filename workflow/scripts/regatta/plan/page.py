@@ -316,7 +316,7 @@ def _context(plan: Plan) -> dict:
 
 
 def shape_bars(batches: list[dict]) -> list[dict]:
-    """Return for each shape the sums of its batches, and the lengths of the bars of its minutes and hours in percent."""
+    """Return for each shape the sums of its batches, and the lengths of its bars in percent."""
     rows = [
         {
             "shape": key,

@@ -251,7 +251,7 @@ def note_earlier_records(run: Run) -> None:
 
 
 def write_manifest(run: Run) -> dict[str, int]:
-    """Write the records of each launch; a batch with a manifest is finished. Returns the number of records by status."""
+    """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
     entries = [summarise(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
     entries = [entry for entry in entries if entry is not None]
     counts = Counter(record["status"] for entry in entries for record in entry["records"])

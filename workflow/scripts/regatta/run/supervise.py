@@ -1,4 +1,4 @@
-"""Run the launches of one batch, each with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
+"""Run the launches of one batch, with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
 
 import contextlib
 import os

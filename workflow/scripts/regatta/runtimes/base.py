@@ -15,8 +15,8 @@ from regatta.core.errors import Problem, UserError
 class Site:
     """The machine that ranks run on.
 
-    is_here: it is this one. node_folders: exist on compute nodes only. job_variables: prefixes of variables that are set
-    in jobs only.
+    is_here: it is this one. node_folders: exist on compute nodes only. job_variables: prefixes of variables that are
+    set in jobs only.
     """
 
     is_here: bool
