@@ -84,4 +84,4 @@ def test_a_fixed_number_of_iterations_is_timed_without_warmup(alone):
     calls = []
     workload = timing.Workload(iterate=lambda: calls.append(1), check=dict, num_iterations=3)
     blocks = timing.take_fixed(workload, alone)
-    assert (len(calls), len(blocks.own), blocks.stop) == (3, 3, "fixed")
+    assert (len(calls), len(blocks.local), blocks.stop) == (3, 3, "fixed")

@@ -89,7 +89,7 @@ def test_a_language_model_is_trained_by_hand_with_its_exchange_measured(run_rank
     assert done.returncode == 0, done.stderr
     rows = rows_of(done.stdout)
     assert rows["status"] == "ok"
-    assert len({"without exchange", "exchange alone", "exposed"} & rows.keys()) == (3 if strategy == "bucketed" else 0)
+    assert len({"without sync", "sync alone", "exposed"} & rows.keys()) == (3 if strategy == "bucketed" else 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -141,7 +141,7 @@ def test_weights_in_bf16_run_too():
 @pytest.mark.parametrize(
     ("name", "context_length", "message"),
     [
-        ("Large", 128, "model 'Large' is not a transformer of the table .* The nearest name is 'large'."),
+        ("Large", 128, "model 'Large' is not a known transformer .* The nearest name is 'large'."),
         ("2.7b", 128, "The nearest name is '2.7B'."),
         ("small", 0, "context_length = 0: at least 1 is needed."),
     ],
