@@ -48,7 +48,10 @@ def test_classifiers_have_the_operations_that_torchvision_states(name):
 def test_the_formula_of_transformers_is_what_is_counted_within_a_thousandth(name):
     """The formula has the weights of the norms among N, which are multiplied but by no product: 0.04 % and less."""
     with torch.device("meta"):
-        model, tokens = transformer.build(name, 128), torch.zeros(2, 128, dtype=torch.long)
+        model, tokens = (
+            transformer.Transformer(transformer.dimensions_of(name, 128)),
+            torch.zeros(2, 128, dtype=torch.long),
+        )
     by_formula = transformer.flops_per_token(model.dimensions, 128) * tokens.numel()
     assert FORWARD_PASSES_OF_A_STEP * counted(lambda: model(tokens)) == pytest.approx(by_formula, rel=1e-3)
 

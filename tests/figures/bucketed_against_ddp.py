@@ -142,7 +142,7 @@ def make_model(name: str):
 
     size = MODELS[name]
     if name.startswith("transformer"):
-        model = transformer.build(name.split()[1], size["context_length"])
+        model = transformer.Transformer(transformer.dimensions_of(name.split()[1], size["context_length"]))
         shape = (size["batch_size"], size["context_length"])
         tokens, labels = torch.randint(model.dimensions.vocab_size, (2, *shape))
         return model, tokens, labels.flatten()

@@ -159,7 +159,7 @@ def use_custom_algorithm(algorithm: str, measured: Measured, ranks: Ranks) -> No
     from algorithms import allreduce
 
     call = measured.calls[0]
-    custom = allreduce.make(algorithm, call.result)
+    custom = allreduce.AllReduce(algorithm, call.result)
     (measured.algorithm_bytes,) = peers.largest_over_ranks([custom.extra_bytes], ranks)
 
     def start(is_async: bool) -> list:

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subprocess.Popen]:
-    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, so no other process can take the port.
+    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, which keeps its port.
 
     Each rank has a separate session, as under torchrun: Linux divides cores between sessions (sched_autogroup), and
     with both ranks in one session an all-reduce of 1 MiB on two cores takes 1.5 times as long.

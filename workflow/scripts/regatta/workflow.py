@@ -202,7 +202,7 @@ class Session:
         return site | {key: function(key, constant) for key, constant in launcher.job_constants.items()}
 
     def _is_all_held(self, batch: str) -> bool:
-        """Return whether the preflight failed every stack of a batch. Its job then only reports it, and needs no nodes."""
+        """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
         stacks = {launch.stack for b in self.plan.batches if b.id == batch for launch in b.launches}
         return self.plan.preflight is not None and stacks <= failed_stacks(self.plan.preflight_result).keys()
 
@@ -315,7 +315,7 @@ class Session:
         sys.exit(UNEXPECTED_ERROR)
 
     def _closing(self, execute: Callable) -> Callable:
-        """Return `execute`, followed by the outcome and exit status: Snakemake calls no hook if nothing is left to do."""
+        """Return `execute` followed by the outcome: Snakemake calls no hook if nothing is left to do."""
 
         def execute_and_close(*arguments, **options):
             execute(*arguments, **options)

@@ -43,10 +43,11 @@ class Step:
 
 
 class AllReduce:
-    """Sums one buffer over a group. It keeps views of the buffer, whose memory must not move.
+    """Sums a contiguous buffer of any shape over `group` (None: all ranks). Keeps views: the memory must not move.
 
-    extra_bytes: this rank's receive buffers. Ranks may differ, by one element for each message of a round, and by more
-    if halving_doubling folds.
+    Raises ValueError for an unknown algorithm, an unsupported buffer, and on a rank outside the group. The ranks must
+    pass equally long buffers of one dtype, which is not checked. extra_bytes: this rank's receive buffers. Ranks may
+    differ, by one element for each message of a round, and by more if halving_doubling folds.
     """
 
     def __init__(self, algorithm: str, buffer: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -73,15 +74,6 @@ class AllReduce:
                 addition.target.add_(addition.source)
             for work in works[num_waited:]:
                 work.wait()
-
-
-def make(algorithm: str, buffer: torch.Tensor, group: dist.ProcessGroup | None = None) -> AllReduce:
-    """Return an all-reduce of `buffer`, contiguous and of any shape, over `group` (None: all ranks).
-
-    Raises ValueError for an unknown algorithm, an unsupported buffer, and on a rank outside the group. The ranks of a
-    group must pass equally long buffers of one dtype, which is not checked.
-    """
-    return AllReduce(algorithm, buffer, group)
 
 
 def check_arguments(algorithm: str, buffer: torch.Tensor, rank: int, num_ranks: int) -> None:
@@ -122,13 +114,13 @@ def make_step(one: Round, flat: torch.Tensor, work: torch.Tensor, rank: int, gro
     return Step(operations, additions)
 
 
-def rank_ordered(own: list[torch.Tensor], received: list[torch.Tensor], num_lower: int) -> list[Addition]:
-    """Return the additions that leave in own[0] the sum in the order of ranks, including this rank's contribution.
+def rank_ordered(target: list[torch.Tensor], received: list[torch.Tensor], num_lower: int) -> list[Addition]:
+    """Return the additions that leave in target[0] the sum in the order of ranks, including this rank's contribution.
 
-    own: this rank's part, once for each of `received`, all the same memory; received: by rank; num_lower: how many are
-    from lower ranks. These are summed first, because own + a + b is not a + b + own in floating point.
+    target: this rank's part, once for each of `received`, all the same memory; received: by rank; num_lower: how many
+    are from lower ranks. These are summed first: target + a + b is not a + b + target in floating point.
     """
     additions = [Addition(i + 1, received[0], received[i]) for i in range(1, num_lower)]
     if num_lower:
-        additions.append(Addition(num_lower, own[0], received[0]))
-    return additions + [Addition(i + 1, own[0], received[i]) for i in range(num_lower, len(received))]
+        additions.append(Addition(num_lower, target[0], received[0]))
+    return additions + [Addition(i + 1, target[0], received[i]) for i in range(num_lower, len(received))]

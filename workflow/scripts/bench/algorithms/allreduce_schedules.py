@@ -79,8 +79,8 @@ def butterfly(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
 def halving_doubling(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
     """Return rounds that swap halves with ever nearer peers until each rank has one chunk's sum; then back, copying.
 
-    `num_core` is the largest power of two up to num_ranks. A rank beyond it first sends its whole buffer to a rank of the
-    core, and finally receives the result from it.
+    `num_core` is the largest power of two up to num_ranks. A rank beyond it first sends its whole buffer to a rank of
+    the core, and finally receives the result from it.
     """
     num_core = 1 << (num_ranks.bit_length() - 1)
     peer = rank - num_core if rank >= num_core else rank + num_core

@@ -41,8 +41,8 @@ class Bucket:
     def stage(self, position: int) -> None:
         """Divide a gradient and copy it into the bucket. A parameter without gradient counts as zeros.
 
-        Division and copy are one pass over memory. Without zero_grad, or with set_to_none=False, autograd has added into
-        the view, and there is nothing to copy.
+        Division and copy are one pass over memory. Without zero_grad, or with set_to_none=False, autograd has added
+        into the view, and there is nothing to copy.
         """
         parameter = self.parameters[position]
         gradient = parameter.grad

@@ -18,8 +18,8 @@ back each step; here they stay in the buffer.
 Supported:
 * Tied weights are one parameter. Parameters that are frozen or empty when `make` is called are ignored.
 * A parameter without a gradient in a step, on some ranks or on all, counts as zeros there, and its .grad is the mean
-  after finish(), also if zero. (An optimizer with weight decay or momentum then updates it, unlike with None.) Calls are
-  made in one order on all ranks, so nothing hangs; but such a parameter delays the buckets after it.
+  after finish(), also if zero. (An optimizer with weight decay or momentum then updates it, unlike with None.) Calls
+  are made in one order on all ranks, so nothing hangs; but such a parameter delays the buckets after it.
 * Gradients are dense, and all on one device. After finish() a .grad may be a view of a bucket, which the next backward
   overwrites: clone it to keep it. One backward pass per finish(); others belong under no_sync().
 * Buffers, such as batch-norm statistics, are sent from rank 0 once, and are local afterwards.
@@ -75,9 +75,9 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
 class GradientSync:
     """Keeps the gradients of a model the same on all ranks; see the module's docstring.
 
-    gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns: how
-    long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction. On NCCL
-    that is only the time to enqueue it. events: of a step that is traced (stream_times.py).
+    gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns:
+    how long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction.
+    On NCCL that is only the time to enqueue it. events: of a step that is traced (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:

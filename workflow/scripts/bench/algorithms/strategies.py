@@ -24,10 +24,11 @@ WITH_BUCKETS = ("ddp", "bucketed")
 class Strategy:
     """A model under its strategy.
 
-    forward: called with a batch. finish: completes gradient synchronization after backward. no_sync: a context for a step
-    without synchronization, None if impossible. reduce_alone: the synchronization of one step alone, None if impossible.
-    host_wait_ns: how long the host waited in the last step, None if unknown. algorithm_bytes: synchronization buffers,
-    read after the steps; None if unknown. streams: traces the synchronization on the GPU's streams; None with gloo.
+    forward: called with a batch. finish: completes gradient synchronization after backward. no_sync: a context for a
+    step without synchronization, None if impossible. reduce_alone: the synchronization of one step alone, None if
+    impossible. host_wait_ns: how long the host waited in the last step, None if unknown. algorithm_bytes:
+    synchronization buffers, read after the steps; None if unknown. streams: traces the synchronization on the GPU's
+    streams; None with gloo.
     """
 
     forward: nn.Module
@@ -119,9 +120,9 @@ class DdpBuckets:
 def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
     """Return a model with each block, and the rest of the model, sharded.
 
-    No step without synchronization is possible: without reduce-scatter (set_requires_gradient_sync) parameters are still
-    gathered, their shards get no gradient, so that the optimizer does nothing, and unreduced gradients are added to the
-    next step's. Nor can the synchronization run alone.
+    No step without synchronization is possible: without reduce-scatter (set_requires_gradient_sync) parameters are
+    still gathered, their shards get no gradient, so that the optimizer does nothing, and unreduced gradients are added
+    to the next step's. Nor can the synchronization run alone.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

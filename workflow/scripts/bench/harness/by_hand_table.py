@@ -46,7 +46,7 @@ def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
         f"# {spec['benchmark']} version {spec['version']}: {settings}",
         f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
         f"{spec['backend']}, {threads}",
-        "# times of the slowest rank, device idle before and after each iteration; one launch: repeat for independent ones",
+        "# times of the slowest rank, device idle around each iteration; one launch: repeat for independent ones",
     ]
 
 

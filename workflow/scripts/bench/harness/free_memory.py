@@ -52,8 +52,8 @@ def gib(num_bytes: int) -> str:
 def total_bytes() -> int | None:
     """Return the memory of the NUMA nodes that have cores; of all, if sysfs lists no such node. None if unknown.
 
-    On a superchip such as GH200 the GPU's memory is a NUMA node without cores, included in the kernel's sums. (Memory on
-    an expansion card is such a node as well: it is excluded.)
+    On a superchip such as GH200 the GPU's memory is a NUMA node without cores, included in the kernel's sums. (Memory
+    on an expansion card is such a node as well: it is excluded.)
     """
     total = kilobytes(MEMINFO, "MemTotal")
     return None if total is None else 1024 * (total - of_nodes_without_cores("MemTotal"))

@@ -144,7 +144,8 @@ def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, li
 def reset_peaks(ranks: peers.Ranks) -> bool:
     """Reset the peaks of memory to the current use. Return whether the peak of resident memory is known.
 
-    Memory that the set-up has freed is no part of a step: the whole model before it was sharded, data as they were read.
+    Memory that the set-up has freed is no part of a step: the whole model before it was sharded, data as they were
+    read.
     """
     ranks.synchronize()
     process.trim_memory()

@@ -59,8 +59,8 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
     """Return the store by which the ranks find each other. `name` separates its keys from torchrun's.
 
     torchrun's agent hosts a store and sets TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a client
-    (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the first node
-    of its Slurm step. It does not wait for all ranks: the placement proof does, and reports the missing ones.
+    (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the first
+    node of its Slurm step. It does not wait for all ranks: the placement proof does, and reports the missing ones.
     """
     address, port = meeting_point(dict(os.environ))
     if not address or not port:

@@ -141,9 +141,9 @@ def take_fixed(workload: Workload, ranks: peers.Ranks) -> Blocks:
 def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> dict[str, list[int]]:
     """Return this rank's nanoseconds of whole and ablated iterations: name -> one for each round.
 
-    Each round runs all of them once, in rotated order, so that a drift of the machine affects all alike. The first round
-    is warm-up and not returned. A barrier precedes each: after an iteration without communication the ranks are not
-    aligned, and the next would include the wait.
+    Each round runs all of them once, in rotated order, so that a drift of the machine affects all alike. The first
+    round is warm-up and not returned. A barrier precedes each: after an iteration without communication the ranks are
+    not aligned, and the next would include the wait.
     """
     if not workload.ablations:
         return {}

@@ -138,12 +138,12 @@ def broadcast(message: Message) -> Callable[[], Call]:
 
 
 def all_gather(message: Message) -> Callable[[], Call]:
-    own = write_pattern(message.empty(message.num_chunk_elements), message.ranks.rank)
+    data = write_pattern(message.empty(message.num_chunk_elements), message.ranks.rank)
 
     def make_call() -> Call:
         result = message.empty(message.num_elements)
         return repeatable(
-            lambda is_async: works(dist.all_gather_into_tensor(result, own, async_op=is_async)),
+            lambda is_async: works(dist.all_gather_into_tensor(result, data, async_op=is_async)),
             result,
             lambda: all(is_pattern(chunk, source) for source, chunk in enumerate(message.chunks(result))),
         )
@@ -169,14 +169,14 @@ def reduce_scatter(message: Message) -> Callable[[], Call]:
 
 def all_to_all(message: Message) -> Callable[[], Call]:
     rank, num_ranks = message.ranks.rank, message.ranks.world_size
-    own = message.empty(message.num_elements)
-    for destination, chunk in enumerate(message.chunks(own)):
+    data = message.empty(message.num_elements)
+    for destination, chunk in enumerate(message.chunks(data)):
         write_pattern(chunk, rank * num_ranks + destination)
 
     def make_call() -> Call:
         result = message.empty(message.num_elements)
         return repeatable(
-            lambda is_async: works(dist.all_to_all_single(result, own, async_op=is_async)),
+            lambda is_async: works(dist.all_to_all_single(result, data, async_op=is_async)),
             result,
             lambda: all(
                 is_pattern(chunk, source * num_ranks + rank) for source, chunk in enumerate(message.chunks(result))
@@ -188,13 +188,13 @@ def all_to_all(message: Message) -> Callable[[], Call]:
 
 def send_recv(message: Message, destination: int | None, source: int | None) -> Callable[[], Call]:
     """Return calls with one message to `destination` and one from `source` at once; None: this rank idles."""
-    own = write_pattern(message.empty(message.num_elements), message.ranks.rank)
+    data = write_pattern(message.empty(message.num_elements), message.ranks.rank)
 
     def make_call() -> Call:
-        result = torch.empty_like(own)
+        result = torch.empty_like(data)
         if source is None:
             return repeatable(lambda is_async: [], result, lambda: True)
-        both = [dist.P2POp(dist.isend, own, destination), dist.P2POp(dist.irecv, result, source)]
+        both = [dist.P2POp(dist.isend, data, destination), dist.P2POp(dist.irecv, result, source)]
 
         def start(is_async: bool) -> list:
             begun = dist.batch_isend_irecv(both)

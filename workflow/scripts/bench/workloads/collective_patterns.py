@@ -1,9 +1,9 @@
 """Contents of buffers that reveal a wrong result of a collective: integers, exact in every dtype.
 
 A pattern has a seed, for the rank or the pair of ranks that an element comes from. It is a straight line modulo a
-prime: position -> (slope * position + offset) mod 127 + 1. The lines of two seeds agree in at most one element of 127; a
-message split at the wrong position is shifted along its line, and differs everywhere unless the shift is a multiple of
-127. Seeds repeat after 127 * 126, so all chunks of up to 126 ranks differ, even if each is one element.
+prime: position -> (slope * position + offset) mod 127 + 1. The lines of two seeds agree in at most one element of 127;
+a message split at the wrong position is shifted along its line, and differs everywhere unless the shift is a multiple
+of 127. Seeds repeat after 127 * 126, so all chunks of up to 126 ranks differ, even if each is one element.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """The epochs of train_run: training steps with accumulation, the test set in shards, and their history.
 
-The same seed on the same ranks gives bitwise equal losses on a CPU: every random draw of an epoch depends on seed, epoch
-and rank alone, and torch's CPU operators used here are deterministic for a fixed number of threads.
+The same seed on the same ranks gives bitwise equal losses on a CPU: every random draw of an epoch depends on seed,
+epoch and rank alone, and torch's CPU operators used here are deterministic for a fixed number of threads.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ TEST_BATCH = 256  # images; changes results only by rounding
 class Trainer:
     """A model and how it is trained. stepped: the model as wrapped by the strategy.
 
-    no_sync: makes a context in which backward keeps gradients local. finish: after the last backward of a step, averages
-    gradients over ranks. extra_bytes: of buckets, read after the steps.
+    no_sync: makes a context in which backward keeps gradients local. finish: after the last backward of a step,
+    averages gradients over ranks. extra_bytes: of buckets, read after the steps.
     """
 
     model: nn.Module
@@ -146,7 +146,7 @@ def train_batch(trainer: Trainer, images: torch.Tensor, labels: torch.Tensor, is
 
 @torch.no_grad()
 def evaluate(model: nn.Module, test: Images, ranks: Ranks) -> torch.Tensor:
-    """Return [sum of losses, number correct, number of images] of this rank's share of the test set, fp64, on the device.
+    """Return [sum of losses, number correct, number of images] of this rank's share of the test set, on the device.
 
     Rank r has every world_size-th image from the r-th on: shares differ by at most one image.
     """

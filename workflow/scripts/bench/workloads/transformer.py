@@ -43,15 +43,8 @@ SIZES = {
 }
 
 
-def build(name: str, context_length: int) -> nn.Module:
-    """Return the model `name` with random weights, on the CPU.
-
-    Raises ValueError for an unknown name, with the nearest one, and for a context_length below 1.
-    """
-    return Transformer(dimensions_of(name, context_length))
-
-
 def dimensions_of(name: str, context_length: int) -> Dimensions:
+    """Return the dimensions of a size. Raises ValueError for an unknown one, and for a context_length below 1."""
     if name not in SIZES:
         nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0)[0]
         known = ", ".join(SIZES)
@@ -70,8 +63,8 @@ def num_parameters(dims: Dimensions) -> int:
 def flops_per_token(dims: Dimensions, context_length: int) -> int:
     """Return floating-point operations of forward and backward per token of a sequence of context_length, for MFU.
 
-    6 N + 12 L d T (Chowdhery et al. 2022, PaLM, appendix B; L H Q there is L d here). N excludes the embedding, which is
-    a lookup, and includes the output layer, as in torchtitan. Attention counts in full despite the causal mask;
+    6 N + 12 L d T (Chowdhery et al. 2022, PaLM, appendix B; L H Q there is L d here). N excludes the embedding, which
+    is a lookup, and includes the output layer, as in torchtitan. Attention counts in full despite the causal mask;
     recomputation does not count.
     """
     multiplied = num_parameters(dims) - dims.vocab_size * dims.d_model

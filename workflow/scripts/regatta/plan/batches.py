@@ -1,4 +1,4 @@
-"""Group what is left to measure into launches, and launches into batches. A batch is one allocation, one Snakemake job."""
+"""Group what is left to measure into launches, and launches into batches: one allocation and one Snakemake job each."""
 
 import random
 import statistics

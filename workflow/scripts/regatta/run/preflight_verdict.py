@@ -126,24 +126,31 @@ SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # of libfabric: fi_tcp(7), 
 MOST_NAMES = 4  # of hosts or ranks in a note
 
 
-def judge(stack: dict, seen: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
+def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
     """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
 
-    seen: the report of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
+    report: of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
     launch failed, or None. A problem fails the stack; a note does not.
     """
     nccl = parse_nccl_log(nccl_text)
-    problems = _launch_problems(seen, launch_cause)
-    if seen is not None:
-        problems += _placement_problems(seen) + _backend_problems(seen, nccl)
-    if seen is None or not seen["placement_problems"]:
-        problems += _network_problems(stack, seen, nccl)
-    if seen is not None and not seen["placement_problems"]:
-        problems += _library_problems(stack, seen)
+    if launch_cause is not None:
+        remedy = "Read its log, then fix image, python, binds, wrapper or env."
+        problems = [f"The launch failed: {_sentence(launch_cause)} {remedy}"]
+    elif report is None:
+        problems = ["The ranks left no report, for an unknown reason. Read the log of the launch."]
+    else:
+        problems = []
+    misplaced = report["placement_problems"] if report else []
+    remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
+    problems += [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in misplaced]
+    if report:
+        problems += _backend_problems(report, nccl)
+    if not misplaced:
+        problems += _network_problems(stack, report, nccl) + (_library_problems(stack, report) if report else [])
     return {
         "ok": not problems,
         "problems": problems,
-        "notes": _notes(stack, seen, nccl),
+        "notes": _notes(stack, report, nccl),
         "nccl": nccl.version,
         "network": nccl.network,
         "plugin": nccl.plugin,
@@ -152,21 +159,9 @@ def judge(stack: dict, seen: dict | None, nccl_text: str, launch_cause: str | No
     }
 
 
-def _launch_problems(seen: dict | None, cause: str | None) -> list[str]:
-    if cause is not None:
-        return [f"The launch failed: {_sentence(cause)} Read its log, then fix image, python, binds, wrapper or env."]
-    return ["The ranks left no report, for an unknown reason. Read the log of the launch."] if seen is None else []
-
-
-def _placement_problems(seen: dict) -> list[str]:
-    remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
-    problems = seen["placement_problems"]
-    return [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in problems]
-
-
-def _backend_problems(seen: dict, nccl: NcclLog) -> list[str]:
+def _backend_problems(report: dict, nccl: NcclLog) -> list[str]:
     found = []
-    for tried in seen["backends"]:
+    for tried in report["backends"]:
         if not tried["ok"]:
             said = f" NCCL: {_sentence(nccl.warnings[0])}" if tried["backend"] == "nccl" and nccl.warnings else ""
             cause = _sentence(tried["cause"] or "no cause is known")
@@ -177,10 +172,10 @@ def _backend_problems(seen: dict, nccl: NcclLog) -> list[str]:
     return found
 
 
-def _network_problems(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
+def _network_problems(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
     """Return what is wrong with the network that NCCL uses, if the stack requires one."""
     required = stack["required_network"]
-    if required is None or not _uses_nccl(seen, nccl):
+    if required is None or not _uses_nccl(report, nccl):
         return []
     if not nccl.networks:
         if nccl.plugin_problem or nccl.plugin or nccl.warnings:
@@ -196,13 +191,13 @@ def _network_problems(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str
     if provider in SOCKET_PROVIDERS and required.lower() in LIBFABRIC:
         found = f"NCCL uses {nccl.network} with libfabric's provider {nccl.provider}, which is TCP sockets"
         expected = "one of the fabric (cxi, efa, verbs) is expected"
-        return [f"{found}; {expected}. {_which_libfabric(seen)}{_what_to_mount(stack)}"]
+        return [f"{found}; {expected}. {_which_libfabric(report)}{_what_to_mount(stack)}"]
     return []
 
 
-def _uses_nccl(seen: dict | None, nccl: NcclLog) -> bool:
-    if seen is not None:
-        return any(tried["backend"] == "nccl" for tried in seen["backends"])
+def _uses_nccl(report: dict | None, nccl: NcclLog) -> bool:
+    if report is not None:
+        return any(tried["backend"] == "nccl" for tried in report["backends"])
     return bool(nccl.networks or nccl.warnings or nccl.plugin_problem)
 
 
@@ -232,20 +227,20 @@ def _what_to_mount(stack: dict) -> str:
     return runtime_of(stack).library_remedy(stack, needed)
 
 
-def _which_libfabric(seen: dict | None) -> str:
+def _which_libfabric(report: dict | None) -> str:
     found = {
         f"{library['path']} ({library['origin']})"
-        for rank in (seen or {}).get("ranks", [])
+        for rank in (report or {}).get("ranks", [])
         for library in libraries_named("libfabric", rank["libraries"])
     }
     return f"Loaded is {' and '.join(sorted(found))}. " if found else ""
 
 
-def _library_problems(stack: dict, seen: dict) -> list[str]:
+def _library_problems(stack: dict, report: dict) -> list[str]:
     """Return which libraries required from the host were not loaded, or came from the image."""
     found = []
     for name in stack["required_host_libraries"]:
-        loaded = {_where(rank): libraries_named(name, rank["libraries"]) for rank in seen["ranks"]}
+        loaded = {_where(rank): libraries_named(name, rank["libraries"]) for rank in report["ranks"]}
         missing = [rank for rank, libraries in loaded.items() if not libraries]
         if missing:
             found.append(
@@ -264,19 +259,19 @@ def _library_problems(stack: dict, seen: dict) -> list[str]:
     return found
 
 
-def _notes(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
+def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
     notes = []
-    num_hosts = len({rank["host"] for rank in seen["ranks"]}) if seen else 0
+    num_hosts = len({rank["host"] for rank in report["ranks"]}) if report else 0
     required = stack["required_network"]
-    if required and seen and not seen["placement_problems"] and not _uses_nccl(seen, nccl):
-        names = ", ".join(tried["backend"] for tried in seen["backends"]) or "none"
+    if required and report and not report["placement_problems"] and not _uses_nccl(report, nccl):
+        names = ", ".join(tried["backend"] for tried in report["backends"]) or "none"
         reason = f"only NCCL reports its network, and backends are {names}"
         notes.append(f"required_network '{required}' was not checked: {reason}.")
     if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
         remedy = "If they have a faster network, set required_network: then the preflight reports what is missing."
         notes.append(f"NCCL uses TCP sockets between nodes. {remedy}")
     notes += [f"NCCL warns: {warning}" for warning in nccl.warnings]
-    return notes + (_differences(seen["ranks"]) if seen else [])
+    return notes + (_differences(report["ranks"]) if report else [])
 
 
 def _differences(ranks: list[dict]) -> list[str]:
