@@ -261,7 +261,7 @@ def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_fir
     data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
     page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))
     assert "a preflight on 2×4, one short launch of each stack: image." in page.words("run")
-    assert "batches that Slurm runs side by side take less together" in page.words("run")
+    assert "batches that Slurm runs concurrently finish earlier" in page.words("run")
     assert re.search(r"2×4 --time=\d+ --nodes=2 --ntasks-per-node=4", page.words("start"))
     assert "srun --nodes=2 --ntasks=8" in page.words("start")
 

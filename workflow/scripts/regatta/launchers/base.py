@@ -94,7 +94,7 @@ class Launcher:
     host_words: str = r"(?!)"  # pattern of the words before a host in a cause
 
     # The job that this process runs in
-    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError where ranks need one
+    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError if ranks need one
     hosts: Callable[[Job], list[str]] = lambda job: []
     state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
     is_answering: Callable[[], bool] = lambda: True

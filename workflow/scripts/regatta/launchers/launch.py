@@ -176,7 +176,7 @@ class Allocation:
 
 
 def find_allocation(cluster: dict) -> Allocation:
-    """Return where ranks of a cluster are started. Raises UserError outside of a job where ranks need one."""
+    """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
     launcher = launcher_of(cluster)
     return Allocation(launcher, launcher.find_job(cluster))
 

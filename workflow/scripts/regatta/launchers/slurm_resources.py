@@ -80,7 +80,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     return found
 
 
-# Resources within a job: it runs its one rule where it is.
+# Resources within a job, which runs its one rule locally.
 JOB_CONSTANTS = {
     "mpi": "srun", "nodes": 1, "tasks": 1, "tasks_per_node": 1, "cpus_per_task": 1, "gres": "", "tasks_per_gpu": 0,
     "runtime": 1, "slurm_extra": "",
