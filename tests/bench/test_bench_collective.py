@@ -145,7 +145,11 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
             "algorithm = ring has no effect with operation broadcast.",
         ),
         (make_parameters("barrier", 8), 2, "message_bytes and dtype have no effect with operation barrier."),
-        *((make_parameters(name), 1, "needs at least 2 ranks, but there is 1") for name in OPERATIONS if name != "barrier"),
+        *(
+            (make_parameters(name), 1, "needs at least 2 ranks, but there is 1")
+            for name in OPERATIONS
+            if name != "barrier"
+        ),
         (make_parameters("barrier", None, dtype=None), 1, "operation barrier needs at least 2 ranks, but there is 1"),
     ],
 )
