@@ -1,7 +1,7 @@
 # Regatta's task list. `make` alone shows it.
 #
-# A variable is given on the command line: make campaign CONFIG=my.yaml. Paths may hold spaces, but neither a dollar sign
-# nor a quotation mark. All recipes run in this folder: from elsewhere, make -C /path/to/regatta ...
+# Set a variable on the command line: make campaign CONFIG=my.yaml. Paths may contain spaces, but neither dollar signs
+# nor quotation marks. All recipes run in this folder: from elsewhere, make -C /path/to/regatta ...
 
 VENV ?= .venv
 PYTHON ?=
@@ -14,21 +14,21 @@ ifneq ($(filter -%,$(firstword $(VENV))),)
 override VENV := ./$(VENV)
 endif
 
-# Only what is installed in VENV counts: not the user's site-packages, and no folder that a shell start-up file adds.
+# Use only packages in VENV: not the user's site-packages, and no folder that a shell start-up file adds.
 export VENV PYTHON CONFIG PROFILE
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
 SHELL = /bin/sh
 INSTALL = @sh requirements/install.sh "$$VENV"
-# Not bin/codespell and so on: they hold the path at which the environment was made.
+# Not bin/codespell and so on: these contain the path at which the environment was made.
 IN_VENV = @"$$VENV/bin/python3" -m
-# Only the default campaign goes without --configfile, so that `make campaign` and `snakemake --profile ...` are the same.
+# No --configfile for the default campaign, so that `make campaign` and `snakemake --profile ...` are the same.
 ifneq ($(CONFIG),config/config.yaml)
 CONFIGFILE = --configfile "$$CONFIG"
 endif
 SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
-# On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would lie idle.
+# On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would be unused.
 CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
 WORKFLOW_FILES = Snakefile workflow/rules
 PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -56,7 +56,7 @@ campaign: ## run a campaign: measure what is left to do, and build its report
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
 
-plan: ## say what would run, why, and at what price; nothing runs
+plan: ## show what would run, why, and at what cost; nothing runs
 	$(INSTALL) driver
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" plan $(SNAKEMAKE_OPTIONS)
 
@@ -86,13 +86,13 @@ lint: ## check style and spelling
 	$(IN_VENV) snakefmt --check $(WORKFLOW_FILES)
 	$(IN_VENV) codespell_lib
 
-format: ## put all code into the house format
+format: ## format all code
 	$(INSTALL) driver dev
 	$(IN_VENV) ruff check --fix --quiet --output-format concise .
 	$(IN_VENV) ruff format --quiet .
 	$(IN_VENV) snakefmt $(WORKFLOW_FILES)
 
-bench: ## measure what Regatta itself costs; several minutes (docs/figures.md)
+bench: ## measure the overhead of Regatta; several minutes (docs/figures.md)
 	$(INSTALL) driver rank dev
 	@status=0; for program in tests/figures/*.py; do \
 		case $$program in */common.py) continue ;; esac; \
@@ -119,8 +119,8 @@ clean-env: ## remove the environment, if Regatta made it
 	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV contains the current folder" ;; esac
 	rm -rf "$$VENV"
 
-# Each set is pinned to the versions of the sets before it, so that all three fit into one environment, and one version
-# serves every Python. Without --upgrade a pin that still fits stays: make lock ARGS=--upgrade
+# Each set is pinned to the versions of the sets before it, so that all three fit into one environment, with one version
+# for every Python. Without --upgrade, valid pins are kept: make lock ARGS=--upgrade
 COMPILE = cd requirements && uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
 	--fork-strategy fewest --no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
 lock: ## pin requirements/*.in anew into *.lock; needs uv

@@ -1,10 +1,10 @@
-"""Regatta: from a campaign file to a report. A table of contents; the parts are in workflow/rules/.
+"""Regatta: from a campaign file to a report. The rules are in workflow/rules/.
 
 snakemake --profile profiles/local                                   the default campaign, config/config.yaml
 snakemake --profile profiles/local --configfile config/my.yaml      another campaign
-snakemake --profile profiles/local plan                              what would run, why, and at what price
-snakemake --profile profiles/local --forcerun measure               try again what is not ok
-snakemake --profile profiles/local gate                              all of it, and fail if a cell is not ok or got slower
+snakemake --profile profiles/local plan                              what would run, why, and at what cost
+snakemake --profile profiles/local --forcerun measure               retry what is not ok
+snakemake --profile profiles/local gate                              run all, and fail if a cell is not ok or slower
 """
 
 from snakemake.utils import min_version
@@ -27,7 +27,7 @@ include: "workflow/rules/gate.smk"
 rule all:
     default_target: True
     input:
-        # All files, not the report alone: one that is there says nothing of what it is made of.
+        # All files, not the report alone: it may be older than they are.
         FROZEN,
         MANIFESTS,
         expand(f"{RESULTS}/{{name}}.csv", name=COLLECTED),

@@ -72,7 +72,7 @@ def problems_of(algorithm: str, num_elements: int, dtype: torch.dtype, group: di
     summands = contributions(num_ranks, num_elements, dtype)
     own = summands[dist.get_rank(group)]
     buffer = own.to(device, copy=True)
-    all_reduce = allreduce.make(algorithm, buffer, group)
+    all_reduce = allreduce.AllReduce(algorithm, buffer, group)
     all_reduce.run()
     first = buffer.clone()
     buffer.copy_(own)
@@ -100,7 +100,7 @@ def run_random_cases(found: dict, groups: dict[int, dist.ProcessGroup], device: 
 
 def run_known_case(found: dict, name: str, algorithm: str, own: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Sum `own` in place, and note the result, what was sent, and the bytes of work buffers."""
-    all_reduce = allreduce.make(algorithm, own, group)
+    all_reduce = allreduce.AllReduce(algorithm, own, group)
     sent, batch = [], dist.batch_isend_irecv
 
     def counted(operations: list) -> list:
@@ -140,7 +140,7 @@ def run_scattered_case(found: dict, group: dist.ProcessGroup, device: str) -> No
 def run_refused_case(found: dict, group: dist.ProcessGroup, device: str) -> None:
     """A rank outside a group must be told so."""
     try:
-        allreduce.make("ring", torch.zeros(3, device=device), group)
+        allreduce.AllReduce("ring", torch.zeros(3, device=device), group)
         found["problems"].append("a rank outside the group was let in")
     except ValueError as error:
         if "not in the group" not in str(error):

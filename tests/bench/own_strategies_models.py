@@ -82,7 +82,7 @@ def resnext() -> nn.Module:
 
 
 def tiny_language_model() -> nn.Module:
-    return transformer.build("tiny", 8)
+    return transformer.Transformer(transformer.dimensions_of("tiny", 8))
 
 
 def small_transformer() -> nn.Module:

@@ -42,7 +42,7 @@ def test_whole_and_ablated_iterations_take_turns_and_the_first_round_does_not_co
         check=dict,
         ablations={"no_sync": timing.Ablation(lambda: calls.append("no_sync"))},
     )
-    samples = timing.Blocks(own=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
+    samples = timing.Blocks(local=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
     durations = timing.time_ablations(workload, alone, samples)
     assert {name: len(values) for name, values in durations.items()} == {"step": 3, "no_sync": 3}
     assert calls[:6] == ["step", "no_sync", "no_sync", "step", "step", "no_sync"]
@@ -62,7 +62,7 @@ def test_an_iteration_may_tell_parts_of_itself_and_is_read_when_the_device_is_id
 
     traced = timing.Ablation(lambda: calls.append("traced"), after=read, parts=lambda: {"inside": told})
     workload = timing.Workload(iterate=lambda: None, check=dict, ablations={"traced_step": traced})
-    samples = timing.Blocks(own=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
+    samples = timing.Blocks(local=[MS], slowest=[MS], ordered=[1000 * MS], elapsed=MS)
     durations = timing.time_ablations(workload, alone, samples)
     assert durations["inside"] == [1, 2, 3]  # as for the times, the first round does not count
     assert len(durations["traced_step"]) == 3
@@ -84,4 +84,4 @@ def test_a_fixed_number_of_iterations_is_timed_without_warmup(alone):
     calls = []
     workload = timing.Workload(iterate=lambda: calls.append(1), check=dict, num_iterations=3)
     blocks = timing.take_fixed(workload, alone)
-    assert (len(calls), len(blocks.own), blocks.stop) == (3, 3, "fixed")
+    assert (len(calls), len(blocks.local), blocks.stop) == (3, 3, "fixed")

@@ -89,7 +89,7 @@ def test_a_language_model_is_trained_by_hand_with_its_exchange_measured(run_rank
     assert done.returncode == 0, done.stderr
     rows = rows_of(done.stdout)
     assert rows["status"] == "ok"
-    assert len({"without exchange", "exchange alone", "exposed"} & rows.keys()) == (3 if strategy == "bucketed" else 0)
+    assert len({"without sync", "sync alone", "exposed"} & rows.keys()) == (3 if strategy == "bucketed" else 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -159,7 +159,7 @@ def test_one_process_needs_no_launcher(run_alone, tmp_path):
         ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Leave it out."),
         ("train_step.py", "--max-seconds 0", "--max-seconds = 0.0: a number above 0 is needed"),
         ("train_step.py", "--device cuda", "no GPU"),
-        ("collective.py", "", "operation all_reduce needs 2 ranks or more; there is 1"),
+        ("collective.py", "", "operation all_reduce needs at least 2 ranks, but there is 1"),
         ("collective.py", "--message-bytes 4097", "message_bytes = 4097 is not a positive multiple of 4"),
         ("collective.py", "--operation gather", "invalid choice: 'gather'"),
         ("collective.py", "--algorithm bcube", "invalid choice: 'bcube'"),

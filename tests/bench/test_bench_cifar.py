@@ -132,7 +132,7 @@ def test_a_wrong_python_file_is_refused_with_its_name_and_what_to_do(tmp_path, c
     write_python(tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as refusal:
         cifar.load(str(tmp_path), seed=1)
-    assert str(refusal.value).startswith(f"{tmp_path / 'cifar-100-python' / 'train'} is no file of CIFAR-100: ")
+    assert str(refusal.value).startswith(f"{tmp_path / 'cifar-100-python' / 'train'} is not a file of CIFAR-100: ")
     assert str(refusal.value).endswith(cifar.REMEDY)
 
 
@@ -142,7 +142,7 @@ def test_a_cut_python_file_is_refused(tmp_path, share, protocol):
     write_python(tmp_path, protocol)
     path = tmp_path / "cifar-100-python" / "train"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match="is no file of CIFAR-100"):
+    with pytest.raises(ValueError, match="is not a file of CIFAR-100"):
         cifar.load(str(tmp_path), seed=1)
 
 
@@ -181,16 +181,16 @@ def test_a_wrong_binary_file_is_refused(tmp_path, change, message):
 
 
 def test_a_folder_without_the_data_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is not a folder that this rank sees. In a container, bind it"):
+    with pytest.raises(ValueError, match=r"is not a folder on this rank. In a container, bind it"):
         cifar.load(str(tmp_path / "absent"), seed=1)
-    with pytest.raises(ValueError, match=r"with train and test; it holds nothing. Download it again"):
+    with pytest.raises(ValueError, match=r"with train and test; it contains nothing. Download it again"):
         cifar.load(str(tmp_path), seed=1)
     (tmp_path / "cifar-100-python.tar.gz").touch()
-    with pytest.raises(ValueError, match=r"it holds cifar-100-python.tar.gz"):
+    with pytest.raises(ValueError, match=r"it contains cifar-100-python.tar.gz"):
         cifar.load(str(tmp_path), seed=1)
     write_binary(tmp_path)
     (tmp_path / "cifar-100-binary" / "test.bin").unlink()
-    with pytest.raises(ValueError, match=r"test.bin is missing, though the other file is there"):
+    with pytest.raises(ValueError, match=r"test.bin is missing, but the other file exists"):
         cifar.load(str(tmp_path), seed=1)
 
 
@@ -263,6 +263,6 @@ def test_crop_and_flip_are_those_of_slicing_each_image():
 
 def test_normalised_pixels_have_the_published_mean_and_deviation():
     pixels_NCHW = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 1, 1)
-    found = cifar_batches.normalise(pixels_NCHW)
+    found = cifar_batches.normalize(pixels_NCHW)
     assert torch.allclose(found[0].flatten(), torch.tensor([-0.5071 / 0.2675, -0.4867 / 0.2565, -0.4408 / 0.2761]))
     assert torch.allclose(found[1].flatten(), torch.tensor([0.4929 / 0.2675, 0.5133 / 0.2565, 0.5592 / 0.2761]))

@@ -75,7 +75,7 @@ def test_patterns_of_several_pieces_are_those_of_one(monkeypatch):
     ("num_ranks", "pairs"), [(2, [1, 0]), (3, [1, 0, None]), (4, [2, 3, 0, 1]), (5, [2, 3, 0, 1, None])]
 )
 def test_pairs_are_the_two_halves_and_the_last_of_an_odd_number_idles(num_ranks, pairs):
-    assert [collective_operations.partner_of(rank, num_ranks) for rank in range(num_ranks)] == pairs
+    assert [collective_operations.pair_peer(rank, num_ranks) for rank in range(num_ranks)] == pairs
 
 
 def make_parameters(operation: str, message_bytes: int | None = 4096, **changes: object) -> dict:
@@ -145,8 +145,12 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
             "algorithm = ring has no effect with operation broadcast.",
         ),
         (make_parameters("barrier", 8), 2, "message_bytes and dtype have no effect with operation barrier."),
-        *((make_parameters(name), 1, "needs 2 ranks or more; there is 1") for name in OPERATIONS if name != "barrier"),
-        (make_parameters("barrier", None, dtype=None), 1, "operation barrier needs 2 ranks or more; there is 1"),
+        *(
+            (make_parameters(name), 1, "needs at least 2 ranks, but there is 1")
+            for name in OPERATIONS
+            if name != "barrier"
+        ),
+        (make_parameters("barrier", None, dtype=None), 1, "operation barrier needs at least 2 ranks, but there is 1"),
     ],
 )
 def test_collective_refuses_in_words(parameters, world_size, message):
@@ -162,7 +166,7 @@ def alone(monkeypatch):
 
 def test_unknown_free_memory_refuses_nothing(alone, monkeypatch, tmp_path):
     monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "absent")
-    free_memory.refuse_what_does_not_fit("x", 1 << 60, make_ranks(), "Take less.")
+    free_memory.require_memory("x", 1 << 60, make_ranks(), "Take less.")
     (tmp_path / "absent").write_text("MemFree: 1 kB\n")
     assert free_memory.free_bytes(make_ranks()) is None
 
@@ -170,9 +174,9 @@ def test_unknown_free_memory_refuses_nothing(alone, monkeypatch, tmp_path):
 def test_what_just_fits_is_not_refused(alone, monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1000 kB\n")
     monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
-    free_memory.refuse_what_does_not_fit("x", 921_600, make_ranks(), "Take less.")
+    free_memory.require_memory("x", 921_600, make_ranks(), "Take less.")
     with pytest.raises(ValueError, match=r"^x needs .* as its share of its host's free memory\. Take less\.$"):
-        free_memory.refuse_what_does_not_fit("x", 921_601, make_ranks(), "Take less.")
+        free_memory.require_memory("x", 921_601, make_ranks(), "Take less.")
 
 
 def test_fractions_are_rounded_alike_and_never_zero():

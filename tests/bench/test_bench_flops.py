@@ -8,7 +8,7 @@ import torch
 from bench_cells import BENCH, train_step_cell
 from torch import nn
 
-from workloads import torchvision_models, transformer
+from workloads import models, transformer
 from workloads.flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
 
 pytestmark = pytest.mark.torch
@@ -40,7 +40,7 @@ def test_classifiers_have_the_operations_that_torchvision_states(name):
     torchvision = pytest.importorskip("torchvision")
     stated = torchvision.models.get_model_weights(name).IMAGENET1K_V1.meta["_ops"]  # 10^9 multiply-adds of a sample
     with torch.device("meta"):
-        model, images = torchvision_models.build_model(name, 224).eval(), torch.empty(2, 3, 224, 224)
+        model, images = models.build_model(name, 224).eval(), torch.empty(2, 3, 224, 224)
     assert counted(lambda: model(images)) / 2 == pytest.approx(2e9 * stated, rel=0.01)
 
 
@@ -48,7 +48,10 @@ def test_classifiers_have_the_operations_that_torchvision_states(name):
 def test_the_formula_of_transformers_is_what_is_counted_within_a_thousandth(name):
     """The formula has the weights of the norms among N, which are multiplied but by no product: 0.04 % and less."""
     with torch.device("meta"):
-        model, tokens = transformer.build(name, 128), torch.zeros(2, 128, dtype=torch.long)
+        model, tokens = (
+            transformer.Transformer(transformer.dimensions_of(name, 128)),
+            torch.zeros(2, 128, dtype=torch.long),
+        )
     by_formula = transformer.flops_per_token(model.dimensions, 128) * tokens.numel()
     assert FORWARD_PASSES_OF_A_STEP * counted(lambda: model(tokens)) == pytest.approx(by_formula, rel=1e-3)
 

@@ -92,7 +92,7 @@ MAPS = """\
 
 
 def test_libraries_that_matter_are_picked_from_the_maps():
-    assert libraries.that_matter(libraries.mapped_files(MAPS)) == [
+    assert libraries.relevant(libraries.mapped_files(MAPS)) == [
         "/opt/a b/libtorch_cpu.so",
         "/opt/cray/libfabric.so.1.18.2 (deleted)",
         "/usr/lib/libmpi_gnu_123.so.12",
@@ -107,7 +107,7 @@ def test_libraries_that_matter_are_picked_from_the_maps():
     ["libnccl.so.2", "libnccl-net.so", "libnccl-tuner.so", "libcxi.so.1", "libibverbs.so.1.14", "libmlx5.so.1", "libpmi2.so.0"],
 )  # fmt: skip
 def test_what_a_fabric_needs_matters(name):
-    assert libraries.that_matter([f"/usr/lib/{name}"]) != []
+    assert libraries.relevant([f"/usr/lib/{name}"]) != []
 
 
 def test_a_preflight_lists_every_library_but_no_module_of_python():

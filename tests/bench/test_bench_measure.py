@@ -116,5 +116,5 @@ def test_ranks_that_differ_in_one_bit_do_not_agree(monkeypatch, is_other):
         shared.copy_(join(shared, others_sums))
 
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    monkeypatch.setattr(weights.peers, "exchange_device", lambda ranks: torch.device("cpu"))
+    monkeypatch.setattr(weights.peers, "group_device", lambda ranks: torch.device("cpu"))
     assert weights.are_the_same(tensors, RANKS) is not is_other

@@ -108,7 +108,7 @@ def single_rank():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
     buffer = torch.arange(5.0)
-    all_reduce = allreduce.make(algorithm, buffer)
+    all_reduce = allreduce.AllReduce(algorithm, buffer)
     all_reduce.run()
     assert torch.equal(buffer, torch.arange(5.0))
     assert all_reduce.extra_bytes == 0
@@ -127,12 +127,12 @@ def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
 )
 def test_refuses_in_words(single_rank, algorithm, buffer, message):
     with pytest.raises(ValueError, match=message):
-        allreduce.make(algorithm, buffer)
+        allreduce.AllReduce(algorithm, buffer)
 
 
 def test_a_buffer_that_requires_gradients_and_has_a_shape_is_summed_in_place(single_rank):
     buffer = torch.ones(2, 3, requires_grad=True)
-    allreduce.make("ring", buffer).run()
+    allreduce.AllReduce("ring", buffer).run()
     assert buffer.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 

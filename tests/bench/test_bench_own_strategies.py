@@ -162,5 +162,5 @@ def test_make_refuses_in_words(strategy, cap, message):
 
 def test_sparse_gradients_are_refused_before_they_are_needed():
     model = torch.nn.Sequential(torch.nn.Embedding(4, 4, sparse=True))
-    with pytest.raises(ValueError, match=r"^0 gives sparse gradients, which cannot be reduced here."):
+    with pytest.raises(ValueError, match=r"^0 has sparse gradients, which cannot be reduced here."):
         gradient_synchronization.make("flat", model, None)

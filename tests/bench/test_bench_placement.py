@@ -98,25 +98,29 @@ def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
 
 def test_a_rank_that_comes_too_late_still_hears_the_verdict():
     store = torch.distributed.HashStore()
-    placement.announce(["rank 1 is missing"], [place(0)], 2, store)
-    assert placement.hear(1, store).problems == placement.hear(0, store).problems == ["rank 1 is missing"]
+    placement.send_verdicts(["rank 1 is missing"], [place(0)], 2, store)
+    assert (
+        placement.receive_verdict(1, store).problems
+        == placement.receive_verdict(0, store).problems
+        == ["rank 1 is missing"]
+    )
 
 
 @pytest.mark.parametrize("fixed", ["4,2", "0", "03", " 3", "-1"])
 def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypatch, fixed):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", fixed)
     store = torch.distributed.HashStore()
-    placement.announce([], [place(0), place(1)], 3, store)
+    placement.send_verdicts([], [place(0), place(1)], 3, store)
     for rank in range(3):
-        [problem] = placement.hear(rank, store).problems
+        [problem] = placement.receive_verdict(rank, store).problems
         assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': one whole number above 0 is needed")
 
 
 def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "12")
     store = torch.distributed.HashStore()
-    placement.announce([], [place(0), place(1)], 2, store)
-    assert placement.hear(1, store) == placement.Verdict([], 12)
+    placement.send_verdicts([], [place(0), place(1)], 2, store)
+    assert placement.receive_verdict(1, store) == placement.Verdict([], 12)
 
 
 MEMINFO = "MemTotal:       900000 kB\nMemFree:        600000 kB\nMemAvailable:   700000 kB\n"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from bench_cells import BENCH, all_reduce_cell, clean_environment, train_step_cell
 
-from harness import other_ranks
+from harness import process as rank_process
 
 START_RANKS = BENCH / "start_ranks.py"
 PRINT = "os.write(1, (words + chr(10)).encode())\n"  # at once: ranks share the pipe
@@ -201,7 +201,7 @@ def observe(pid: int, is_running: Callable[[], bool]) -> Observed:
             except psutil.Error:
                 continue
             found.addresses |= {s.laddr.ip for s in sockets if s.status == "LISTEN" or (s.type == 2 and s.laddr)}
-            launch = other_ranks.launch_of(other_ranks.command_line(Path(f"/proc/{member.pid}")))
+            launch = rank_process.launch_of(rank_process.command_line(Path(f"/proc/{member.pid}")))
             if launch is not None:
                 found.launches.setdefault(launch, set()).add(member.pid)
         time.sleep(0.1)
@@ -262,10 +262,10 @@ def test_a_launch_counts_the_ranks_of_another_on_its_machine(
 
 def test_only_ranks_of_other_launches_are_counted():
     program = b"/x/bench/run_launch.py"
-    own = other_ranks.launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
+    own = rank_process.launch_of(b"\0".join([b"python3", b"-u", program, b"--request", b"a", b""]))
     assert own == (program, b"--request", b"a", b"")
-    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
-    assert other_ranks.launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
+    assert rank_process.launch_of(b"\0".join([b"python3", program, b"--request", b"a", b""])) == own
+    assert rank_process.launch_of(b"\0".join([b"python3", program, b"--request", b"b", b""])) not in (None, own)
     others = [
         [b"srun", b"--nodes=1", b"python3", program],
         [b"apptainer", b"run", b"/i.sif", b"python3", program],
@@ -274,7 +274,7 @@ def test_only_ranks_of_other_launches_are_counted():
         [b"vim", b"/y/run_launch.py"],
         [b""],
     ]
-    assert [other_ranks.launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
+    assert [rank_process.launch_of(b"\0".join(words)) for words in others] == [None] * len(others)
 
 
 def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
@@ -287,5 +287,5 @@ def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
     for local_world_size, expected in ((None, 3), ("2", 3), ("1", 4)):  # 4: the same line twice, by hand
         if local_world_size:
             monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
-        assert other_ranks.count_other_ranks(tmp_path) == expected
-    assert other_ranks.count_other_ranks(tmp_path / "none") is None
+        assert rank_process.count_other_ranks(tmp_path) == expected
+    assert rank_process.count_other_ranks(tmp_path / "none") is None

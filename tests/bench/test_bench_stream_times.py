@@ -70,7 +70,7 @@ def train(model: torch.nn.Module, sync: gradient_synchronization.GradientSync) -
 
 def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone, model, log):
     sync = gradient_synchronization.make("bucketed", model, 80 / 2**20)  # 80 bytes: a layer
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(iter([10.0])))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
     assert log == ["first_call", "all_reduce", "first_call", "all_reduce", "computed", "wait", "reduced"]
 
@@ -78,7 +78,7 @@ def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone,
 @pytest.mark.parametrize(("strategy", "num_calls"), [("flat", 1), ("naive", 4)])
 def test_calls_after_backward_are_marked_before_the_first_and_after_the_last(alone, model, log, strategy, num_calls):
     sync = gradient_synchronization.make(strategy, model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(iter([10.0])))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
     assert log == ["first_call", "all_reduce"] * num_calls + ["reduced"]
 
@@ -87,7 +87,7 @@ def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, mod
     """Milliseconds of the events: the first call at 2, the last gradient at 7.5, the last result at 9.25."""
     clock = iter([2.0, 7.5, 9.25])
     sync = gradient_synchronization.make("overlap", model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     assert streams.read() == (7_250_000, 1_750_000)
 
@@ -95,7 +95,7 @@ def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, mod
 def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
     clock = iter([2.0, 9.25])
     sync = gradient_synchronization.make("flat", model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     assert streams.read() == (7_250_000, 7_250_000)
 
@@ -103,7 +103,7 @@ def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
 def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
     clock = itertools.count(1.0)
     sync = gradient_synchronization.make("flat", model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
     streams.run(lambda: train(model, sync))
     log.clear()
     train(model, sync)
@@ -114,7 +114,7 @@ def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
 
 def test_a_step_without_exchange_is_unknown_and_not_zero(alone, model):
     sync = gradient_synchronization.make("flat", model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(itertools.count(1.0)))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(itertools.count(1.0)))
     with sync.no_sync():
         streams.run(lambda: train(model, sync))
     assert streams.read() == (stream_times.UNKNOWN, stream_times.UNKNOWN)
@@ -154,7 +154,7 @@ def test_what_ddp_does_not_tell_is_unknown(alone, model):
 def test_the_parts_of_a_traced_step_have_one_entry_for_each(alone, model):
     clock = itertools.count(1.0)
     sync = gradient_synchronization.make("flat", model, None)
-    streams = stream_times.OwnStreams(sync, lambda: FakeEvent(clock))
+    streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
     ablation = stream_times.traced_step(lambda: train(model, sync), streams)
     for _ in range(2):
         ablation.run()

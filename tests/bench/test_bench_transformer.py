@@ -38,7 +38,7 @@ def test_parameters_of_a_small_model_counted_by_hand():
 @pytest.mark.parametrize("name", transformer.SIZES)
 def test_the_formula_counts_what_the_model_has(name):
     with torch.device("meta"):
-        model = transformer.build(name, 128)
+        model = transformer.Transformer(transformer.dimensions_of(name, 128))
     assert sum(weights.numel() for weights in model.parameters()) == transformer.num_parameters(model.dimensions)
     assert len(list(model.parameters())) == 9 * model.dimensions.num_layers + 3
 
@@ -134,21 +134,21 @@ def test_autocast_to_bf16_stays_near_float32():
 
 
 def test_weights_in_bf16_run_too():
-    model = transformer.build("tiny", 16).bfloat16()
+    model = transformer.Transformer(transformer.dimensions_of("tiny", 16)).bfloat16()
     assert model(torch.zeros(1, 16, dtype=torch.long)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
     ("name", "context_length", "message"),
     [
-        ("Large", 128, "model 'Large' is not a transformer of the table .* The nearest name is 'large'."),
+        ("Large", 128, "model 'Large' is not a known transformer .* The nearest name is 'large'."),
         ("2.7b", 128, "The nearest name is '2.7B'."),
         ("small", 0, "context_length = 0: at least 1 is needed."),
     ],
 )
 def test_build_refuses_in_words(name, context_length, message):
     with pytest.raises(ValueError, match=message):
-        transformer.build(name, context_length)
+        transformer.Transformer(transformer.dimensions_of(name, context_length))
 
 
 def test_impossible_inputs_and_dimensions_are_refused_in_words():

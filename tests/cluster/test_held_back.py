@@ -36,7 +36,7 @@ def test_a_batch_whose_stacks_all_fail_the_preflight_asks_for_one_node_and_five_
 
 def test_what_can_never_start_is_told_before_anything_is_submitted(site):
     for asked, words in (
-        ({"partition": "gpu"}, ["partition = 'gpu' is none of this Slurm. Choose from: main, short"]),
+        ({"partition": "gpu"}, ["partition = 'gpu' does not exist. Choose from: main, short"]),
         (
             {"partition": "short", "cpus_per_rank": 72},
             [

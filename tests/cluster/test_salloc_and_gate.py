@@ -75,7 +75,7 @@ def test_an_allocation_that_is_too_small_is_told_before_anything_starts(site):
     site.write(fake_campaign(site))
     done = site.cluster.run(["salloc", "--nodes=1", *locally(site)], cwd=site.folder, check=False)
     assert done.returncode == 2
-    assert "shape 2x2 needs 2 nodes, and this allocation has 1. Ask salloc for as much" in done.stderr
+    assert "shape 2x2 needs 2 nodes, and this allocation has 1. Request a larger allocation" in done.stderr
     assert "Traceback" not in done.stderr
     assert site.records() == []
 
@@ -86,9 +86,7 @@ def test_a_campaign_for_one_machine_is_not_submitted(site):
     before = all_jobs(site)
     done = site.snakemake(check=False)
     assert done.returncode == 2
-    assert (
-        "cluster 'local' has scheduler none: nothing of it is submitted. Use --profile profiles/local." in done.stderr
-    )
+    assert "cluster 'local' has scheduler none: it has no jobs to submit. Use --profile profiles/local." in done.stderr
     assert "Traceback" not in done.stderr
     assert_nothing_was_started(site, before)
 

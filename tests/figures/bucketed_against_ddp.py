@@ -138,17 +138,17 @@ def make_model(name: str):
     """Return a model, a batch of random inputs, and labels for all its predictions."""
     import torch
 
-    from workloads import torchvision_models, transformer
+    from workloads import models, transformer
 
     size = MODELS[name]
     if name.startswith("transformer"):
-        model = transformer.build(name.split()[1], size["context_length"])
+        model = transformer.Transformer(transformer.dimensions_of(name.split()[1], size["context_length"]))
         shape = (size["batch_size"], size["context_length"])
         tokens, labels = torch.randint(model.dimensions.vocab_size, (2, *shape))
         return model, tokens, labels.flatten()
-    model = torchvision_models.build_model(name, size["image_size"])
+    model = models.build_model(name, size["image_size"])
     images = torch.randn(size["batch_size"], 3, size["image_size"], size["image_size"])
-    return model, images, torch.randint(torchvision_models.NUM_CLASSES, (size["batch_size"],))
+    return model, images, torch.randint(models.NUM_CLASSES, (size["batch_size"],))
 
 
 if __name__ == "__main__":

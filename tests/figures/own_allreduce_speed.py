@@ -81,7 +81,7 @@ def time_algorithms(message_bytes: int, num_rounds: int) -> dict[str, float]:
     expected, buffer = values.clone(), values.clone()
     dist.all_reduce(expected)
     calls = {"torch": lambda: dist.all_reduce(buffer)}
-    calls |= {name: allreduce.make(name, buffer).run for name in allreduce.ALGORITHMS}
+    calls |= {name: allreduce.AllReduce(name, buffer).run for name in allreduce.ALGORITHMS}
     times = {name: [] for name in calls}
     order = list(calls)
     for _ in range(NUM_WARMUP + num_rounds):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from regatta.workflow import check_configfiles, is_asked_to_retry, only_looks
+from regatta.workflow import check_configfiles, is_read_only, is_retry_requested
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ from regatta.workflow import check_configfiles, is_asked_to_retry, only_looks
     ],
 )
 def test_a_retry_is_asked_for_by_forcerun_measure(arguments):
-    assert is_asked_to_retry(arguments)
+    assert is_retry_requested(arguments)
 
 
 @pytest.mark.parametrize("arguments", [[], ["measure"], ["--forcerun", "report"], ["--forcerun", "-n", "measure"]])
 def test_anything_else_asks_for_no_retry(arguments):
-    assert not is_asked_to_retry(arguments)
+    assert not is_retry_requested(arguments)
 
 
 @pytest.mark.parametrize("form", [["--configfile"], ["--configfiles"]])
@@ -42,7 +42,7 @@ def test_a_config_file_that_is_not_there_is_named(tmp_path, capsys):
 def test_a_pipe_in_place_of_a_config_file_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     text = refusal(["--configfile", str(tmp_path / "pipe")], capsys)
-    assert "pipe: is a pipe or device, and is read more than once. Write the campaign" in text
+    assert "pipe: is a pipe or device, but is read twice. Write the campaign" in text
 
 
 def refusal(arguments, capsys) -> str:
@@ -62,8 +62,8 @@ def test_a_good_config_file_and_none_at_all_pass(tmp_path):
 @pytest.mark.parametrize(
     "words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "--report=x.html", "-S"]
 )
-def test_what_only_looks(words):
-    assert only_looks(["--profile", "profiles/slurm", *words.split()])
+def test_what_is_read_only(words):
+    assert is_read_only(["--profile", "profiles/slurm", *words.split()])
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_what_only_looks(words):
         "--report x.html --report-after-run",
     ],
 )
-def test_what_does_more_than_look(words):
-    assert not only_looks(["--profile", "profiles/slurm", *words.split()])
+def test_what_is_not_read_only(words):
+    assert not is_read_only(["--profile", "profiles/slurm", *words.split()])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regatta.run.outcome import run_status
+from regatta.run.progress import run_status
 
 PLANNED = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 

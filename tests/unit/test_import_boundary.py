@@ -56,7 +56,7 @@ def test_an_import_inside_a_function_is_seen(tmp_path):
     assert imported(path) == {"torch", "regatta"}
 
 
-@pytest.mark.parametrize("module", ["plan.plan", "plan.text", "run.supervise"])
+@pytest.mark.parametrize("module", ["plan.plan", "plan.page", "run.supervise"])
 def test_planning_and_supervising_load_no_heavy_library(module):
     program = f"import sys, regatta.{module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run(

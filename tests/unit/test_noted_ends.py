@@ -55,13 +55,13 @@ def test_an_end_that_was_noted_is_noted_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("NODE_FAIL", "Slurm says NODE_FAIL"), (None, "it was killed, or its node failed")]
+    ("state", "said"), [("NODE_FAIL", "Slurm reports NODE_FAIL"), (None, "it was killed, or its node failed")]
 )
 def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monkeypatch, state, said):
     monkeypatch.setattr(queue, "job_state", {"16": state}.get)
     note_job(tmp_path, "started", "16", [], "")
     with noting_end(a_run(tmp_path)):
-        assert ends(tmp_path) == [("stopped", "16", f"no word of its end: {said}")]
+        assert ends(tmp_path) == [("stopped", "16", f"end not recorded: {said}")]
     assert len(ends(tmp_path)) == 1
 
 
@@ -70,7 +70,7 @@ def test_without_slurm_nobody_is_asked_for_the_end_of_the_one_before(tmp_path, m
     note_job(tmp_path, "started", None, [], "")
     with noting_end(a_run(tmp_path, job=None)):
         pass
-    assert ends(tmp_path) == [("stopped", None, "no word of its end: it was killed, or its node failed")]
+    assert ends(tmp_path) == [("stopped", None, "end not recorded: it was killed, or its node failed")]
 
 
 @pytest.mark.parametrize(

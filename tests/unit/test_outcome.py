@@ -1,6 +1,6 @@
 """The lines that close a run."""
 
-from regatta.run.outcome import outcome_text
+from regatta.run.progress import outcome_text
 
 HEAD = "cell,repeat,status,cause\n"
 

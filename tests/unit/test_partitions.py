@@ -35,7 +35,7 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
     ("changes", "shapes", "expected"),
     [
         ({}, [(4, 8), (1, 1)], []),
-        ({"partition": "gpu"}, [(1, 1)], ["partition = 'gpu' is none of this Slurm. Choose from: main, short."]),
+        ({"partition": "gpu"}, [(1, 1)], ["partition = 'gpu' does not exist. Choose from: main, short."]),
         (
             {"partition": "short"},
             [(1, 1)],

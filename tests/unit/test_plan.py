@@ -10,8 +10,8 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 from regatta.launchers.local import START_RANKS
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table
 from regatta.plan.plan import make_plan, plan_json, totals, write_frozen, write_plan
-from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text, table
 
 NANO = 1_000_000_000
 
@@ -289,7 +289,7 @@ def test_a_training_without_history_costs_its_limit_since_no_sampling_limit_ends
     }
     [note] = [note for note in saved["notes"] if "cell_seconds" in note]
     assert note == (
-        "1 of train_run without a record: how long one takes is unknown before its first run, since no sampling limit ends"
+        "1 of train_run without a record: its duration is unknown before the first run, since no sampling limit ends"
         " it; it is priced at its deadline, cell_seconds"
     )
     assert f"note: {note}" in plan_text(made)
@@ -360,7 +360,7 @@ def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
     assert lines["host"].startswith(f"{shape} --mpi=pmi2 /bin/sh ")
     assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")
     assert f"{folder}/a.sif python3 " in lines["image"]
-    asked = "jobs of 2x4 ask for: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
+    asked = "jobs of 2x4 request: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
     assert asked in re.sub(r"--time=\d+", "--time=7", plan_text(made))
 
 

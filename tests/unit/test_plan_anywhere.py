@@ -9,9 +9,8 @@ from regatta.campaign.load import CLUSTERS, load_campaign
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
-from regatta.plan.page import render
+from regatta.plan.page import plan_text, render
 from regatta.plan.plan import make_plan, plan_json
-from regatta.plan.text import plan_text
 
 CAMPAIGNS = sorted((CLUSTERS.parent / "campaigns").rglob("*.yaml"))
 

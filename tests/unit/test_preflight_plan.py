@@ -6,8 +6,7 @@ import pytest
 from campaign_files import small
 
 from regatta.campaign.load import load_campaign
-from regatta.run import preflight as looks
-from regatta.run.preflight import failed_stacks, latest_preflight, plan_preflight
+from regatta.run.preflight import failed_stacks, has_passed, latest_preflight, plan_preflight
 
 SHAPES = [(1, 1), (4, 2), (2, 4)]
 
@@ -74,6 +73,6 @@ def test_a_damaged_result_fails_no_stack(tmp_path, text):
 def test_a_damaged_result_passes_no_stack(tmp_path, text):
     path = tmp_path / "preflight.json"
     path.write_text(text)
-    assert not looks.is_readable(path)
+    assert not has_passed(path)
     path.write_text('{"stacks": [{"stack": "a", "verdict": {"ok": true, "problems": []}}]}')
-    assert looks.is_readable(path)
+    assert has_passed(path)

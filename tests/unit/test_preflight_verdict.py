@@ -30,16 +30,16 @@ def test_a_stack_that_is_what_it_says_passes():
 def test_a_launch_that_failed_fails_the_stack():
     (problem,) = problems(make_stack(), None, cause="ImportError: libcudart.so.13")
     assert problem == (
-        "The launch failed: ImportError: libcudart.so.13. Read its log, then mend image, python, binds, wrapper or env."
+        "The launch failed: ImportError: libcudart.so.13. Read its log, then fix image, python, binds, wrapper or env."
     )
     (problem,) = problems(make_stack(), None)
-    assert "nothing says why" in problem
+    assert "for an unknown reason" in problem
 
 
 def test_misplaced_ranks_fail_the_stack_and_nothing_else_is_held_against_it():
     seen = make_seen(placement_problems=["1 hosts found, 2 expected (n1)"], backends=[], ranks=[make_rank(0, {})])
     (problem,) = problems(make_stack(**FABRIC, **HOST_LIBRARIES), seen)
-    assert problem.startswith("Ranks are not where they were asked for: 1 hosts found, 2 expected (n1). Check nodes")
+    assert problem.startswith("Ranks are not placed as requested: 1 hosts found, 2 expected (n1). Check nodes")
     assert judge(make_stack(**FABRIC), seen, "", None)["notes"] == []
 
 
@@ -90,12 +90,12 @@ def test_what_to_do_depends_on_how_libraries_reach_the_stack():
 
 def test_a_plugin_that_is_loaded_and_not_used_is_no_network():
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-fails"))
-    assert "NCCL loads the plug-in Libfabric (v10), and does not use it (NCCL: NET/OFI Failed to initialize" in problem
+    assert "NCCL loads the plug-in Libfabric (v10), but does not use it (NCCL: NET/OFI Failed to initialize" in problem
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-not-used"))
     assert problem.startswith(
-        "NCCL uses IB, required is 'AWS Libfabric'. NCCL loads the plug-in AWS Libfabric (v6), and"
+        "NCCL uses IB, required is 'AWS Libfabric'. NCCL loads the plug-in AWS Libfabric (v6), but"
     )
-    assert problem.endswith("Or name 'IB' in required_network, if that is what you want.")
+    assert problem.endswith("Or set required_network to 'IB', if that is intended.")
 
 
 @pytest.mark.parametrize("name", ["AWS Libfabric", "Libfabric", "libfabric", "OFI"])
@@ -106,7 +106,7 @@ def test_the_networks_three_names_are_one(name):
 
 def test_a_silent_nccl_fails_a_stack_that_requires_a_network():
     (problem,) = problems(make_stack(**FABRIC), make_seen())
-    assert problem.startswith("NCCL did not say which network it uses, required is 'AWS Libfabric'. A wrapper or env")
+    assert problem.startswith("NCCL did not log which network it uses, required is 'AWS Libfabric'. Remove NCCL_DEBUG")
 
 
 def test_one_rank_on_sockets_is_enough_to_fail():
@@ -129,7 +129,7 @@ def test_a_required_network_without_nccl_is_a_note():
     verdict = judge(make_stack(**FABRIC), gloo, "", None)
     assert verdict["ok"]
     assert verdict["notes"] == [
-        "required_network 'AWS Libfabric' was not checked: only NCCL tells its network, and backends are gloo."
+        "required_network 'AWS Libfabric' was not checked: only NCCL reports its network, and backends are gloo."
     ]
 
 
@@ -173,10 +173,10 @@ def test_hosts_that_differ_are_named():
     ranks += [make_rank(rank, older, driver="550.54.14", torch="2.11") for rank in range(4, 8)]
     ranks[2]["torch"] = "2.10"
     assert judge(make_stack(), make_seen(ranks=ranks), "", None)["notes"] == [
-        "torch is not the same everywhere: 2.12.1+cu130 on rank 0 of n1, rank 1 of n1, rank 3 of n1;"
+        "torch differs between ranks: 2.12.1+cu130 on rank 0 of n1, rank 1 of n1, rank 3 of n1;"
         " 2.10 on rank 2 of n1; 2.11 on host n2.",
-        "driver is not the same everywhere: 570.86.15 on host n1; 550.54.14 on host n2.",
-        "libcxi is not the same everywhere: /host/lib/libcxi.so.1.5.0 (host) on host n1;"
+        "driver differs between ranks: 570.86.15 on host n1; 550.54.14 on host n2.",
+        "libcxi differs between ranks: /host/lib/libcxi.so.1.5.0 (host) on host n1;"
         " /host/lib/libcxi.so.1.4.0 (host) on host n2.",
     ]
 

@@ -198,4 +198,4 @@ def test_elsewhere_the_campaign_is_refused_with_what_a_site_must_edit():
         load_campaign(CAMPAIGN)
     said = str(caught.value)
     assert "stacks.contained.image = '/path/to/sif/pytorch-ngc-hpc-dev.sif' cannot be read" in said
-    assert "stacks.bind_mounted.binds[0] = '/projects' is not there" in said
+    assert "stacks.bind_mounted.binds[0] = '/projects' cannot be used" in said

@@ -87,7 +87,7 @@ def test_a_job_on_a_node_plans_nothing_and_keeps_the_resource_by_which_it_runs_t
     ("changes", "message"),
     [
         ({"config_settings": SimpleNamespace(configfiles=["a", "b"], config={})}, "a campaign is one file"),
-        ({"config_settings": SimpleNamespace(configfiles=["a"], config={"x": 1})}, r"--config (x) is not used"),
+        ({"config_settings": SimpleNamespace(configfiles=["a"], config={"x": 1})}, "--config (x) has no effect"),
         ({"config_settings": SimpleNamespace(configfiles=["none.yaml"], config={})}, "none.yaml"),
     ],
 )
@@ -98,7 +98,7 @@ def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
 
 @pytest.mark.parametrize(
     ("cluster", "is_local", "message"),
-    [(LOCAL, False, "has scheduler none: nothing of it is submitted"), (SLURM, True, "Use --profile profiles/slurm")],
+    [(LOCAL, False, "has scheduler none: it has no jobs to submit"), (SLURM, True, "Use --profile profiles/slurm")],
 )
 def test_the_wrong_profile_is_refused(cluster, is_local, message, capsys):
     found = session(cluster=cluster, arguments=["-n"], local_exec=is_local)
@@ -124,7 +124,7 @@ def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeyp
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
-    assert found.has_to_stop.is_set()
+    assert found.is_stopping.is_set()
 
 
 def test_measure_is_forced_from_the_command_line_alone(capsys):

@@ -144,7 +144,7 @@ def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeyp
 def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert find_allocation({"name": "c", "scheduler": "none"}).job is None
-    with pytest.raises(UserError, match=r"this is no Slurm job\. Use --profile profiles/slurm"):
+    with pytest.raises(UserError, match=r"this is not a Slurm job\. Use --profile profiles/slurm"):
         find_allocation({"name": "c", "scheduler": "slurm"})
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert find_allocation({"name": "c", "scheduler": "slurm"}).job == "7"

@@ -14,7 +14,7 @@ from regatta.launchers import slurm_executor as executor
 def ask(monkeypatch):
     """Return a function that asks once; what Slurm answers, one after the other, is given to it."""
     monkeypatch.setattr(executor, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(executor, "_seen", set())
+    monkeypatch.setattr(executor, "_known_jobs", set())
     monkeypatch.setattr(executor, "answer", lambda line: None)
 
     def once(*answers):
@@ -23,7 +23,7 @@ def ask(monkeypatch):
         async def reply(command, logger):
             return next(replies)
 
-        monkeypatch.setattr(executor, "_ask", reply)
+        monkeypatch.setattr(executor, "_query", reply)
         return asyncio.run(executor.query_job_status("squeue", logging.getLogger()))
 
     return once
@@ -47,17 +47,17 @@ def test_a_job_that_slurm_has_forgotten_has_failed(ask):
 def test_a_job_that_will_never_start_is_named_once(monkeypatch, caplog):
     text = "7|PartitionConfig\n8|Priority\n9|PartitionTimeLimit"
     monkeypatch.setattr(executor, "answer", lambda line: text)
-    monkeypatch.setattr(executor, "_told", set())
+    monkeypatch.setattr(executor, "_logged", set())
     for _ in range(2):
-        executor.tell_what_cannot_start({"7", "8"}, logging.getLogger())
+        executor.log_jobs_that_cannot_start({"7", "8"}, logging.getLogger())
     [said] = [record.message for record in caplog.records]
-    assert said.startswith("Job 7 cannot start as it was asked for (PartitionConfig; scontrol show job 7).")
+    assert said.startswith("Job 7 can never start (PartitionConfig; scontrol show job 7).")
 
 
 def test_a_controller_that_does_not_answer_does_not_make_the_executor_ask_sacct(monkeypatch):
     monkeypatch.setattr(executor, "_min_job_age", math.inf)
     answers = iter([None, 300, None, 20])
-    monkeypatch.setattr(executor, "_ask_min_job_age", lambda: next(answers))
+    monkeypatch.setattr(executor, "_query_min_job_age", lambda: next(answers))
     assert [executor.min_job_age() for _ in range(4)] == [math.inf, 300, 300, 20]
 
 
@@ -65,7 +65,7 @@ def test_the_executor_asks_as_it_is_told_here(monkeypatch):
     """It has these names, and calls them: a new version of it that does not must be noticed."""
     for name in ("query_job_status", "get_min_job_age"):
         monkeypatch.setattr(executor.executor, name, getattr(executor.executor, name))
-    executor.mend_status_queries()
+    executor.patch_status_queries()
     check = inspect.getsource(executor.executor.Executor.check_active_jobs)
     assert "await query_job_status(" in check
     assert "get_min_job_age()" in check

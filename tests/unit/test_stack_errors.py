@@ -20,14 +20,14 @@ def with_lines(kind: str, *lines: str) -> str:
 
 
 BUILD = "Build one: apptainer build NAME.sif ... (containers/README.md)."
-HOW_TO_BUILD = "Correct the path; containers/README.md says how to build an image."
-ON_HOST = "has no effect on kind host. Take it out, or make the stack contained or bind-mounted."
-IN_IMAGE = "does not reach a container: the runtime sets it anew. Set it in a wrapper (containers/README.md)."
-GIVEN = "is given by Regatta itself, from the campaign's shapes and the cluster file. Take it out."
+HOW_TO_BUILD = "Correct the path; how to build an image: containers/README.md."
+ON_HOST = "has no effect on kind host. Remove it, or make the stack contained or bind-mounted."
+IN_IMAGE = "does not reach a container: the runtime overwrites it. Set it in a wrapper (containers/README.md)."
+GIVEN = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
 ABSOLUTE = "is not absolute. Begin both source and target with / or a variable."
 FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
-FROM = "from the folder in which Regatta was called"
+FROM = "relative to the working folder"
 
 THREADS = "is not one whole number above 0. Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores."
 
@@ -61,14 +61,14 @@ ERRORS = {
     "a Python that is not there": (
         "host",
         ["python: ~/venv/bin/python3"],
-        "9: stacks.a.python = '~/venv/bin/python3' is no program that can be run here. Neither ~ nor variables are expanded."
-        " Write its whole path; a folder that only nodes have goes into node_folders.",
+        "9: stacks.a.python = '~/venv/bin/python3' is not an executable file here. Neither ~ nor variables are expanded."
+        " Write its absolute path; a folder that only nodes have goes into node_folders.",
     ),
     "a Python that is a folder": (
         "host",
         ["python: /usr/bin"],
-        "9: stacks.a.python = '/usr/bin' is no program that can be run here."
-        " Write its whole path; a folder that only nodes have goes into node_folders.",
+        "9: stacks.a.python = '/usr/bin' is not an executable file here."
+        " Write its absolute path; a folder that only nodes have goes into node_folders.",
     ),
     "no image": (
         "contained",
@@ -93,7 +93,7 @@ ERRORS = {
     "an image that is none": (
         "contained",
         ["image: wrapper.sh"],
-        f"9: stacks.a.image = 'wrapper.sh' is no SIF image. {BUILD}",
+        f"9: stacks.a.image = 'wrapper.sh' is not a SIF image. {BUILD}",
     ),
     "an image of a user who does not exist": (
         "contained",
@@ -103,17 +103,17 @@ ERRORS = {
     "a wrapper that is not there": (
         "contained",
         ["image: a.sif", "wrapper: none.sh"],
-        "10: stacks.a.wrapper = 'none.sh' is no program that can be run. Correct the path, or chmod +x it.",
+        "10: stacks.a.wrapper = 'none.sh' is not an executable file. Correct the path, or chmod +x it.",
     ),
     "a wrapper that cannot be run": (
         "contained",
         ["image: a.sif", "wrapper: a.sif"],
-        "10: stacks.a.wrapper = 'a.sif' is no program that can be run. Correct the path, or chmod +x it.",
+        "10: stacks.a.wrapper = 'a.sif' is not an executable file. Correct the path, or chmod +x it.",
     ),
     "a wrapper that is a folder": (
         "contained",
         ["image: a.sif", "wrapper: bin"],
-        "10: stacks.a.wrapper = 'bin' is no program that can be run. Correct the path, or chmod +x it.",
+        "10: stacks.a.wrapper = 'bin' is not an executable file. Correct the path, or chmod +x it.",
     ),
     "nothing mounted": (
         "bind-mounted",
@@ -133,12 +133,12 @@ ERRORS = {
     "an image without the ranks' variables": (
         "contained",
         ["image: a.sif", "runtime_options: [--fakeroot, --cleanenv]"],
-        "10: stacks.a.runtime_options[1] = '--cleanenv' would keep the ranks' variables out of the image. Take it out.",
+        "10: stacks.a.runtime_options[1] = '--cleanenv' would keep the ranks' variables out of the image. Remove it.",
     ),
     "a bind that is not there": (
         "contained",
         ["image: a.sif", "binds: [/usr, /no/such/folder:/x]"],
-        f"10: stacks.a.binds[1] = '/no/such/folder:/x' is not there: /no/such/folder does not exist. {NODE_FOLDERS}",
+        f"10: stacks.a.binds[1] = '/no/such/folder:/x' cannot be used: /no/such/folder does not exist. {NODE_FOLDERS}",
     ),
     "a bind from a relative path": (
         "contained",
@@ -181,8 +181,8 @@ ERRORS = {
     "a bind with a shell's words": (
         "contained",
         ["image: a.sif", "binds: ['/$(touch x)']"],
-        "10: stacks.a.binds[0] = '/$(touch x)' cannot be used: /$(touch x) holds a $ that begins no name of a variable."
-        " Write $$ for a plain $.",
+        "10: stacks.a.binds[0] = '/$(touch x)' cannot be used: /$(touch x) contains \"$\" without a variable name."
+        " Write $$ for a literal $.",
     ),
     "a bind with a comma": (
         "contained",
@@ -193,7 +193,7 @@ ERRORS = {
     "a runtime that is not installed": (
         "contained",
         ["image: a.sif", "runtime: singularity"],
-        "10: stacks.a.runtime = 'singularity' is not installed here. Install it, or name the other of the two.",
+        "10: stacks.a.runtime = 'singularity' is not installed here. Install it, or set the other of apptainer and singularity.",
     ),
     "a runtime that is none": (
         "contained",
@@ -247,7 +247,7 @@ def test_a_stack_without_an_error_is_taken_with_paths_made_absolute(folder, monk
 def test_folders_that_only_nodes_have_are_not_looked_for(folder):
     lines = ["image: a.sif", "binds: ['/opt/no/such/lib:/host/lib', /optional]"]
     said = message(folder, with_lines("contained", *lines), {"node_folders": ["/opt/no"]})
-    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' is not there")
+    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' cannot be used")
 
 
 def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatch):
@@ -262,8 +262,8 @@ def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatc
     monkeypatch.setattr(os, "stat", stat)
     lines = ["image: a.sif", "wrapper: /secret/wrapper", "binds: [/secret/x]"]
     said = message(folder, with_lines("contained", *lines))
-    assert "stacks.a.wrapper = '/secret/wrapper' is no program that can be run" in said
-    assert "'/secret/x' is not there" in said
+    assert "stacks.a.wrapper = '/secret/wrapper' is not an executable file" in said
+    assert "'/secret/x' cannot be used" in said
 
 
 def test_the_runtime_is_looked_for_on_this_machine_only_where_it_will_run(folder):
@@ -295,7 +295,7 @@ def test_other_options_of_srun_are_taken(folder, option):
 @pytest.mark.parametrize("path", ["/no/such.sh", "./no/such.sh", "/usr/bin"])
 def test_a_script_of_srun_that_cannot_be_read_is_refused(folder, path):
     text = (
-        f"= '--task-prolog={path}' names no file that can be read here. Write its whole path; a folder that only nodes"
+        f"= '--task-prolog={path}' names a file that cannot be read here. Write its absolute path; a folder that only nodes"
         " have goes into node_folders."
     )
     said = message(folder, with_lines("host", f"srun: ['--mpi=pmi2', '--task-prolog={path}']"), SLURM)
@@ -307,10 +307,7 @@ def test_a_script_of_srun_that_cannot_be_read_is_refused(folder, path):
 
 def test_a_long_option_with_a_space_is_no_option(folder):
     said = message(folder, with_lines("host", "srun: ['--mpi pmix_v4']"), SLURM)
-    assert said == (
-        "campaign.yaml:9: stacks.a.srun[0] = '--mpi pmix_v4' is one word, which a long option with a space is not."
-        " Write --mpi=pmix_v4."
-    )
+    assert said == ("campaign.yaml:9: stacks.a.srun[0] = '--mpi pmix_v4' must be written as --mpi=pmix_v4.")
 
 
 @pytest.mark.parametrize(

@@ -36,19 +36,19 @@ def test_the_header_of_an_image_that_apptainer_built_is_read():
 @pytest.mark.parametrize("content", [b"", b"SIF_MAGIC", b"\0" * 64, b"#!/bin/sh\n" * 20])
 def test_what_is_no_image_is_told_apart(tmp_path, content):
     (tmp_path / "a.sif").write_bytes(content)
-    with pytest.raises(ValueError, match="is no SIF image"):
+    with pytest.raises(ValueError, match="is not a SIF image"):
         image_id(tmp_path / "a.sif")
 
 
 def test_a_header_that_is_cut_off_is_no_image(tmp_path):
     whole = fake_sif(tmp_path / "a.sif").read_bytes()
     (tmp_path / "a.sif").write_bytes(whole[:63])
-    with pytest.raises(ValueError, match="is no SIF image"):
+    with pytest.raises(ValueError, match="is not a SIF image"):
         image_id(tmp_path / "a.sif")
 
 
 def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
-    with pytest.raises(ValueError, match="has no UUID in its header, by which images are told apart"):
+    with pytest.raises(ValueError, match="has no UUID in its header, which identifies an image"):
         image_id(fake_sif(tmp_path / "a.sif", 0))
 
 
@@ -63,7 +63,7 @@ def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(f
     other = f"stack a: {folder}/a.sif is another image than the one that was planned. {again}"
     assert changed_since_planned("a", made) == other
     (folder / "a.sif").write_text("no image")
-    assert changed_since_planned("a", made) == f"stack a: {folder}/a.sif cannot be read (is no SIF image)."
+    assert changed_since_planned("a", made) == f"stack a: {folder}/a.sif cannot be read (is not a SIF image)."
     (folder / "a.sif").unlink()
     assert changed_since_planned("a", made).startswith(f"stack a: {folder}/a.sif cannot be read ([Errno 2] ")
     assert changed_since_planned("host", stack()) is None
@@ -89,7 +89,7 @@ def test_variables_of_a_bind_are_replaced_and_nothing_else(bind, expanded):
 
 @pytest.mark.parametrize("bind", ["$(touch x)", "/a$", "${A", "${A:-x}", "$1"])
 def test_other_words_of_a_shell_are_refused(bind):
-    with pytest.raises(UserError, match=r"holds a \$ that begins no name of a variable\. Write \$\$ for a plain \$\."):
+    with pytest.raises(UserError, match=r"contains .\$. without a variable name\. Write \$\$ for a literal \$\."):
         expand_bind(bind, {"A": "/one"})
 
 

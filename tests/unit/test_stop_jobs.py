@@ -10,7 +10,7 @@ SNAKEMAKE = """
 import subprocess, sys, threading, time
 from regatta import workflow as stop_jobs
 
-stop_jobs.AGAIN_SECONDS = 0.1
+stop_jobs.REPEAT_SECONDS = 0.1
 stop, closing = threading.Event(), threading.Event()
 thread = threading.Thread(target=stop_jobs.end_jobs, args=(stop, closing))
 thread.start()

@@ -198,7 +198,7 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     done = snakemake(tmp_path, path, "-n", "--config", "repeats=5")
     assert done.returncode == 2
-    assert "--config (repeats) is not used" in done.stdout + done.stderr
+    assert "--config (repeats) has no effect" in done.stdout + done.stderr
     other = write_campaign(tmp_path, fake_campaign(), "other.yaml")
     done = warm_start.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""From the store to tables. No GPU is needed here, ever."""
+"""From the store to tables. Needs no GPU."""
 
 
 localrules:
@@ -6,11 +6,11 @@ localrules:
     analyse,
 
 
-# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+# No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
 rule collect:
-    """One row for each planned cell and repeat, whatever became of it; of trainings for each epoch and rank too."""
+    """Collect one row for each planned cell and repeat, and the details of training runs and stragglers."""
     input:
         campaign=FROZEN,
         manifests=MANIFESTS,
@@ -18,7 +18,7 @@ rule collect:
         code=sources("collect.py"),
     output:
         measurements=f"{RESULTS}/measurements.csv",
-        of_trainings=OF_TRAININGS,
+        details=DETAILS,
         problems=f"{RESULTS}/problems.json",
     log:
         f"{RESULTS}/logs/collect.log",
@@ -33,11 +33,11 @@ rule collect:
 
 
 rule analyse:
-    """The tables of the report, tables/*.csv."""
+    """Compute the tables of the report, tables/*.csv."""
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
-        of_trainings=OF_TRAININGS,
+        details=DETAILS,
         code=sources("analyse.py"),
     output:
         [f"{RESULTS}/tables/{name}.csv" for name in TABLES],

@@ -14,28 +14,28 @@ from regatta.topics.catalog import TABLES
 from regatta.workflow import ALL_CORES, Session
 
 SESSION = Session(workflow, sys.argv)
-PLAN = SESSION.plan  # None in a job of a cluster
+PLAN = SESSION.plan  # None in a job on a cluster
 PYTHON = sys.executable
 RESULTS = str(SESSION.results)
 BATCHES = SESSION.batches
 MANIFESTS = SESSION.manifests()
-OF_TRAININGS = [f"{RESULTS}/{name}.csv" for name in COLLECTED if name != "measurements"]
-RETRY_FLAG = "--retry" if SESSION.is_retry else ""  # not a param: a run without it must not make anything again
+DETAILS = [f"{RESULTS}/{name}.csv" for name in COLLECTED if name != "measurements"]
+RETRY_FLAG = "--retry" if SESSION.is_retry else ""  # not a param: a run without it must not rebuild anything
 BATCH_RESOURCES = SESSION.batch_resources()
 PREFLIGHT_RESOURCES = SESSION.preflight_resources()
 if PLAN:
     CAMPAIGN = str(PLAN.campaign.file.path)
     FROZEN = str(PLAN.frozen_campaign)
-    # All cores: without submission, so also within an allocation that the user holds, one batch runs at a time.
+    # All cores: without submission, also within an allocation of the user, one batch runs at a time.
     THREADS = ALL_CORES if workflow.local_exec else 1
-    # A finished batch is a file like any other: only what is left to do can be made.
+    # Only unfinished batches can be made.
     BATCH_PATTERN = "|".join(map(re.escape, BATCHES)) or "none"
     CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)
     PREFLIGHT = [str(PLAN.preflight_result)] if PLAN.preflight else []
     PREFLIGHT_REQUEST = [f"{RESULTS}/preflight/{PLAN.preflight.id}/request.json"] if PLAN.has_preflight_to_run else []
     LATEST_PREFLIGHT = PREFLIGHT or latest_preflight(PLAN.results)
-    UNLISTED = [str(path) for path in PLAN.history.unlisted]  # of batches that were stopped: what they measured counts
+    UNLISTED = [str(path) for path in PLAN.history.unlisted]  # launch files of batches that were stopped
 else:
-    CAMPAIGN = FROZEN = RESULTS  # of rules that are not run in a job
+    CAMPAIGN = FROZEN = RESULTS  # used by rules that are not run in a job
     THREADS, PREFLIGHT, PREFLIGHT_REQUEST, LATEST_PREFLIGHT, UNLISTED = 1, [], [], [], []
     BATCH_PATTERN, CAMPAIGN_PATTERN = r"n\d+g\d+-[0-9a-f]{12}", "[^/]+"

@@ -1,4 +1,4 @@
-"""The last word, only where it is asked for: fail if a cell is not ok, or slower than in a baseline campaign."""
+"""The gate, on request: fail if a cell is not ok, or slower than in a baseline campaign."""
 
 
 localrules:
@@ -9,16 +9,16 @@ def made_by_all(wildcards):
     return list(rules.all.input)
 
 
-# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+# No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
 rule gate:
-    """Judge the campaign. It has no output that Snakemake knows: it always runs, and what it writes outlives its failure."""
+    """Judge the campaign. Without a declared output it always runs, and its files are kept if it fails."""
     input:
         made_by_all,
     log:
         f"{RESULTS}/logs/gate.log",
-    retries: 0  # whatever the profile says: it would fail again
+    retries: 0  # overrides the profile: it would fail again
     params:
         program=program("gate.py"),
         campaign=FROZEN,
@@ -30,7 +30,7 @@ rule gate:
     message:
         "Judge {RESULTS}"
     shell:
-        # Its text closes the run instead (Session.close), behind the lines with which Snakemake tells of a failed job.
+        # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
         " {params.baseline} --margin {params.margin}"
         " --out-text {params.text:q} --out-junit {params.junit:q} >/dev/null"

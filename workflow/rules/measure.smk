@@ -1,10 +1,10 @@
-"""Look at the stacks, then measure. GPU hours are spent here and nowhere else."""
+"""Check the stacks, then measure. Only these rules use GPUs."""
 
-# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+# No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
 rule preflight:
-    """One short launch per stack, that shows what it really runs on. A stack that fails is held back from the batches."""
+    """Run one short launch per stack, which reports what it runs on. A stack that fails is held back from the batches."""
     input:
         request="results/{campaign}/preflight/{preflight}/request.json",
     output:
@@ -21,13 +21,13 @@ rule preflight:
         program=program("preflight.py"),
         folder=subpath(input.request, parent=True),
     message:
-        "Look at the stacks ({wildcards.preflight})"
+        "Check the stacks ({wildcards.preflight})"
     shell:
         "exec {params.program:q} --log {log:q} --folder {params.folder:q}"
 
 
 rule measure:
-    """Run the launches of a batch. A cell that fails is data: the rule fails only if the supervisor could not finish."""
+    """Run the launches of a batch. A failed cell is a record: the rule fails only if the supervisor did not finish."""
     input:
         PREFLIGHT,
         batch="results/{campaign}/batches/{batch}/batch.json",
@@ -47,5 +47,5 @@ rule measure:
     message:
         "Measure {wildcards.batch}"
     shell:
-        # exec: the supervisor stops when the process that started it dies, and that must be Snakemake, not a shell.
+        # exec: the supervisor stops when its parent process dies, which must be Snakemake, not a shell.
         "exec {params.program:q} --log {log:q} --batch {params.folder:q}"

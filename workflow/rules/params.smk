@@ -1,9 +1,9 @@
-"""Params and logs of the rules: what a command line needs that is no file of the campaign.
+"""Params and logs of the rules.
 
-Rules have neither conda: nor container:, so Snakemake's linter reports each of them. The Snakefile imports the driver to
-plan, so Snakemake's environment must hold the driver's packages already, and rules run in it (PYTHON). An environment per
-rule would be a second set of versions beside requirements/*.lock. A container around measure would also hide srun; stacks
-start their images inside of srun. For conda: workflow/envs/.
+Rules have neither conda: nor container:, so Snakemake's linter reports each of them. The Snakefile imports the driver
+to plan, so Snakemake's environment already contains the driver's packages, and rules run in it (PYTHON). An environment
+per rule would be a second set of versions besides requirements/*.lock. A container around measure would also hide srun;
+stacks start their images within srun. For conda: workflow/envs/.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from regatta.core.errors import describe_os_error, exit_with_user_error
 
 
 def make_log_folder():
-    """Make the folder of the rules' logs. Snakemake would do so too, but answers a folder that it cannot write with status 1."""
+    """Make the folder of the rules' logs. Snakemake would exit with status 1 if it cannot write the folder."""
     try:
         Path(RESULTS, "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -20,7 +20,7 @@ def make_log_folder():
 
 
 def untracked(value):
-    """Return a param that never causes a file to be made again.
+    """Return a param that never causes a file to be rebuilt.
 
     Snakemake compares params with those of the last run, except functions of `input`. Another environment or checkout
     gives the same results.

@@ -1,4 +1,4 @@
-"""What will run, why, and at what price; and the same frozen before anything runs."""
+"""Show what will run, why and at what cost; and freeze it before anything runs."""
 
 
 localrules:
@@ -6,11 +6,11 @@ localrules:
     freeze,
 
 
-# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+# No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
 rule plan:
-    """Show the plan and write plan.json, .txt and .html. It has no output that Snakemake knows, so that it always runs."""
+    """Show the plan and write plan.json, .txt and .html. Without a declared output it always runs."""
     log:
         f"{RESULTS}/logs/plan.log",
     params:
@@ -24,7 +24,7 @@ rule plan:
 
 
 rule freeze:
-    """Freeze the campaign and the batches: editing the campaign while they are queued changes nothing for them."""
+    """Freeze the campaign and the batches, so that edits of the campaign do not affect queued batches."""
     output:
         campaign=FROZEN,
         batches=[f"{RESULTS}/batches/{batch}/batch.json" for batch in BATCHES],

@@ -1,11 +1,11 @@
-"""One HTML file that can be mailed."""
+"""The report: one self-contained HTML file."""
 
 
 localrules:
     report,
 
 
-# No rule has conda: or container:, which Snakemake's linter misses. params.smk says why.
+# No rule has conda: or container:, which Snakemake's linter expects. Reason: params.smk.
 
 
 rule report:
@@ -13,7 +13,7 @@ rule report:
     input:
         campaign=FROZEN,
         measurements=f"{RESULTS}/measurements.csv",
-        of_trainings=OF_TRAININGS,
+        details=DETAILS,
         problems=f"{RESULTS}/problems.json",
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,
@@ -34,4 +34,5 @@ rule report:
         "Write {output.report}"
     shell:
         "{params.program:q} --log {log:q} --campaign {input.campaign:q} --measurements {input.measurements:q}"
-        " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q} --preflight {input.preflight:q}"
+        " --tables {params.tables:q} --launches {params.launches:q} --out {output.report:q}"
+        " --preflight {input.preflight:q}"

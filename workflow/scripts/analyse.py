@@ -1,4 +1,4 @@
-"""Turn what collect.py wrote into the tables of the report, tables/*.csv. Definitions: docs/metrics.md."""
+"""Compute the tables of the report, tables/*.csv, from the files of collect.py. Definitions: docs/metrics.md."""
 
 import argparse
 from pathlib import Path
@@ -13,9 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
-    parser.add_argument(
-        "--measurements", type=Path, required=True, help="measurements.csv; the other files of collect.py lie beside it"
-    )
+    parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv, beside collect.py's others")
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
     write_tables(make_tables(read_frozen(args.campaign), read_collected(args.measurements)), args.out_dir)

@@ -1,10 +1,10 @@
-"""Say in words what a Python environment lacks for Regatta. Nothing is installed, and nothing but Python is needed.
+"""Report what a Python environment lacks for Regatta. Installs nothing, and needs nothing but Python.
 
 python workflow/scripts/check_environment.py driver rank
 
-Each set is a file requirements/<set>.in: its packages must be there, and as new as it says with `>=`. An exact pin
-(`==`) is what `make` installs; an environment of the user's own may have another version. For `rank`, torch and
-torchvision must also be one pair: pip itself takes a CPU build of the one beside a CUDA build of the other.
+Each set is a file requirements/<set>.in: its packages must be installed, in the minimum version given with `>=`. An
+exact pin (`==`) is installed by `make`; the user's environment may have another version. For `rank`, torch and
+torchvision must be of one build: pip accepts a CPU build of one with a CUDA build of the other.
 """
 
 import argparse
@@ -19,13 +19,13 @@ LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
 
 
 def read_requirements(text: str) -> dict[str, str | None]:
-    """Return the lowest version, or None, of each package that the text of a requirements file names."""
+    """Return the minimum version, or None, of each package in the text of a requirements file."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     return dict(LINE.match(line).groups() for line in lines if line and not line.startswith("-"))
 
 
 def installed_version(name: str) -> str | None:
-    """Return the version in the package's metadata, which costs no import; None where it is not installed."""
+    """Return the version in the package's metadata, without an import; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -42,7 +42,7 @@ def is_older(version: str, lowest: str) -> bool:
 
 
 def missing_packages(names: dict[str, str | None]) -> list[str]:
-    """Return a sentence about packages that are missing, and one for each that is too old."""
+    """Return a message about packages that are missing, and one for each that is too old."""
     versions = {name: installed_version(name) for name in names}
     missing = [name for name, version in versions.items() if version is None]
     problems = [f"missing: {', '.join(missing)}."] if missing else []
@@ -53,16 +53,16 @@ def missing_packages(names: dict[str, str | None]) -> list[str]:
 
 
 def is_surely_a_pair(torch: str, torchvision: str, torch_requirement: str | None) -> bool:
-    """Return whether two versions are of one build: the same tag behind the `+`, and the torch that torchvision asks for.
+    """Return whether two versions are of one build: the same tag after `+`, and the torch that torchvision requires.
 
-    False is a doubt, not a verdict: an index may leave out the tag of its default build.
+    False means unknown: an index may omit the tag of its default build.
     """
     torch_number, _, torch_build = torch.partition("+")
     return torch_build == torchvision.partition("+")[2] and torch_requirement in (None, torch_number)
 
 
 def torch_that_torchvision_requires() -> str | None:
-    """Return X of torchvision's own requirement `torch==X`; None where it names no version."""
+    """Return X of torchvision's requirement `torch==X`; None if it has no version."""
     for requirement in metadata.requires("torchvision") or []:
         if found := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", requirement):
             return found.group(1)
@@ -70,7 +70,7 @@ def torch_that_torchvision_requires() -> str | None:
 
 
 def import_problem(torch: str, torchvision: str, torch_requirement: str | None) -> list[str]:
-    """Import torchvision in a process of its own, since a wrong pair may crash rather than raise. It takes seconds."""
+    """Import torchvision in a separate process, because a wrong pair may crash. It takes seconds."""
     done = subprocess.run([sys.executable, "-I", "-c", "import torch, torchvision"], capture_output=True, text=True)
     if done.returncode == 0:
         return []
@@ -87,7 +87,7 @@ def import_problem(torch: str, torchvision: str, torch_requirement: str | None) 
 
 
 def pair_problem(is_import_wanted: bool) -> list[str]:
-    """Return what is wrong with torch and torchvision together. They are imported only if wanted or in doubt."""
+    """Return what is wrong with torch and torchvision together. They are imported only if wanted or necessary."""
     torch, torchvision = installed_version("torch"), installed_version("torchvision")
     if torch is None or torchvision is None:
         return []
@@ -116,7 +116,7 @@ def advice(sets: list[str]) -> str:
     return (
         "Regatta installs nothing into an environment that it did not make. Install what is missing yourself\n"
         f"  ({sys.executable} -m pip install --require-hashes {locks}),\n"
-        "or let Regatta make one of its own: make VENV=DIR, where DIR does not exist."
+        "or let Regatta make a new one: make VENV=DIR, where DIR does not exist."
     )
 
 

@@ -1,6 +1,6 @@
-"""Turn the store into measurements.csv: one row for each planned cell and repeat. Definitions: docs/metrics.md.
+"""Write measurements.csv from the store: one row for each planned cell and repeat. Definitions: docs/metrics.md.
 
-Beside it: epochs.csv and ranks.csv, one row per epoch and per rank of each training; waits.csv, who waited for whom.
+Also epochs.csv and ranks.csv, one row per epoch and per rank of each training run, and waits.csv, for stragglers.
 """
 
 import argparse
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
     parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the others beside it")
-    parser.add_argument("--problems", type=Path, help="what was left out and why; default: problems.json beside --out")
+    parser.add_argument("--problems", type=Path, help="excluded records and why; default: problems.json beside --out")
     args = parser.parse_args()
     collected, problems = collect(read_frozen(args.campaign), args.launches)
     write_json(args.problems or args.out.with_name("problems.json"), problems)

@@ -1,12 +1,12 @@
-"""Compare a campaign with an earlier one, or show cells over several.
+"""Compare a campaign with an earlier one, or show cells over several campaigns.
 
-Exit status: 0, 1 if a cell got slower, 2 for an error.
+Exit status: 0 no cell is slower, 1 a cell is slower, 2 error.
 
 python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
 python workflow/scripts/compare.py --history results/january results/may results/june --html history.html
 
-Each is a results folder, or a file of another benchmark as import_results.py takes it (docs/formats.md). Cells are
-matched by what they measure and by the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
+Each is a results folder, or a file of another benchmark that import_results.py reads (docs/formats.md). Cells are
+matched by their specification and the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
 """
 
 import argparse
@@ -59,12 +59,12 @@ def arguments() -> argparse.Namespace:
         default=0.05,
         help="ratio by which times may differ and be equivalent (default 0.05)",
     )
-    parser.add_argument("--all", action="store_true", help="show every row, also inside the noise")
+    parser.add_argument("--all", action="store_true", help="show every row, also those within noise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
-    parser.add_argument("--stack", help="of files: the name of the software that was measured, if they do not name it")
-    parser.add_argument("--gpus-per-node", type=int, help="of files that do not say it, or say it wrong")
-    parser.add_argument("--nodes", type=int, help="of files that do not say it")
+    parser.add_argument("--stack", help="of files: name of the measured software, if they do not contain it")
+    parser.add_argument("--gpus-per-node", type=int, help="of files that do not contain it, or a wrong value")
+    parser.add_argument("--nodes", type=int, help="of files that do not contain it")
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
         parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")
@@ -77,6 +77,6 @@ def arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         run_script(main)
-    except Exception:  # 1 would say that a cell got slower
+    except Exception:  # status 1 means that a cell is slower
         traceback.print_exc()
         sys.exit(USER_ERROR)

@@ -1,4 +1,4 @@
-"""Write the results of a campaign in the form of another program, for its tools: docs/formats.md.
+"""Export the results of a campaign in the format of another program: docs/formats.md.
 
 python workflow/scripts/export_results.py results/laptop --format pytorch-json --out laptop.json --where stack=host
 python workflow/scripts/export_results.py results/laptop --format suite-json --out 'laptop_{world_size}.json'
@@ -20,10 +20,10 @@ WORLD_SIZE = "{world_size}"
 
 
 def texts(folder: ResultsFolder, kind: Format, out: str) -> dict[str, str]:
-    """Return path -> content. A list has one file for each world size where the path says so."""
+    """Return path -> content. If the path contains {world_size}, a list has one file for each."""
     made = kind.write(folder)
     if WORLD_SIZE in out and not isinstance(made, list):
-        raise UserError(f"--out {out}: only suite-json is written by world size. Take {WORLD_SIZE} out.")
+        raise UserError(f"--out {out}: only suite-json is written by world size. Remove {WORLD_SIZE}.")
     if isinstance(made, str):
         return {out: made}
     if WORLD_SIZE in out:
@@ -45,7 +45,7 @@ def condition(text: str) -> tuple[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results folder of one campaign, with its tables")
-    parser.add_argument("--format", required=True, choices=tuple(WRITTEN), help="form of the file")
+    parser.add_argument("--format", required=True, choices=tuple(WRITTEN), help="format of the file")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument(
         "--where",

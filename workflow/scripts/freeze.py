@@ -7,9 +7,8 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.plan.page import write_page
+from regatta.plan.page import plan_text, write_page
 from regatta.plan.plan import make_plan, write_frozen, write_plan
-from regatta.plan.text import plan_text
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""Say whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
+"""Judge whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
 
 Exit status: 0 passed, 1 failed, 2 error.
 
 python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
-    --measurements results/new/measurements.csv
-    --baseline results/old --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml
+    --measurements results/new/measurements.csv --baseline results/old
+    --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml
 
 Both files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
 """

@@ -1,9 +1,9 @@
-"""Import results of other benchmarks into a campaign of their own, so that report and comparison work on them.
+"""Import results of other benchmarks into a separate campaign, for the report and comparisons.
 
 python workflow/scripts/import_results.py benchmark-out.txt --campaign published --gpus-per-node 4
 
-Formats are recognized by content: docs/formats.md. All files are read before anything is written. Files that are imported under
-one stack name are launches of the same software; what is to be compared with it gets another name.
+Formats are recognized by content: docs/formats.md. All files are read before anything is written. Files under one stack
+name are launches of the same software; software to be compared with it needs another name.
 """
 
 import argparse
@@ -30,12 +30,10 @@ def main() -> None:
     parser.add_argument(
         "--stack",
         metavar="NAME",
-        help="name of the software that was measured; without it that which the file names, or else imported",
+        help="name of the measured software (default: the name in the file, or imported)",
     )
-    parser.add_argument(
-        "--gpus-per-node", type=positive, metavar="N", help="where the files do not say it, or say it wrong"
-    )
-    parser.add_argument("--nodes", type=positive, metavar="N", help="where the files do not say it (OSU)")
+    parser.add_argument("--gpus-per-node", type=positive, metavar="N", help="if missing or wrong in the files")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="if missing in the files (OSU)")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     args = parser.parse_args()
     options = Options(args.nodes, args.gpus_per_node)
@@ -43,7 +41,7 @@ def main() -> None:
     for name, kind, num in outcome.written:
         print(f"{name}: {kind}, {plural(num, 'row')}")
     for name in outcome.already_there:
-        print(f"{name}: is there already, nothing was changed")
+        print(f"{name}: already imported, nothing was changed")
     for note in outcome.notes:
         print(f"note: {note}")
     print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")

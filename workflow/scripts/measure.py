@@ -1,4 +1,4 @@
-"""Measure one batch: run its launches, write their records to the store, and at the end the batch's manifest.
+"""Measure one batch: run its launches, write their records to the store, and finally the batch's manifest.
 
 python workflow/scripts/measure.py --batch results/laptop/batches/n01g02-1a2b3c4d5e6f
 """
@@ -29,10 +29,8 @@ def main() -> None:
     try:
         counts = supervise(folder, git_state(), held_stacks(folder))
     except Stopped as stop:
-        print(
-            f"{folder.name}: stopped ({stop}). What was measured is kept; the same line goes on from here.",
-            file=sys.stderr,
-        )
+        remedy = "What was measured is kept; the same line resumes."
+        print(f"{folder.name}: stopped ({stop}). {remedy}", file=sys.stderr)
         sys.exit(stop.exit_code)
     for cause in read_frozen(folder / "manifest.json")["held"].values():
         print(f"{folder.name}: not started: {cause}", file=sys.stderr)

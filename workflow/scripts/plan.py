@@ -8,9 +8,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, add_log_option, run_script
 from regatta.core.files import hold
-from regatta.plan.page import write_page
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_page
 from regatta.plan.plan import make_plan, write_plan
-from regatta.plan.text import SHOWN_ON_TERMINAL, plan_text
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Look at what each stack really runs on, before GPU hours are spent: one short launch each. Failing is a result, too.
+"""Check what each stack runs on, before GPU hours are spent: one short launch each. A stack that fails is a result.
 
 python workflow/scripts/preflight.py --folder results/laptop/preflight/preflight-1a2b3c4d5e6f
 """
@@ -15,7 +15,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_once(number: int, _frame: object) -> None:
-    """End with the launch that is running, on all its nodes. A further signal must not interrupt that."""
+    """End the launch that is running, on all its nodes. A further signal must not interrupt this."""
     for other in STOPPING:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""Rebuild tables and report of a results folder from its store, whatever has been measured so far. Needs no GPU and no Snakemake.
+"""Rebuild tables and report of a results folder from its store, complete or not. Needs no GPU and no Snakemake.
 
 python workflow/scripts/rebuild_report.py results/laptop
 """
@@ -20,10 +20,8 @@ def main() -> None:
     folder = parser.parse_args().results
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
-        raise UserError(
-            f"{folder}: holds {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first."
-        )
-    # With an equals sign, for the folder's name may begin with a dash.
+        raise UserError(f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")
+    # With an equals sign, because the folder's name may begin with a dash.
     campaign, measurements = f"--campaign={frozen[0]}", f"--measurements={folder / 'measurements.csv'}"
     tables, launches = folder / "tables", f"--launches={folder / 'launches'}"
     preflight = [f"--preflight={path}" for path in latest_preflight(folder)]

@@ -1,4 +1,4 @@
-"""Turn measurements and tables into one self-contained report.html; the same records give the same bytes."""
+"""Write measurements and tables as one self-contained report.html; the same records give the same bytes."""
 
 import argparse
 from pathlib import Path

@@ -1,12 +1,12 @@
-"""Run Snakemake on a campaign and end with the path of its report, whatever became of the run. What `make campaign` calls.
+"""Run Snakemake on a campaign and print the path of its report, even if the run failed. Called by `make campaign`.
 
 python workflow/scripts/run_campaign.py config/my.yaml --profile profiles/local
 
-Everything behind the campaign file goes to Snakemake, and the campaign file as its --configfile.
+All words after the campaign file are passed to Snakemake, and the campaign file as its --configfile.
 Exit status, also of Snakemake called without this script:
   0  every planned measurement has a record, and at least one is ok; a cell that failed is a record
   1  unexpected error, or the gate failed
-  2  error in the campaign, the cluster file or the command line, or another run has the campaign
+  2  error in the campaign, the cluster file or the command line, or another run has locked the campaign
   3  some planned measurements have no record: the run was stopped, a stack held back, a batch not finished
   4  nothing measured: no planned cell has an ok record
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
@@ -39,7 +39,7 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 
 
 def run_snakemake(arguments: list[str]) -> int:
-    """Run Snakemake and return its exit status. A signal to this process reaches it, so that none stays behind."""
+    """Run Snakemake and return its exit status. Signals to this process are forwarded."""
     snakemake = subprocess.Popen([sys.executable, "-m", "snakemake", *arguments])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: snakemake.send_signal(received))

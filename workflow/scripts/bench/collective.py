@@ -1,11 +1,12 @@
-"""One collective operation: what communication costs on this machine, without a model around it.
+"""One collective operation: the time of communication on this machine, without a model.
 
-Measured: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv_pair, send_recv_ring or barrier,
-in two ways. Blocking: a single call, until its result can be used (latency). Pipelined: many calls begun one after the
-other, with one wait at the end (throughput per call). all_reduce also by algorithms of our own, from sends and receives.
-Why: time over message sizes shows latency and bandwidth of the path that the ranks really take.
-Not included: overlap with computing, the reset of the buffers between calls. The first call of a process group, which
-makes connections, falls into set-up and warm-up.
+Measured: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv_pair, send_recv_ring or
+barrier, in two ways. Blocking: a single call, until its result can be used (latency). Pipelined: many calls started one
+after the other, with one wait at the end (throughput per call). all_reduce also by custom algorithms of sends and
+receives.
+Why: time over message sizes shows latency and bandwidth of the path that the ranks use.
+Not included: overlap with computation, the reset of the buffers between calls. The first call of a process group, which
+makes connections, is part of set-up and warm-up.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/collective.py --message-bytes 1048576
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/collective.py \\
@@ -23,22 +24,22 @@ import torch
 import torch.distributed as dist
 
 from harness import peers
-from harness.free_memory import refuse_what_does_not_fit
+from harness.free_memory import require_memory
 from harness.peers import Ranks
 from harness.timing import Workload
 from workloads import collective_patterns
 from workloads.collective_operations import CUT_INTO_CHUNKS, OPERATIONS, Call, Message
 
-# Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
+# Increase when the same parameters no longer measure the same. The driver reads it from the source text.
 VERSION = 2
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-# `torch` is torch.distributed.all_reduce; the others are those of algorithms/allreduce.py, which is imported when one is asked for.
+# `torch` is torch.distributed.all_reduce; the others are in algorithms/allreduce.py, imported on demand.
 ALGORITHMS = ("torch", "ring", "butterfly", "halving_doubling")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
-# Calls under way at once in a pipelined window, where the host has to wait for them: as many as fit, at least two. gloo
-# works on two at a time (ProcessGroupGloo::Options.threads), and each needs result buffers of its own.
+# Concurrent calls in a pipelined window if the host has to wait for them: as many as fit, at least two. gloo works on
+# two at a time (ProcessGroupGloo::Options.threads), and each needs separate result buffers.
 MAX_IN_FLIGHT = 8
 MIN_IN_FLIGHT = 2
 IN_FLIGHT_BYTES = 64 << 20
@@ -46,7 +47,7 @@ IN_FLIGHT_BYTES = 64 << 20
 
 @dataclass
 class Parameters:
-    """message_bytes: S of collective_operations.py. None where a parameter has no effect."""
+    """message_bytes: S of collective_operations.py. A parameter without effect is None."""
 
     operation: str
     message_bytes: int | None
@@ -56,9 +57,9 @@ class Parameters:
 
 @dataclass
 class Measured:
-    """What the functions of one workload share. calls: the first is the one that is timed by itself.
+    """State that the functions of one workload share. calls: the first is timed alone.
 
-    num_used: how many of the calls the windows have made; a window of few calls leaves the others as they were.
+    num_used: how many of the calls the windows have made; a window of few calls does not use the others.
     """
 
     calls: list[Call]
@@ -77,11 +78,11 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
     if wanted.message_bytes is not None:
         what = f"{wanted.operation} with message_bytes = {wanted.message_bytes}"
         remedy = "Measure smaller messages, or take fewer ranks per host."
-        refuse_what_does_not_fit(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks, remedy)
+        require_memory(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks, remedy)
     make_call = OPERATIONS[wanted.operation](message)
     measured = Measured([make_call() for _ in range(num_in_flight)])
     if wanted.algorithm not in (None, "torch"):
-        use_own_algorithm(wanted.algorithm, measured, ranks)
+        use_custom_algorithm(wanted.algorithm, measured, ranks)
     measured.values = describe(wanted, message, num_in_flight)
     call = measured.calls[0]
     return Workload(
@@ -98,7 +99,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def check_parameters(wanted: Parameters, num_ranks: int) -> None:
-    """Raise ValueError, in words, for what cannot be measured."""
+    """Raise ValueError for parameters that cannot be measured."""
     if wanted.operation not in OPERATIONS:
         raise ValueError(f"operation = {wanted.operation!r}: one of {', '.join(OPERATIONS)} is expected.")
     if wanted.operation != "all_reduce" and wanted.algorithm is not None:
@@ -110,9 +111,7 @@ def check_parameters(wanted: Parameters, num_ranks: int) -> None:
     elif wanted.message_bytes is not None or wanted.dtype is not None:
         raise ValueError("message_bytes and dtype have no effect with operation barrier. Leave them out.")
     if num_ranks < 2:
-        raise ValueError(
-            f"operation {wanted.operation} needs 2 ranks or more; there is 1, which has nobody to talk to."
-        )
+        raise ValueError(f"operation {wanted.operation} needs at least 2 ranks, but there is 1.")
 
 
 def check_size(wanted: Parameters, num_ranks: int) -> None:
@@ -138,9 +137,9 @@ def message_of(wanted: Parameters, ranks: Ranks) -> Message:
 
 
 def count_in_flight(wanted: Parameters, backend: str) -> int:
-    """Return how many calls a pipelined window keeps under way by itself.
+    """Return the number of concurrent calls in a pipelined window.
 
-    One where the device keeps them in order (NCCL), and for our own algorithms, whose call waits for its messages.
+    One if the device orders them (NCCL), and for the custom algorithms, whose calls wait for their messages.
     """
     if backend == "nccl" or wanted.algorithm not in (None, "torch"):
         return 1
@@ -148,30 +147,30 @@ def count_in_flight(wanted: Parameters, backend: str) -> int:
 
 
 def buffer_bytes(wanted: Parameters, num_in_flight: int, num_ranks: int) -> int:
-    """Return the bytes of all buffers on a rank; for an own algorithm with a buffer more, which none exceeds."""
+    """Return the bytes of all buffers on a rank; for a custom algorithm with one more, an upper bound."""
     size, chunk = wanted.message_bytes, wanted.message_bytes // num_ranks
-    given = {"all_gather": chunk, "broadcast": 0}.get(wanted.operation, size)
-    gotten = chunk if wanted.operation == "reduce_scatter" else size
-    return given + num_in_flight * gotten + (0 if wanted.algorithm in (None, "torch") else size)
+    sent = {"all_gather": chunk, "broadcast": 0}.get(wanted.operation, size)
+    received = chunk if wanted.operation == "reduce_scatter" else size
+    return sent + num_in_flight * received + (0 if wanted.algorithm in (None, "torch") else size)
 
 
-def use_own_algorithm(algorithm: str, measured: Measured, ranks: Ranks) -> None:
-    """Let the call run an algorithm of algorithms/allreduce.py on its buffer, in place of torch's all_reduce."""
+def use_custom_algorithm(algorithm: str, measured: Measured, ranks: Ranks) -> None:
+    """Let the call run an algorithm of algorithms/allreduce.py on its buffer, instead of torch's all_reduce."""
     from algorithms import allreduce
 
     call = measured.calls[0]
-    own = allreduce.make(algorithm, call.result)
-    (measured.algorithm_bytes,) = peers.largest_over_ranks([own.extra_bytes], ranks)
+    custom = allreduce.AllReduce(algorithm, call.result)
+    (measured.algorithm_bytes,) = peers.largest_over_ranks([custom.extra_bytes], ranks)
 
     def start(is_async: bool) -> list:
-        own.run()
+        custom.run()
         return []
 
     call.start = start
 
 
 def describe(wanted: Parameters, message: Message, num_in_flight: int) -> dict:
-    """Return what the record says about sizes: null where there is no message."""
+    """Return the sizes for the record: null if there is no message."""
     has_message = wanted.message_bytes is not None
     values = {
         "num_elements": message.num_elements if has_message else None,
@@ -185,7 +184,7 @@ def describe(wanted: Parameters, message: Message, num_in_flight: int) -> dict:
 
 
 def check_before(wanted: Parameters, measured: Measured, ranks: Ranks) -> dict[str, bool]:
-    """Make one call and look at its result; of an all-reduce also how it rounds."""
+    """Make one call and check its result; of an all-reduce also the rounding error."""
     call = measured.calls[0]
     call.reset()
     call.start(False)
@@ -199,16 +198,16 @@ def check_before(wanted: Parameters, measured: Measured, ranks: Ranks) -> dict[s
 
 
 def clear_for_windows(measured: Measured) -> None:
-    """Look at the result of the last sample, then fill all buffers with what may be operated on again and again."""
+    """Check the result of the last sample, then fill all buffers with contents that survive repeated calls."""
     measured.is_exact_after_samples = measured.calls[0].is_exact()
     for call in measured.calls:
         call.clear()
 
 
 def run_window(measured: Measured, num_calls: int) -> None:
-    """Begin calls one after the other, and wait for all. One buffer is never in two calls at once.
+    """Start calls one after the other, and wait for all. One buffer is never in two calls at once.
 
-    Timed. On NCCL `start` only puts its work into the stream; whoever times it waits for the device.
+    Timed. On NCCL `start` only enqueues the work; the caller waits for the device.
     """
     calls = measured.calls
     measured.num_used = min(num_calls, len(calls))
@@ -228,7 +227,7 @@ def run_window(measured: Measured, num_calls: int) -> None:
 
 
 def check_after(wanted: Parameters, measured: Measured) -> dict[str, bool]:
-    """Look at the results of the last sample and of the windows; then at those of as many calls as are under way at once."""
+    """Check the results of the last sample, of the windows, and of one set of concurrent calls."""
     if measured.is_exact_after_samples is None or wanted.operation == "barrier":
         return {result_check(wanted): measured.calls[0].is_exact()}
     stayed_clear = [call.is_clear() for call in measured.calls[: measured.num_used]]
@@ -250,34 +249,27 @@ def byte_count(text: str) -> int:
     """Return a number of bytes from `65536`, `64KiB` or `1MB`. For argparse."""
     found = re.fullmatch(r"(\d+) ?([A-Za-z]*)", text)
     if not found or found[2] not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 65536 or 64KiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 65536 or 64KiB")
     return int(found[1]) * UNITS[found[2]]
 
 
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     group.add_argument("--operation", choices=tuple(OPERATIONS), default="all_reduce", help="(default: %(default)s)")
-    group.add_argument(
-        "--message-bytes",
-        type=byte_count,
-        metavar="BYTES",
-        help="a number or a size such as 64KiB; of all_gather, reduce_scatter and all_to_all the sum over ranks (default: 1MiB)",
-    )
+    size = "a number or a size such as 64KiB; of all_gather, reduce_scatter and all_to_all the sum over ranks"
+    group.add_argument("--message-bytes", type=byte_count, metavar="BYTES", help=f"{size} (default: 1MiB)")
     group.add_argument("--dtype", choices=tuple(DTYPES), help="element type (default: fp32)")
     group.add_argument("--algorithm", choices=ALGORITHMS, help="of all_reduce (default: torch)")
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line: defaults where a parameter has an effect, else null."""
-    has_message, is_all_reduce = arguments.operation != "barrier", arguments.operation == "all_reduce"
-    defaults = {
-        "message_bytes": 1 << 20 if has_message else None,
-        "dtype": "fp32" if has_message else None,
-        "algorithm": "torch" if is_all_reduce else None,
-    }
-    given = {name: getattr(arguments, name) for name in defaults}
-    own = {name: defaults[name] if value is None else value for name, value in given.items()}
-    return {"operation": arguments.operation, **own}
+    """Return the cell's parameters from a parsed command line. Without a default, a parameter has no effect: null."""
+    defaults = {} if arguments.operation == "barrier" else {"message_bytes": 1 << 20, "dtype": "fp32"}
+    if arguments.operation == "all_reduce":
+        defaults["algorithm"] = "torch"
+    given = {name: getattr(arguments, name) for name in ("message_bytes", "dtype", "algorithm")}
+    chosen = {name: defaults.get(name) if value is None else value for name, value in given.items()}
+    return {"operation": arguments.operation, **chosen}
 
 
 if __name__ == "__main__":

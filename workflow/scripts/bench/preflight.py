@@ -1,49 +1,38 @@
-"""The preflight: what the ranks of a stack really run on, and whether its backends work, before anything is measured.
+"""The preflight: what the ranks of a stack run on, and whether its backends work, before anything is measured.
 
-Every rank takes its place and proves it as in a launch, then reduces 1 MiB with each backend, checks the sum, and tells
-which libraries it has loaded and whether from the image or from the host. Nothing is timed for its own sake: the times
-written here hold all of a backend's start and are no measurement. Which transport NCCL chose it says itself, in the log
-that the driver asks for with NCCL_DEBUG.
+Every rank proves its placement as in a launch, reduces 1 MiB with each backend, checks the sum, and reports which
+libraries it has loaded, from the image or the host. The times include the start of a backend and are no measurement.
+NCCL logs its transport; the driver requests that with NCCL_DEBUG.
 
   python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/preflight.py --request FILE
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/preflight.py --request FILE
 
-Rank 0 writes the request's `out_file`, whole or not at all. Exit codes: 0 also where ranks are misplaced, which the
-file says; 1 where a backend does not work (then the file says so too, where rank 0 could still write it) and after any
-other exception, which is described in `<error_dir>/rank-<rank>.json`. Request and file: docs/contracts.md.
+Rank 0 writes the request's `out_file` atomically. Exit codes: 0 even if ranks are misplaced, which the file contains;
+1 if a backend does not work (also in the file, if rank 0 could write it) and after any other exception, described in
+`<error_dir>/rank-<rank>.json`. Request and file: docs/contracts.md.
 """
 
-import argparse
 import json
 import os
 import time
 from pathlib import Path
 
-from harness import failures, process, records
+from harness import failures, records
 
-NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough that NCCL makes its connections
+NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough for NCCL to make its connections
 WRITTEN = "written"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Look at what a stack's ranks run on. Started once per rank.")
-    parser.add_argument("--request", type=Path, required=True, help="preflight request, a JSON file")
-    request = json.loads(parser.parse_args().request.read_text())
-    process.die_with_parent()
-    process.print_stacks_on_signal()
-    progress = failures.Progress()
-    try:
-        run(request, progress)
-    except Exception as error:  # the one broad except: whatever it is, the driver has to learn of it
-        failures.report_and_exit(Path(request["error_dir"]), progress, error)
+    failures.run_request("Report what a stack's ranks run on.", run)
 
 
 def run(request: dict, progress: failures.Progress) -> None:
-    """Prove the placement, try the backends, and report. A rank whose backend failed raises once its report is kept."""
+    """Prove the placement, try the backends, and report. A rank whose backend failed raises after its report."""
     from harness import placement
 
     proof = placement.prove(request, progress)
-    report, error = look(request, proof, progress)
+    report, error = try_backends(request, proof, progress)
     proof.store.set(f"report/{report['rank']}", json.dumps(report))
     wait_seconds = request["start_timeout_seconds"]
     if proof.ranks.rank == 0:
@@ -54,16 +43,16 @@ def run(request: dict, progress: failures.Progress) -> None:
         if error is None and len(present) < len(keys):
             error = RuntimeError(f"{len(present)} of {len(keys)} ranks reported within {wait_seconds:g} s.")
     placement.wait_for_keys(proof.store, [WRITTEN], wait_seconds)
-    placement.say_farewell(proof.place, proof.places, proof.store)
+    placement.await_shutdown(proof.place, proof.places, proof.store)
     if error is not None:
         raise error
 
 
-def look(request: dict, proof, progress: failures.Progress) -> tuple[dict, Exception | None]:
-    """Try each backend on this rank. Returns the rank's report, and what a backend failed with.
+def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dict, Exception | None]:
+    """Try each backend on this rank. Returns the rank's report, and the exception of a backend.
 
-    Libraries are listed while a group stands: NCCL closes its plug-in with the last of its communicators. After an
-    exception the group is left as it is, for ending it may never return, and no further backend is tried.
+    Libraries are listed while a group exists: NCCL closes its plug-in with its last communicator. After an exception
+    the group is not ended, because that may never return, and no further backend is tried.
     """
     import torch
 
@@ -76,11 +65,7 @@ def look(request: dict, proof, progress: failures.Progress) -> tuple[dict, Excep
         begin = time.perf_counter_ns()
         try:
             reduce_once(backend, proof)
-        except (
-            AssertionError,
-            RuntimeError,
-            ValueError,
-        ) as raised:  # what torch.distributed raises, and a sum that is wrong
+        except (AssertionError, RuntimeError, ValueError) as raised:  # of torch.distributed, or a wrong sum
             error = raised
         loaded |= {library["path"]: library for library in libraries.loaded_with_origin()}
         cause = None if error is None else failures.cause_of(error)
@@ -100,7 +85,7 @@ def look(request: dict, proof, progress: failures.Progress) -> tuple[dict, Excep
 
 
 def reduce_once(backend: str, proof) -> None:
-    """Make a group of all ranks, add up their numbers, and check the sum. Raises RuntimeError if it is wrong.
+    """Make a group of all ranks, sum their numbers, and check the sum. Raises RuntimeError if it is wrong.
 
     The NCCL path is not yet run on a GPU.
     """
@@ -111,7 +96,7 @@ def reduce_once(backend: str, proof) -> None:
 
     ranks = proof.ranks
     peers.begin_group(ranks, backend, proof.store, f"preflight/{backend}")
-    numbers = torch.full((NUM_ELEMENTS,), ranks.rank + 1, dtype=torch.float32, device=peers.exchange_device(ranks))
+    numbers = torch.full((NUM_ELEMENTS,), ranks.rank + 1, dtype=torch.float32, device=peers.group_device(ranks))
     dist.all_reduce(numbers)
     ranks.synchronize()
     expected = ranks.world_size * (ranks.world_size + 1) // 2  # exact in fp32 for up to 5,792 ranks
@@ -121,20 +106,21 @@ def reduce_once(backend: str, proof) -> None:
 
 
 def write_out(request: dict, proof, reports: list[dict]) -> None:
-    """Write what all ranks reported, on rank 0, so that a reader sees all of it or nothing."""
+    """Write the reports of all ranks, on rank 0, atomically."""
     from harness import environment, libraries
 
-    own = [library["path"] for library in reports[0]["libraries"]]
+    paths = [library["path"] for library in reports[0]["libraries"]]
     described = environment.describe(proof.places, proof.ranks.device, proof.verdict.threads_per_rank)
     missing = sorted({place.rank for place in proof.places} - {report["rank"] for report in reports})
+    backends = dict.fromkeys(tried["backend"] for report in reports for tried in report["backends"])
     content = {
         "schema": 1,
         "stack": request["stack"],
         "launch": request["launch"],
         "time_utc": records.utc_now(),
         "placement_problems": proof.verdict.problems,
-        "environment": described | {"libraries": libraries.that_matter(own)},
-        "backends": [merge(backend, reports, missing) for backend in tried_backends(reports)],
+        "environment": described | {"libraries": libraries.relevant(paths)},
+        "backends": [merge(backend, reports, missing) for backend in backends],
         "ranks": [{key: value for key, value in report.items() if key != "backends"} for report in reports],
     }
     path = Path(request["out_file"])
@@ -143,18 +129,13 @@ def write_out(request: dict, proof, reports: list[dict]) -> None:
     draft.replace(path)
 
 
-def tried_backends(reports: list[dict]) -> list[str]:
-    """Return the backends that any rank tried, in their order."""
-    return list(dict.fromkeys(tried["backend"] for report in reports for tried in report["backends"]))
-
-
 def merge(backend: str, reports: list[dict], missing: list[int]) -> dict:
-    """Return what became of a backend over all ranks: the first cause, and the time of the slowest rank."""
+    """Return the result of a backend over all ranks: the first cause, and the time of the slowest rank."""
     causes, elapsed_ns = [], []
     for report in reports:
-        own = next((tried for tried in report["backends"] if tried["backend"] == backend), None)
-        elapsed_ns += [own["elapsed_ns"]] if own else []
-        cause = own["cause"] if own else "not tried, for an earlier backend failed"
+        found = next((tried for tried in report["backends"] if tried["backend"] == backend), None)
+        elapsed_ns += [found["elapsed_ns"]] if found else []
+        cause = found["cause"] if found else "not tried, because an earlier backend failed"
         causes += [f"rank {report['rank']} on host {report['host']}: {cause}"] if cause else []
     causes += [f"rank {rank} sent no report" for rank in missing]
     return {

@@ -1,19 +1,16 @@
-"""One launch: measures each cell of a request, in its order, in one set of processes.
+"""Measure the cells of a launch request, in order, in one set of processes.
 
-Every rank runs this file; rank 0 writes the launch file. Starting Python, torch and a container costs more than most
-cells, so a launch measures many; each has a process group of its own, and memory is given back between them.
+Every rank runs this file; rank 0 writes the launch file. Starting Python, torch and a container takes longer than most
+cells, so a launch measures many, each in a separate process group. Memory is released between them.
 
   python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/run_launch.py --request FILE
 
-Exit codes: 0 when the launch file is complete, also where cells failed a check; 1 after an exception, which is
-described in `<error_dir>/rank-<rank>.json`; 74 if the launch file cannot be written. Request and files:
-docs/contracts.md.
+Exit codes: 0 when the launch file is complete, even if cells failed a check; 1 after an exception, described in
+`<error_dir>/rank-<rank>.json`; 74 if the launch file cannot be written. Request and files: docs/contracts.md.
 """
 
-import argparse
 import importlib
-import json
 import time
 from pathlib import Path
 
@@ -22,16 +19,7 @@ from harness.records import build_record
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the cells of a launch request. Started once per rank.")
-    parser.add_argument("--request", type=Path, required=True, help="launch request, a JSON file")
-    request = json.loads(parser.parse_args().request.read_text())
-    process.die_with_parent()
-    process.print_stacks_on_signal()
-    progress = failures.Progress()
-    try:
-        run(request, progress)
-    except Exception as error:  # the one broad except: whatever it is, the supervisor has to learn of it
-        failures.report_and_exit(Path(request["error_dir"]), progress, error)
+    failures.run_request("Measure the cells of a launch request.", run)
 
 
 def run(request: dict, progress: failures.Progress) -> None:
@@ -53,7 +41,7 @@ def run(request: dict, progress: failures.Progress) -> None:
     else:
         measure_cells(request, ranks, proof.store, progress, write)
     write({"kind": "complete", "time_utc": records.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
-    placement.say_farewell(proof.place, proof.places, proof.store)
+    placement.await_shutdown(proof.place, proof.places, proof.store)
 
 
 def line_writer(request: dict, ranks):
@@ -85,11 +73,11 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
 
 
 def load_communication_libraries(request: dict, ranks, store, progress: failures.Progress) -> None:
-    """On GPUs, reduce one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
+    """On GPUs, gather one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
 
-    NCCL opens libfabric and its plug-in only when it makes a communicator, and closes them with its last one
-    (src/plugin/net.cc, ncclNetPluginUnload): so the group is left standing until they are listed. gloo is a part of
-    torch and loads nothing. Not yet run on a GPU.
+    NCCL opens libfabric and its plug-in with its first communicator and closes them with its last
+    (src/plugin/net.cc, ncclNetPluginUnload): so the group exists until they are listed. gloo is a part of torch and
+    loads nothing. Not yet run on a GPU.
     """
     if ranks.device.type != "cuda" or not request["cells"]:
         return
@@ -103,7 +91,7 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
 
 
 def refuse_cells(request: dict, problems: list[str], write) -> None:
-    """Record every cell as misplaced: nothing was timed."""
+    """Record every cell as misplaced; nothing is timed."""
     cause = "; ".join(problems) + ". Check the launcher's node and task counts."
     for cell in request["cells"]:
         write({"kind": "start", "cell": cell["id"], "time_utc": records.utc_now()})
@@ -129,9 +117,9 @@ def measure_cells(request: dict, ranks, store, progress: failures.Progress, writ
 
 
 def find_benchmark(spec: dict) -> tuple[object, str | None]:
-    """Return (module, None), or (None, what is wrong) if this checkout cannot measure what the driver asks for.
+    """Return (module, None), or (None, what is wrong) if this checkout cannot measure the cell.
 
-    A benchmark is the module of its name. torch is imported with it, once failures can be reported.
+    A benchmark is the module of its name. It imports torch, after failures can be reported.
     """
     name = spec["benchmark"]
     remedy = "The ranks' copy of workflow/scripts/bench differs from the driver's; bring both to the same commit."

@@ -2,8 +2,8 @@
 
   python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
 
-It takes the place of torchrun, whose agent imports torch before the ranks do (about 2 s a launch) and whose rendezvous
-listens on all interfaces and unpickles what it is sent. Here the ranks' store listens on loopback only.
+It replaces torchrun, whose agent imports torch before the ranks do (about 2 s per launch) and whose rendezvous listens
+on all interfaces and unpickles what it receives. Here the ranks' store listens on loopback only.
 
 When a rank fails, or this program gets a signal to end, the ranks get SIGTERM, then SIGKILL. If this program is killed,
 the kernel kills them. Exit codes: 0 if all ranks exited with 0, else that of the first that did not, with 128 + n for
@@ -11,6 +11,7 @@ signal n. Standard library only.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ import sys
 from harness import process
 
 LOOPBACK = "127.0.0.1"
-# Without these, gloo and NCCL listen on the interface of the host's name, or on the first that they find.
+# Without these, gloo and NCCL listen on the interface of the host's name, or on the first available.
 SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 GRACE_SECONDS = 3  # between SIGTERM and SIGKILL; the supervisor waits 5
 
@@ -45,12 +46,12 @@ def main() -> None:
 
 
 def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subprocess.Popen]:
-    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket: nothing else can take its port.
+    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, which keeps its port.
 
-    Each rank has a session of its own, as under torchrun: Linux divides cores between sessions (sched_autogroup), and
+    Each rank has a separate session, as under torchrun: Linux divides cores between sessions (sched_autogroup), and
     with both ranks in one session an all-reduce of 1 MiB on two cores takes 1.5 times as long.
 
-    The objects returned must be kept until all ranks have ended: subprocess reaps those that are dropped.
+    Keep the returned objects until all ranks have ended: subprocess reaps those that are garbage-collected.
     """
     ranks = []
     launcher = os.getpid()
@@ -67,33 +68,20 @@ def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subp
             inherited = (listener.fileno(),) if rank == 0 else ()
             if inherited:
                 environment["STORE_LISTEN_FD"] = str(listener.fileno())
-            ranks.append(
-                subprocess.Popen(
-                    line,
-                    env=environment,
-                    pass_fds=inherited,
-                    start_new_session=True,
-                    preexec_fn=end_with_launcher,
-                )
-            )
+            options = {"pass_fds": inherited, "start_new_session": True, "preexec_fn": end_with_launcher}
+            ranks.append(subprocess.Popen(line, env=environment, **options))
             running[ranks[-1].pid] = rank
     return ranks
 
 
 def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
-    """Return the environment of one rank, with the variables by which torch's programs know their place."""
-    given = {
-        "RANK": rank,
-        "WORLD_SIZE": num_ranks,
-        "LOCAL_RANK": rank,
-        "LOCAL_WORLD_SIZE": num_ranks,
-        "MASTER_ADDR": LOOPBACK,
-        "MASTER_PORT": port,
-    }
-    environment = {**os.environ, **{name: str(value) for name, value in given.items()}}
+    """Return the environment of one rank, with the variables of torchrun."""
+    numbers = {"RANK": rank, "WORLD_SIZE": num_ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": num_ranks}
+    numbers["MASTER_PORT"] = port
+    environment = {**os.environ, **{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": LOOPBACK}
     for name in SOCKET_INTERFACES:
         environment.setdefault(name, "lo")
-    if num_ranks > 1:  # as torchrun does, so that numbers stay comparable; ranks set their number of threads later
+    if num_ranks > 1:  # as torchrun does; ranks set their number of threads later
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
@@ -122,10 +110,8 @@ def stop(running: dict[int, int]) -> None:
 
 def send(running: dict[int, int], number: int) -> None:
     for pid in list(running):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A whole training on CIFAR-100, epoch by epoch, with the loss and accuracy that it reaches.
+"""A complete training run on CIFAR-100, epoch by epoch, with its loss and accuracy.
 
-Measured: each epoch (training steps, then the test set) as one iteration, and both parts of it by themselves; exactly
-`epochs` of them, the first one too. Recorded with it: train loss, test loss, accuracy, by epoch and by rank.
-Why: a faster step is worth nothing if the network learns less. This is the check on strategies and batch norms.
-Not included: reading the data, which lies on the device beforehand; checkpoints.
+Measured: each epoch (training steps, then the test set) as one iteration, and both parts separately; exactly `epochs`
+of them, the first included. Also recorded: train loss, test loss and accuracy, by epoch and by rank.
+Why: a faster step is useless if the network learns less. This validates strategies and batch norms.
+Not included: reading the data, which are on the device beforehand; checkpoints.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/train_run.py --strategy own --norm own_sync --epochs 3
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/train_run.py \\
@@ -21,7 +21,7 @@ from harness.peers import Ranks
 from harness.timing import Workload
 from workloads import cifar, cifar_cnn, train_loop, weights
 
-# Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
+# Increase when the same parameters no longer measure the same. The driver reads it from the source text.
 VERSION = 2
 
 DATA = ("synthetic", "cifar100")
@@ -33,7 +33,7 @@ MAX_SEED = 2**63 - 1
 class Parameters:
     """batch_size: images per rank in one backward pass; accumulation_steps of these make one optimizer step.
 
-    data_folder: of CIFAR-100 as it is unpacked; None with synthetic data.
+    data_folder: of the unpacked CIFAR-100; None with synthetic data.
     """
 
     model: str
@@ -48,14 +48,13 @@ class Parameters:
 
 
 def build(parameters: dict, ranks: Ranks) -> Workload:
-    """Load data and build model and optimizer. Raises ValueError for parameters that make no sense."""
+    """Load data and build model and optimizer. Raises ValueError for invalid parameters."""
     wanted = Parameters(**parameters)
     check_parameters(wanted, ranks)
     train, test, word = cifar.load(wanted.data_folder, wanted.seed)
     num_steps = steps_per_epoch(wanted, ranks, len(train.labels))
     train, test = train.to(ranks.device), test.to(ranks.device)
-    # The same weights on every rank; both strategies send rank 0's anyway.
-    torch.manual_seed(wanted.seed)
+    torch.manual_seed(wanted.seed)  # the same weights on every rank
     model = cifar_cnn.build_model(wanted.model, wanted.norm).to(ranks.device)
     trainer = train_loop.make_trainer(model, wanted.strategy, wanted.accumulation_steps, ranks)
     plan = train_loop.EpochPlan(wanted.seed, wanted.batch_size, num_steps * wanted.accumulation_steps)
@@ -81,7 +80,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
-    """Raise ValueError, in words, for what cannot be measured or would have no effect."""
+    """Raise ValueError for parameters that cannot be measured or would have no effect."""
     choices = {"model": cifar_cnn.MODELS, "data": DATA, "strategy": STRATEGIES, "norm": cifar_cnn.NORMS}
     for name, allowed in choices.items():
         if getattr(wanted, name) not in allowed:
@@ -101,13 +100,11 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
 
 
 def steps_per_epoch(wanted: Parameters, ranks: Ranks, num_images: int) -> int:
-    """Return the optimizer steps of an epoch, as many on all ranks; images that fill no last step are left out."""
+    """Return the optimizer steps of an epoch, the same on all ranks; an incomplete last step is omitted."""
     step_images = ranks.world_size * wanted.batch_size * wanted.accumulation_steps
     if step_images > num_images:
-        raise ValueError(
-            f"one step takes {step_images} images (ranks x batch_size x accumulation_steps), but there are "
-            f"{num_images}. Lower batch_size or accumulation_steps."
-        )
+        needed = f"one step takes {step_images} images (ranks x batch_size x accumulation_steps)"
+        raise ValueError(f"{needed}, but there are {num_images}. Lower batch_size or accumulation_steps.")
     return num_images // step_images
 
 

@@ -1,9 +1,9 @@
-"""One training step of an image classifier or a transformer: what data-parallel training costs on this machine.
+"""One training step of an image classifier or a transformer: the time of data-parallel training on this machine.
 
-Measured: zero_grad, forward, loss, backward and the exchange of gradients, optimizer step. Then, in turns: the same step
-without exchange of gradients, and the exchange alone; so that it can be told how much of it the step has to wait for.
-Why: its time on many ranks against one is the scaling efficiency, by which a machine and its settings are judged.
-Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step sees the
+Measured: zero_grad, forward, loss, backward with gradient synchronization, optimizer step. Then, alternating: the same
+step without gradient synchronization, and the synchronization alone; this gives the exposed communication.
+Why: its time on many ranks relative to one is the scaling efficiency of a machine and its settings.
+Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step has the
 same random batch. Times say nothing about accuracy.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/train_step.py --model resnet18 --strategy ddp
@@ -31,7 +31,7 @@ from workloads import weights
 from workloads.flops import FORWARD_PASSES_OF_A_STEP, ForwardFlops
 from workloads.models import build_task, is_language_model
 
-# Counts up whenever the same parameters no longer measure the same thing. The driver reads it from the source text.
+# Increase when the same parameters no longer measure the same. The driver reads it from the source text.
 VERSION = 2
 
 # As in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
@@ -48,8 +48,10 @@ MAX_HOST_WAITS = 100_000  # samples of which the wait is kept
 
 @dataclass
 class Parameters:
-    """batch_size: samples per rank and step. bucket_cap_mb: MiB. bf16: autocast, weights in fp32. What has no effect on the
-    model or with the strategy is None."""
+    """batch_size: samples per rank and step. bucket_cap_mb: MiB. bf16: autocast, weights in fp32.
+
+    Parameters without effect on the model or with the strategy are None.
+    """
 
     model: str
     image_size: int | None
@@ -67,7 +69,7 @@ class Parameters:
 
 
 def build(parameters: dict, ranks: Ranks) -> Workload:
-    """Build model, optimizer and batch on the device. Raises ValueError for parameters that make no sense."""
+    """Build model, optimizer and batch on the device. Raises ValueError for invalid parameters."""
     wanted = Parameters(**parameters)
     check_parameters(wanted, ranks)
     task = build_task(wanted, ranks)
@@ -118,19 +120,19 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def ablations(strategy: Strategy, step: Callable[[], None]) -> dict[str, Ablation]:
-    """Return what is timed beside the step on several ranks: it without exchange, the exchange alone, it with events.
-    What a strategy does not have is left out.
+    """Return the ablations of the step on several ranks: without gradient synchronization, that alone, with events.
 
-    Before the exchange alone it is done once untimed, so that all ranks begin together and its buffers are there.
+    Those that a strategy does not support are omitted. Before the synchronization alone, it runs once untimed, so that
+    all ranks are aligned and its buffers exist.
     """
     found = {}
     if strategy.no_sync is not None:
 
-        def without_exchange() -> None:
+        def step_without_sync() -> None:
             with strategy.no_sync():
                 step()
 
-        found["no_sync"] = Ablation(without_exchange)
+        found["no_sync"] = Ablation(step_without_sync)
     if strategy.reduce_alone is not None:
         found["communication"] = Ablation(strategy.reduce_alone, prepare=strategy.reduce_alone)
     if strategy.streams is not None:
@@ -139,12 +141,11 @@ def ablations(strategy: Strategy, step: Callable[[], None]) -> dict[str, Ablatio
 
 
 def step_checks(model: nn.Module, wanted: Parameters, losses: dict, ranks: Ranks) -> Callable[[], dict[str, bool]]:
-    """Return the checks that follow the last timed step. Sharded weights differ between ranks, and are not compared."""
+    """Return the checks after the last timed step. Sharded weights differ between ranks and are not compared."""
 
     def check() -> dict[str, bool]:
         checks = {"loss_is_finite": all(math.isfinite(loss.item()) for loss in losses.values())}
         if wanted.strategy not in ("none", "fsdp"):
-            # They do if the all-reduce worked: it gives every rank the same gradients, and the optimizer does the same.
             checks["weights_agree"] = weights.are_the_same(list(model.parameters()), ranks)
         return checks
 
@@ -152,7 +153,7 @@ def step_checks(model: nn.Module, wanted: Parameters, losses: dict, ranks: Ranks
 
 
 def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
-    """Raise ValueError, in words, for what cannot be measured or would have no effect."""
+    """Raise ValueError for parameters that cannot be measured or would have no effect."""
     choices = {"dtype": DTYPES, "strategy": STRATEGIES, "optimizer": OPTIMIZERS}
     if wanted.strategy == "ddp":
         choices["compression"] = COMPRESSIONS
@@ -166,22 +167,19 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     if wanted.strategy == "none" and ranks.world_size > 1:
         raise ValueError(f"strategy none trains on 1 rank, but there are {ranks.world_size}. Use ddp.")
     if wanted.strategy in WITH_BUCKETS and (wanted.bucket_cap_mb is None or wanted.bucket_cap_mb <= 0):
-        raise ValueError(
-            f"bucket_cap_mb = {wanted.bucket_cap_mb}: strategy {wanted.strategy} needs a size above 0, in MiB."
-        )
+        needed = f"strategy {wanted.strategy} needs a size above 0, in MiB"
+        raise ValueError(f"bucket_cap_mb = {wanted.bucket_cap_mb}: {needed}.")
     for name in without_effect(wanted):
         if getattr(wanted, name) is not None:
             what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
             raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Leave it out.")
     if wanted.compression == "bf16" and not has_bf16_hook():
-        raise ValueError(
-            f"compression = 'bf16' needs a torch that is built with CUDA and NCCL, also on CPUs; this is {torch.__version__}."
-            " Leave compression at none, or take such a build."
-        )
+        needed = f"needs a torch with CUDA and NCCL, also on CPUs; this is {torch.__version__}"
+        raise ValueError(f"compression = 'bf16' {needed}. Leave compression at none, or use such a build.")
 
 
 def has_bf16_hook() -> bool:
-    """Say whether DDP takes its hook for bf16 (torch/nn/parallel/distributed.py, _check_comm_hook; XPUs left aside)."""
+    """Return whether DDP accepts its hook for bf16 (torch/nn/parallel/distributed.py, _check_comm_hook; no XPUs)."""
     return bool(torch.version.cuda or torch.version.hip) and dist.is_nccl_available()
 
 
@@ -189,7 +187,7 @@ MODEL_SIZES = ("image_size", "context_length", "channels_last")
 
 
 def without_effect(wanted: Parameters) -> list[str]:
-    """Return the parameters that mean nothing for this model or strategy: they are None."""
+    """Return the parameters without effect on this model or strategy: they are None."""
     names = ["image_size", "channels_last"] if is_language_model(wanted.model) else ["context_length"]
     if wanted.strategy not in WITH_BUCKETS:
         names.append("bucket_cap_mb")
@@ -207,17 +205,16 @@ def make_optimizer(model: nn.Module, name: str) -> torch.optim.Optimizer:
 def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     """Return the bytes that autograd saves for the backward pass of one forward pass, each storage counted once.
 
-    Weights that are saved too are counted: autograd holds them, though not a second time. It is counted, not timed, so it
-    is the same on every device. (A compiled model is counted as it is without compiling.)
+    Saved weights are included, although they take no additional memory. Counted, not measured, so the same on every
+    device. (A compiled model is counted without compilation.)
     """
-    # By the storage and not by its address: FSDP frees gathered weights, and the next ones may lie at the same address.
-    # Held here, no storage is another one's successor.
+    # By storage, not address: FSDP frees gathered weights, and the next ones may have the same address.
     storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage, storage.nbytes()
-        # Kept as it is, a saved result would hold the graph that holds it, and all of this pass would stay for good
+        # A reference to the tensor would make a cycle with its graph, which is never freed
         # (docs.pytorch.org, saved_tensors_hooks: no reference to the input).
         return tensor.detach()
 
@@ -234,7 +231,7 @@ def precision_context(dtype: str, device: torch.device):
 
 
 def number(text: str) -> float:
-    """Return a whole number as int, so that 25 is written as 25 and a cell by hand has the same spec. For argparse."""
+    """Return a whole number as int, so that a cell by hand has the same spec. For argparse."""
     value = float(text)
     return int(value) if value.is_integer() else value
 
@@ -249,7 +246,7 @@ def add_arguments(group) -> None:
         "--batch-size", type=int, default=8, metavar="SAMPLES", help="per rank and step (default: %(default)s)"
     )
     group.add_argument("--dtype", choices=DTYPES, default="fp32", help="bf16: autocast (default: %(default)s)")
-    group.add_argument("--strategy", choices=STRATEGIES, default="none", help="how gradients are exchanged")
+    group.add_argument("--strategy", choices=STRATEGIES, default="none", help="of gradient synchronization")
     group.add_argument(
         "--bucket-cap-mb", type=number, metavar="MIB", help="size of a gradient bucket; ddp, bucketed (default: 25)"
     )
@@ -262,8 +259,8 @@ def add_arguments(group) -> None:
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line. What has no effect on model or strategy is None, unless it was
-    given: then it is refused."""
+    """Return the cell's parameters from a parsed command line; those without effect are None unless given, which is
+    refused later."""
     given = {name: getattr(arguments, name) for name in Parameters.__annotations__}
     given |= {name: value == "true" for name, value in given.items() if value in ("true", "false")}
     defaults = {"image_size": 64, "context_length": DEFAULT_CONTEXT_LENGTH, "bucket_cap_mb": 25, "compression": "none"}

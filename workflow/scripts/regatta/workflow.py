@@ -1,7 +1,7 @@
-"""One call of Snakemake on one campaign: what its rules are given, and what happens before and after their jobs.
+"""One call of Snakemake on one campaign: the values that its rules use, and the steps before and after their jobs.
 
-In a job on a cluster the rules are read again. There nothing is planned: the job makes the file that it was sent for
-from what was frozen, whatever has become of the campaign file since.
+In a job on a cluster the rules are read again, but nothing is planned: the job uses the frozen batch, even if the
+campaign file has changed since.
 """
 
 import contextlib
@@ -24,50 +24,48 @@ from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describ
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, batch_prices, make_plan
-from regatta.run.outcome import outcome_text, run_status
 from regatta.run.preflight import failed_stacks
+from regatta.run.progress import outcome_text, run_status
 from regatta.store.history import end_times_after_now
 from regatta.store.launch_files import hosts_to_avoid
 
-STACK_MINUTES = 1  # of a preflight, beside the time that its ranks have to start
+STACK_MINUTES = 1  # of a preflight, in addition to the start timeout of its ranks
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
-AGAIN_SECONDS = 1.0
-# Of the command line: nothing is measured.
-LOOKING = {
+REPEAT_SECONDS = 1.0
+# Targets and options with which nothing is measured.
+READ_ONLY = {
     "plan", "--dry-run", "--dryrun", "--summary", "-S", "--detailed-summary", "-D", "--list-rules", "--list", "-l",
     "--list-changes", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--lint", "--unlock", "--report",
     "--cleanup-metadata", "--archive",
 }  # fmt: skip
 
 
-# Snakemake's command line, before Snakemake's settings are there.
+# Snakemake's command line, before Snakemake has parsed it.
 
 
-def is_asked_to_retry(arguments: Sequence[str]) -> bool:
-    """Whether the command line says `--forcerun measure`."""
+def is_retry_requested(arguments: Sequence[str]) -> bool:
+    """Return whether the command line contains `--forcerun measure`."""
     return "measure" in _values(arguments, ("--forcerun", "-R"))
 
 
-def only_looks(arguments: Sequence[str]) -> bool:
-    """Whether nothing is measured: a dry run, a plan, or one of Snakemake's ways to show something."""
+def is_read_only(arguments: Sequence[str]) -> bool:
+    """Return whether nothing is measured: a dry run, a plan, or an option by which Snakemake only shows something."""
     options = {word.partition("=")[0] for word in arguments}
     if "--report-after-run" in options:
         options.discard("--report")
-    return not LOOKING.isdisjoint(options) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
+    return not READ_ONLY.isdisjoint(options) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
 
 
 def check_configfiles(arguments: Sequence[str]) -> None:
-    """Read the files of --configfile, and end with file, line and remedy if one is no YAML or is not there.
+    """Read the files of --configfile, and end with file, line and remedy if one is missing or invalid.
 
-    The profiles call this: Snakemake reads these files before any rule, and names neither file nor line of an error.
+    The profiles call this: Snakemake reads these files before any rule, and reports neither file nor line of an error.
     """
     for name in _values(arguments, ("--configfile", "--configfiles")):
         path = Path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
-            exit_with_user_error(
-                f"{path}: is a pipe or device, and is read more than once. Write the campaign to a file."
-            )
+            exit_with_user_error(f"{path}: is a pipe or device, but is read twice. Write the campaign to a file.")
         with ending_on_user_errors():
             read_yaml(path)
 
@@ -85,7 +83,7 @@ def _values(arguments: Sequence[str], options: tuple[str, ...]) -> Iterator[str]
 
 @contextlib.contextmanager
 def ending_on_user_errors() -> Iterator[None]:
-    """End the process with a user error's message. A WorkflowError would add places in the rules."""
+    """End the process with a user error's message. A WorkflowError would add locations in the rules."""
     try:
         yield
     except UserError as error:
@@ -95,16 +93,16 @@ def ending_on_user_errors() -> Iterator[None]:
 
 
 class Session:
-    """What Snakemake's process of one campaign knows. In a job of a cluster there is no plan.
+    """The state of Snakemake's process for one campaign. In a job on a cluster there is no plan.
 
-    workflow: Snakemake's own object, of which this class sets `execute`. arguments: its command line.
+    workflow: Snakemake's object, of which this class replaces `execute`. arguments: its command line.
     """
 
     def __init__(self, workflow, arguments: Sequence[str]):
         self.workflow, self.arguments = workflow, arguments
-        self.is_retry = is_asked_to_retry(arguments)
+        self.is_retry = is_retry_requested(arguments)
         self.lock = None
-        self.has_to_stop, self.is_closing = threading.Event(), threading.Event()
+        self.is_stopping, self.is_closing = threading.Event(), threading.Event()
         self.plan: Plan | None = None
         self.results, self.batches, self.batch_minutes = Path("results/none"), [], {}
         if not workflow.is_main_process:
@@ -120,18 +118,15 @@ class Session:
         os.environ.update(launcher_of(self.plan.campaign.cluster).submit_variables(self.plan.campaign.cluster))
 
     def _campaign_file(self) -> Path:
-        """Return the one file of --configfile, else the default. Regatta reads it itself, so that no key of the
-        default campaign is ever merged into another."""
+        """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""
         settings = self.workflow.config_settings
         given = [Path(path) for path in settings.configfiles]
-        settings.configfiles = []  # not for the jobs: a file that is being edited must not stop them
+        settings.configfiles = []  # jobs do not read it: an edit must not stop them
         if len(given) > 1:
             raise UserError("--configfile was given several files; a campaign is one file. Give one.")
         if settings.config:
             keys = ", ".join(settings.config)
-            raise UserError(
-                f"--config ({keys}) is not used: a campaign is what its file says. Edit the file, or copy it."
-            )
+            raise UserError(f"--config ({keys}) has no effect on a campaign. Edit the campaign file, or a copy of it.")
         path = given[0] if given else ROOT / "config" / "config.yaml"
         return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
@@ -140,36 +135,36 @@ class Session:
         path = self._campaign_file()
         may_lack_files = "plan" in self.arguments  # prepare refuses other targets beside it
         campaign = load_campaign(path, may_lack_files=may_lack_files)
-        cluster, launcher, looks = campaign.cluster, launcher_of(campaign.cluster), only_looks(self.arguments)
+        cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.arguments)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
         problems = [
             f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in launcher.shape_problems(cluster, shapes)
         ]
-        if problems and not looks:
+        if problems and is_run:
             raise UserError("\n".join(problems))
-        if problems:  # the plan may be for elsewhere
+        if problems:  # the plan may be for another machine
             print("\n".join(problems), file=sys.stderr)
-        if not looks and launcher.submits:
-            self._take(campaign.name)
+        if is_run and launcher.submits:
+            self._lock_campaign(campaign.name)
             launcher.take_over(campaign.name, Path.cwd())
-        if not looks:
+        if is_run:
             end_times_after_now(Path("results") / campaign.name)
         return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
 
-    def _take(self, name: str) -> None:
+    def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake runs it."""
         taken = f"results/{name}: another Snakemake is running this campaign. Wait for it, or stop it."
         if self.lock is None:
             self.lock = hold(Path("results") / name / ".lock", taken)
 
-    # What rules are given.
+    # Values for the rules.
 
     def batch_resources(self) -> dict:
         """Return the resources of the jobs that measure batches."""
 
         def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
             cluster, batch = self.plan.campaign.cluster, wildcards.batch
-            if self._is_all_held(batch):  # by now the preflight has been made: nothing is left to start
+            if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
                 return cluster | NOTHING_TO_START, (1, 1), 0, []
             nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", batch).groups())
             avoid = hosts_to_avoid(self.results / "batches" / batch)
@@ -188,7 +183,7 @@ class Session:
         return self._resources(job if self.plan and self.plan.preflight else None)
 
     def _resources(self, job: Callable | None) -> dict:
-        """Return functions, which Snakemake calls for each job and attempt. A job on a cluster sees constants."""
+        """Return functions, which Snakemake calls for each job and attempt; within a job on a cluster, constants."""
         if self.plan is None:
             constants = {key: value for tool in LAUNCHERS.values() for key, value in tool.job_constants.items()}
             return {key: (lambda wildcards, attempt, v=value: v) for key, value in constants.items()}
@@ -207,12 +202,12 @@ class Session:
         return site | {key: function(key, constant) for key, constant in launcher.job_constants.items()}
 
     def _is_all_held(self, batch: str) -> bool:
-        """Whether the preflight failed every stack of a batch. Its job then only says so, and needs no nodes."""
+        """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
         stacks = {launch.stack for b in self.plan.batches if b.id == batch for launch in b.launches}
         return self.plan.preflight is not None and stacks <= failed_stacks(self.plan.preflight_result).keys()
 
     def manifests(self) -> list[str]:
-        """Return the manifests of all batches: those to come, and those that are there."""
+        """Return the manifests of all batches, planned and finished."""
         found = {f"{self.results}/batches/{batch}/manifest.json" for batch in self.batches}
         return sorted(found | {str(path) for path in self.results.glob("batches/*/manifest.json")})
 
@@ -236,11 +231,9 @@ class Session:
         return set(self.workflow.dag_settings.targets)
 
     def prepare(self) -> None:
-        """Refuse a second Snakemake on this campaign, and have a kill stop a local run as Ctrl-C does."""
+        """Refuse a second Snakemake on this campaign, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
         if "measure" in self.workflow.dag_settings.forcerun and not self.is_retry:
-            exit_with_user_error(
-                "forcerun: measure is taken only from the command line: snakemake ... --forcerun measure"
-            )
+            exit_with_user_error("forcerun: measure works only on the command line: snakemake ... --forcerun measure")
         if self.targets == {"plan"}:
             return
         if self.plan.campaign.missing:
@@ -249,17 +242,17 @@ class Session:
         if problem := launcher_of(cluster).profile_problem(cluster, self.workflow.local_exec, shapes):
             exit_with_user_error(problem)
         with ending_on_user_errors():
-            self._take(self.plan.campaign.name)
-        # Snakemake answers SIGTERM by waiting for its jobs, also for one that can never start; users want them stopped.
+            self._lock_campaign(self.plan.campaign.name)
+        # On SIGTERM Snakemake would wait for its jobs, also for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
-            threading.Thread(target=end_jobs, args=(self.has_to_stop, self.is_closing), daemon=True).start()
+            threading.Thread(target=end_jobs, args=(self.is_stopping, self.is_closing), daemon=True).start()
             signal.signal(signal.SIGINT, self._stop_once)
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it runs under nohup
                 signal.signal(signal.SIGHUP, self._stop_once)
         if self.baseline and "gate" in self.targets:
             self._check_baseline()
-        for path in self.gate_files:  # what the last gate said was about other results
+        for path in self.gate_files:  # of earlier results
             path.unlink(missing_ok=True)
 
     def _check_baseline(self) -> None:
@@ -275,10 +268,10 @@ class Session:
     # Signals.
 
     def _stop_once(self, _number: int, _frame: object) -> None:
-        """Stop as on Ctrl-C, but only once: Snakemake answers a second one with a traceback and no report."""
-        # A job that is just being started on this machine would inherit SIG_IGN; an scancel should.
+        """Stop as on Ctrl-C, but only once: on a second signal Snakemake ends with a traceback and no report."""
+        # A local job that is being started would inherit SIG_IGN; an scancel should.
         self._ignore_signals((lambda *_: None) if self.workflow.local_exec else signal.SIG_IGN)
-        self.has_to_stop.set()
+        self.is_stopping.set()
         try:
             os.write(sys.stderr.fileno(), b"Stopping the ranks; what was measured is kept.\n")
         except OSError:  # the terminal is gone
@@ -288,7 +281,7 @@ class Session:
         raise KeyboardInterrupt
 
     def _begin_to_close(self) -> None:
-        """The jobs are over. What still comes takes seconds, and a signal would only leave it half done."""
+        """Ignore signals from now on: the jobs are over, and the last steps take seconds."""
         self.is_closing.set()
         self._ignore_signals(signal.SIG_IGN)
 
@@ -306,23 +299,23 @@ class Session:
         self._end_with_status()
 
     def close_failed(self, log: str) -> None:
-        """A gate that failed has the last word. Any other run that failed ends with the report of what there is."""
+        """End a failed run: with the gate's verdict, or with a report of the measurements so far."""
         self._begin_to_close()
         if self._has_judged():
             self._print_outcome()
             self._print_gate()
             sys.exit(UNEXPECTED_ERROR)
         if self.targets == {"plan"}:
-            sys.exit(USER_ERROR)  # such as a folder that cannot be written; it says so above
-        problem_of_report = self._report_what_there_is()
+            sys.exit(USER_ERROR)  # such as a folder that cannot be written; printed above
+        report_problem = self._build_partial_report()
         print(f"Snakemake's log: {log}", file=sys.stderr)
         rules = {name for job in self.workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}
-        self._end_with_status(f"rule {', '.join(sorted(rules))} failed" if rules else problem_of_report)
+        self._end_with_status(f"rule {', '.join(sorted(rules))} failed" if rules else report_problem)
         print(f"exit status {UNEXPECTED_ERROR}: the run failed, see above", file=sys.stderr)
         sys.exit(UNEXPECTED_ERROR)
 
     def _closing(self, execute: Callable) -> Callable:
-        """Snakemake calls no hook where nothing is left to do. A campaign without results must fail then, too."""
+        """Return `execute` followed by the outcome: Snakemake calls no hook if nothing is left to do."""
 
         def execute_and_close(*arguments, **options):
             execute(*arguments, **options)
@@ -343,8 +336,8 @@ class Session:
         if self._has_judged():
             print(self.gate_files[0].read_text(encoding="utf-8"), end="", flush=True)
 
-    def _report_what_there_is(self) -> str | None:
-        """Build the report of what has been measured so far. Returns what went wrong with it."""
+    def _build_partial_report(self) -> str | None:
+        """Build the report of the measurements so far. Returns what went wrong, None if nothing did."""
         done = subprocess.run([sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)])
         if done.returncode == 0:
             self._print_outcome()
@@ -352,7 +345,7 @@ class Session:
         return None if done.returncode in (0, USER_ERROR) else "the report could not be built"
 
     def _end_with_status(self, failed_step: str | None = None) -> None:
-        """End a run that was to measure the whole campaign with the exit status of README; return where it is 0."""
+        """End a run of the whole campaign with its exit status (README); return if it is 0."""
         settings = self.workflow.dag_settings
         is_part = not self.targets <= {"all", "gate"} or settings.until or settings.omit_from
         if is_part or self.workflow.dryrun or self.workflow.touch:
@@ -370,7 +363,7 @@ class Session:
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
     """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
 
-    Like Ctrl-C it reaches the processes of this process group. A launch has its own, and its supervisor ends it.
+    As with Ctrl-C, only processes of this process group get it. A launch is in another, and its supervisor ends it.
     """
     stop.wait()
     known: set[psutil.Process] = set()
@@ -380,11 +373,7 @@ def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
                 family = [job] if job in known else [job, *job.children(recursive=True)]
                 known.add(job)
                 for process in family:
-                    _end(process)
-        closing.wait(AGAIN_SECONDS)
-
-
-def _end(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.Error, ProcessLookupError):
-        if os.getpgid(process.pid) == os.getpgrp():
-            process.terminate()
+                    with contextlib.suppress(psutil.Error, ProcessLookupError):
+                        if os.getpgid(process.pid) == os.getpgrp():
+                            process.terminate()
+        closing.wait(REPEAT_SECONDS)

@@ -1,17 +1,15 @@
-"""All-reduce (sum, in place) from point-to-point messages alone, to be compared with the library's own.
+"""All-reduce (sum, in place) from point-to-point messages alone, for comparison with the library's.
 
-Three algorithms; who sends what to whom is in algorithms/allreduce_schedules.py, with their sources. They are written in
-Python over batch_isend_irecv, so each message carries some microseconds of Python that the library's all-reduce does
-not have: what they show is the price of an algorithm's rounds and bytes, not a faster library.
+Three algorithms; their schedules and sources are in algorithms/allreduce_schedules.py. They are written in Python over
+batch_isend_irecv, so each message costs some microseconds of Python that the library's all-reduce does not have: they
+show the cost of an algorithm's rounds and bytes, not a faster library.
 
-Buffers are not cut into segments that overlap the addition with the transfer. On gloo, 4 ranks on 2 cores, that was
-tried: halves made no difference that could be measured, quarters cost 15 to 25 % (docs/benchmarks/
-allreduce-algorithms.md).
+Buffers are not split into segments that overlap addition with transfer. On gloo, 4 ranks on 2 cores, halves made no
+measurable difference, and quarters cost 15 to 25 % (docs/benchmarks/allreduce-algorithms.md).
 
-Not yet run on a GPU. There, wait() makes the current stream wait and not the host, so run() returns before the sum is
-done, as an asynchronous launch does; nothing in it synchronises. On NCCL the group must have its communicator before
-the first run (init_process_group with device_id, or an earlier collective): halving_doubling has rounds in which only
-some ranks take part, and torch allows those only then.
+Not yet run on a GPU. There, wait() blocks the current stream and not the host, so run() returns before the sum is done.
+On NCCL the group needs its communicator before the first run (init_process_group with device_id, or an earlier
+collective): torch requires that for the rounds of halving_doubling in which only some ranks take part.
 """
 
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from algorithms.allreduce_schedules import SCHEDULES, Round
 
 ALGORITHMS = tuple(SCHEDULES)
 
-# What both gloo and NCCL carry, and what a sum makes sense for. Whole numbers wrap around, as in the library.
+# Supported by both gloo and NCCL. Integers wrap around, as in the library.
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 
 
@@ -38,17 +36,18 @@ class Addition:
 
 @dataclass
 class Step:
-    """One round, ready to run: receives first, so that peers find them posted, and in the order they are added."""
+    """One round, ready to run: receives first, so that they are posted early, and in the order they are added."""
 
     operations: list[dist.P2POp]
     additions: list[Addition]
 
 
 class AllReduce:
-    """Sums one buffer over a group. Made once: it keeps views of the buffer, which must stay where it is.
+    """Sums a contiguous buffer of any shape over `group` (None: all ranks). Keeps views: the memory must not move.
 
-    extra_bytes: what this rank allocated to receive into. Ranks may differ, by one element for each message of a round,
-    and more where halving_doubling folds.
+    Raises ValueError for an unknown algorithm, an unsupported buffer, and on a rank outside the group. The ranks must
+    pass equally long buffers of one dtype, which is not checked. extra_bytes: this rank's receive buffers. Ranks may
+    differ, by one element for each message of a round, and by more if halving_doubling folds.
     """
 
     def __init__(self, algorithm: str, buffer: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -63,7 +62,7 @@ class AllReduce:
         self.steps = [make_step(one, flat, work, rank, group) for one in rounds if one.sends or one.receives]
 
     def run(self) -> None:
-        """Sum the buffer over the ranks. All of them call it, as often as they like."""
+        """Sum the buffer over the ranks. Called on all of them."""
         for step in self.steps:
             works = dist.batch_isend_irecv(step.operations)
             num_waited = 0
@@ -77,45 +76,34 @@ class AllReduce:
                 work.wait()
 
 
-def make(algorithm: str, buffer: torch.Tensor, group: dist.ProcessGroup | None = None) -> AllReduce:
-    """Return an all-reduce of `buffer`, contiguous and of any shape, over `group` (None: all ranks).
-
-    Raises ValueError for an unknown algorithm, for a buffer that it cannot take, and on a rank outside the group. The
-    ranks of a group must pass equally long buffers of one dtype; that is not checked.
-    """
-    return AllReduce(algorithm, buffer, group)
-
-
 def check_arguments(algorithm: str, buffer: torch.Tensor, rank: int, num_ranks: int) -> None:
-    """Raise ValueError, in words, for what cannot be summed."""
+    """Raise ValueError for arguments that cannot be summed."""
     if algorithm not in SCHEDULES:
         raise ValueError(f"algorithm = {algorithm!r}: one of {', '.join(ALGORITHMS)} is expected.")
     if num_ranks < 1 or rank < 0:
-        raise ValueError("this rank is not in the group: at least 1 rank is needed, and this one among them.")
+        raise ValueError("this rank is not in the group: at least 1 rank is needed, including this one.")
     if buffer.dtype not in DTYPES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         raise ValueError(f"buffer of {str(buffer.dtype).removeprefix('torch.')}: one of {names} is expected.")
     if buffer.layout != torch.strided or not buffer.is_contiguous():
-        raise ValueError(
-            f"buffer of shape {tuple(buffer.shape)} is not contiguous, so its pieces cannot be sent as they lie in "
-            "memory. Pass buffer.contiguous(), and copy the result back."
-        )
+        remedy = "Pass buffer.contiguous(), and copy the result back."
+        raise ValueError(f"buffer of shape {tuple(buffer.shape)} is not contiguous. {remedy}")
 
 
 def num_added_elements(one: Round) -> int:
-    """Return how many elements of a round are received to be added, and so need a place beside the buffer."""
+    """Return how many elements of a round are received to be added, and so need separate memory."""
     return sum(piece.end - piece.begin for piece in one.receives) if one.adds else 0
 
 
 def make_step(one: Round, flat: torch.Tensor, work: torch.Tensor, rank: int, group: dist.ProcessGroup) -> Step:
-    """Return a round over `flat` with its messages and additions. What is not added is received in place."""
+    """Return a round over `flat` with its messages and additions. Data that is not added is received in place."""
     receives = sorted(one.receives, key=lambda piece: piece.peer)
     sources = [flat[piece.begin : piece.end] for piece in receives]
     additions = []
     if one.adds and receives:
-        own = sources
-        sources = list(work[: num_added_elements(one)].split([part.numel() for part in own]))
-        additions = rank_ordered(own, sources, sum(piece.peer < rank for piece in receives))
+        targets = sources
+        sources = list(work[: num_added_elements(one)].split([part.numel() for part in targets]))
+        additions = rank_ordered(targets, sources, sum(piece.peer < rank for piece in receives))
     operations = [
         dist.P2POp(dist.irecv, source, group=group, group_peer=piece.peer)
         for piece, source in zip(receives, sources, strict=True)
@@ -126,13 +114,13 @@ def make_step(one: Round, flat: torch.Tensor, work: torch.Tensor, rank: int, gro
     return Step(operations, additions)
 
 
-def rank_ordered(own: list[torch.Tensor], received: list[torch.Tensor], num_lower: int) -> list[Addition]:
-    """Return the additions that leave in own[0] the sum in the order of ranks, its own contribution in its turn.
+def rank_ordered(target: list[torch.Tensor], received: list[torch.Tensor], num_lower: int) -> list[Addition]:
+    """Return the additions that leave in target[0] the sum in the order of ranks, including this rank's contribution.
 
-    own: this rank's part, once for each of `received`, all the same place; received: by rank; num_lower: how many come
-    from lower ranks. Those are summed where they were received, since own + a + b is not a + b + own in floating point.
+    target: this rank's part, once for each of `received`, all the same memory; received: by rank; num_lower: how many
+    are from lower ranks. These are summed first: target + a + b is not a + b + target in floating point.
     """
     additions = [Addition(i + 1, received[0], received[i]) for i in range(1, num_lower)]
     if num_lower:
-        additions.append(Addition(num_lower, own[0], received[0]))
-    return additions + [Addition(i + 1, own[0], received[i]) for i in range(num_lower, len(received))]
+        additions.append(Addition(num_lower, target[0], received[0]))
+    return additions + [Addition(i + 1, target[0], received[i]) for i in range(num_lower, len(received))]

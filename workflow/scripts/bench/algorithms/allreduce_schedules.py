@@ -1,17 +1,17 @@
-"""Who sends what to whom, and when, in three ways to sum a buffer over ranks. Pure functions: they need no torch.
+"""Communication schedules of three all-reduce algorithms. Pure functions: they need no torch.
 
-A schedule is one rank's list of rounds. In a round a rank sends pieces of its buffer as they were when the round began,
-and receives pieces at the same place of the buffer. All ranks have equally many rounds, some of them perhaps empty, and
-what one sends in a round its peer receives in the same round: so a schedule cannot deadlock, on NCCL either.
+A schedule is one rank's list of rounds. In a round a rank sends pieces of its buffer as they were at its start, and
+receives pieces at the same position of the buffer. All ranks have the same number of rounds, some perhaps empty, and a
+piece is sent and received in the same round: so a schedule cannot deadlock, on NCCL either.
 
-In all three each element is summed up on one rank and then copied, so results are bitwise equal on all ranks.
+In all three each element is summed on one rank and then copied, so results are bitwise equal on all ranks.
 
-For n ranks a rank sends 2 (n-1)/n of its buffer in all three; they differ in rounds and messages:
+With n ranks a rank sends 2 (n-1)/n of its buffer in all three; they differ in rounds and messages:
                     rounds       messages sent
   ring              2 (n-1)      2 (n-1)         Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002
-  butterfly         2            2 (n-1)         direct exchange of chunks, all of a round's messages at once
+  butterfly         2            2 (n-1)         direct sends of chunks, all messages of a round at once
   halving_doubling  2 log2(n)    2 log2(n)       Thakur, Rabenseifner and Gropp 2005, doi:10.1177/1094342005051521
-For n that is no power of two, halving_doubling needs more: docs/benchmarks/allreduce-algorithms.md.
+If n is not a power of two, halving_doubling needs more: docs/benchmarks/allreduce-algorithms.md.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Round:
-    """What one rank does at once. adds: whether what it receives is added to its own, or takes its place.
+    """Messages that one rank sends and receives at once. adds: whether received data is added or replaces the buffer's.
 
-    Where several pieces are added at one place, they are added in the order of ranks, its own in its turn.
+    Several pieces at one position are added in the order of ranks, including this rank's.
     """
 
     sends: tuple[Piece, ...]
@@ -39,7 +39,7 @@ class Round:
 
 
 def make_round(sends: list[tuple[int, int, int]], receives: list[tuple[int, int, int]], adds: bool) -> Round:
-    """Return a round of (peer, begin, end), without its empty pieces: both ends leave out the same ones."""
+    """Return a round of (peer, begin, end), without empty pieces: sender and receiver omit the same ones."""
     kept = [tuple(Piece(*piece) for piece in pieces if piece[1] < piece[2]) for pieces in (sends, receives)]
     return Round(kept[0], kept[1], adds)
 
@@ -50,7 +50,7 @@ def chunk_bounds(num_elements: int, num_chunks: int) -> list[int]:
 
 
 def ring(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
-    """Each chunk goes round the ring twice: summed up on the way, then copied. A rank talks to two neighbours only."""
+    """Return rounds in which each chunk goes around the ring twice: summed, then copied. A rank has two neighbors."""
     bounds = chunk_bounds(num_elements, num_ranks)
     after, before = (rank + 1) % num_ranks, (rank - 1) % num_ranks
 
@@ -65,27 +65,26 @@ def ring(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
 
 
 def butterfly(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
-    """Each rank gets its chunk from all others at once, sums it up, and gives the sum to all others at once.
+    """Return two rounds: each rank receives its chunk from all others and sums it, then sends the sum to all others.
 
-    Peers are taken from the next rank on, so that not all ranks send to the same one first.
+    Peers begin with the next rank, so that not all ranks send to the same one first.
     """
     bounds = chunk_bounds(num_elements, num_ranks)
-    own = (bounds[rank], bounds[rank + 1])
     peers = [(rank + i) % num_ranks for i in range(1, num_ranks)]
-    to_own, from_own = [(peer, *own) for peer in peers], [(peer, bounds[peer], bounds[peer + 1]) for peer in peers]
-    return [make_round(from_own, to_own, True), make_round(to_own, from_own, False)] if peers else []
+    of_rank = [(peer, bounds[rank], bounds[rank + 1]) for peer in peers]
+    of_peers = [(peer, bounds[peer], bounds[peer + 1]) for peer in peers]
+    return [make_round(of_peers, of_rank, True), make_round(of_rank, of_peers, False)] if peers else []
 
 
 def halving_doubling(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
-    """Exchange halves with ever nearer peers until each rank has one chunk's sum; then the same backwards, copying.
+    """Return rounds that swap halves with ever nearer peers until each rank has one chunk's sum; then back, copying.
 
-    `num_core` is the largest power of two within num_ranks. A rank beyond it gives its whole buffer to a rank of the
-    core before all this, and gets the result from it after.
+    `num_core` is the largest power of two up to num_ranks. A rank beyond it first sends its whole buffer to a rank of
+    the core, and finally receives the result from it.
     """
     num_core = 1 << (num_ranks.bit_length() - 1)
-    whole = (0, num_elements)
-    partner = rank - num_core if rank >= num_core else rank + num_core
-    outward, inward = ([(partner, *whole)], []) if partner < num_ranks else ([], [])
+    peer = rank - num_core if rank >= num_core else rank + num_core
+    outward, inward = ([(peer, 0, num_elements)], []) if peer < num_ranks else ([], [])
     fold, unfold = make_round(inward, outward, True), make_round(outward, inward, False)
     if rank >= num_core:
         fold, unfold = make_round(outward, inward, True), make_round(inward, outward, False)
@@ -96,7 +95,7 @@ def halving_doubling(rank: int, num_ranks: int, num_elements: int) -> list[Round
 
 
 def halve_and_double(rank: int, num_ranks: int, num_elements: int) -> list[Round]:
-    """The rounds of a power of two of ranks. A rank ends the halving with the chunk of its own number."""
+    """Return the rounds for a power of two of ranks. A rank ends the halving with the chunk of its number."""
     bounds = chunk_bounds(num_elements, num_ranks)
     halving, doubling = [], []
     begin, end = 0, num_ranks

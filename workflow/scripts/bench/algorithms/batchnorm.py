@@ -1,11 +1,11 @@
-"""Batch normalisation over the joined batch of all ranks, with one collective forward and one backward.
+"""Batch normalization over the global batch of all ranks, with one collective forward and one backward.
 
-Forward: each rank sends mean, sum of squared deviations and count in one all-gather, 2C + 1 numbers. They are
-joined by Chan's formula (Chan, Golub, LeVeque 1979, Stanford STAN-CS-79-773), which holds for batches of different size
-on each rank. An all-reduce of sums and sums of squares would be shorter, but loses all digits of the variance where the
-mean is large against the spread. Backward: one all-reduce of the sums of dy and dy * x_hat, 2C numbers.
+Forward: each rank sends mean, sum of squared deviations and count in one all-gather, 2C + 1 numbers. They are combined
+by Chan's formula (Chan, Golub, LeVeque 1979, Stanford STAN-CS-79-773), for batches of different size on each rank. An
+all-reduce of sums and sums of squares would be shorter, but loses all digits of the variance if the mean is large
+relative to the deviation. Backward: one all-reduce of the sums of dy and dy * x_hat, 2C numbers.
 
-Unlike torch.nn.SyncBatchNorm (torch/nn/modules/_functions.py) it runs on a CPU too, and never waits for the device.
+Unlike torch.nn.SyncBatchNorm (torch/nn/modules/_functions.py) it also runs on a CPU, and never waits for the device.
 Shape letters: N batch, C channels or features, * any further dimensions.
 """
 
@@ -19,8 +19,8 @@ class SyncBatchNorm(nn.Module):
     """nn.BatchNorm1d, 2d or 3d over all ranks of a group, for input (N, C) or (N, C, *). N may differ by rank.
 
     Same parameters, buffers and eval mode as nn.BatchNorm1d; momentum None averages all batches alike. Gradients of
-    weight and bias are the rank's own, as those of any layer: data parallelism reduces them. group: None is all ranks;
-    without a process group the module is alone.
+    weight and bias are local, as those of any layer: data parallelism reduces them. group: None is all ranks; without a
+    process group the module is local.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SyncBatchNorm(nn.Module):
         mean, variance, count = joined_statistics(x.detach(), self.group)
         self.track(mean, variance, count)
         inverse_std = torch.rsqrt(variance + self.eps)
-        return _Normalise.apply(x, self.weight, self.bias, mean, inverse_std, count, self.group)
+        return _Normalize.apply(x, self.weight, self.bias, mean, inverse_std, count, self.group)
 
     @torch.no_grad()
     def track(self, mean: torch.Tensor, variance: torch.Tensor, count: torch.Tensor) -> None:
@@ -61,8 +61,8 @@ class SyncBatchNorm(nn.Module):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"
 
 
-class _Normalise(torch.autograd.Function):
-    """Normalise by given joint statistics; backward counts that these depend on every rank's input."""
+class _Normalize(torch.autograd.Function):
+    """Normalize by global statistics; backward includes that these depend on every rank's input."""
 
     @staticmethod
     def forward(context, x, weight, bias, mean, inverse_std, count, group):
@@ -82,11 +82,11 @@ class _Normalise(torch.autograd.Function):
         x_hat = (x - per_channel(mean, x)).mul_(per_channel(inverse_std, x))
         dy = dy.to(x_hat.dtype)
         others = all_but_channels(x)
-        own = torch.cat([dy.sum(others), (dy * x_hat).sum(others)])  # (2C,)
-        d_bias, d_weight = own.chunk(2)
+        sums = torch.cat([dy.sum(others), (dy * x_hat).sum(others)])  # (2C,)
+        d_bias, d_weight = sums.chunk(2)
         d_x = None
         if context.needs_input_grad[0]:
-            mean_dy, mean_dy_x_hat = (summed_over_ranks(own, context.group) / count).chunk(2)
+            mean_dy, mean_dy_x_hat = (summed_over_ranks(sums, context.group) / count).chunk(2)
             scale = inverse_std if weight is None else inverse_std * weight
             d_x = dy - per_channel(mean_dy, x)
             d_x -= x_hat.mul_(per_channel(mean_dy_x_hat, x))
@@ -99,20 +99,20 @@ def joined_statistics(x: torch.Tensor, group=None) -> tuple[torch.Tensor, torch.
     """Return (mean (C,), biased variance (C,), count (1,)) over the batches of all ranks; the same bits on each rank.
 
     In fp32 at least. A count is exact up to 2**24 values per channel and rank. A rank's batch may be empty.
-    Raises ValueError where a rank is alone and has fewer than 2 values per channel, as torch does.
+    Raises ValueError for a single rank with fewer than 2 values per channel, as torch does.
     """
     num_ranks, num_channels = group_size(group), x.shape[1]
     num_values = x.numel() // num_channels
     if num_ranks == 1 and num_values < 2:
         raise ValueError(f"{num_values} values per channel: a batch norm that trains needs at least 2.")
-    own = torch.zeros(2 * num_channels + 1, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    row = torch.zeros(2 * num_channels + 1, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     if num_values:
-        variance, mean = torch.var_mean(x.to(own.dtype), dim=all_but_channels(x), correction=0)
-        torch.cat([mean, variance * num_values, own.new_full((1,), num_values)], out=own)
-    rows = own[None]
+        variance, mean = torch.var_mean(x.to(row.dtype), dim=all_but_channels(x), correction=0)
+        torch.cat([mean, variance * num_values, row.new_full((1,), num_values)], out=row)
+    rows = row[None]
     if num_ranks > 1:
-        rows = own.new_empty(num_ranks, own.numel())
-        dist.all_gather_into_tensor(rows.view(-1), own, group=group)
+        rows = row.new_empty(num_ranks, row.numel())
+        dist.all_gather_into_tensor(rows.view(-1), row, group=group)
     means, squares, counts = rows.split([num_channels, num_channels, 1], dim=1)  # (ranks, C), (ranks, C), (ranks, 1)
     count = counts.sum(dim=0)
     mean = (means * (counts / count)).sum(dim=0)
@@ -120,11 +120,11 @@ def joined_statistics(x: torch.Tensor, group=None) -> tuple[torch.Tensor, torch.
     return mean, variance, count
 
 
-def summed_over_ranks(own: torch.Tensor, group=None) -> torch.Tensor:
-    """Return the sum over ranks, in new memory; where a rank is alone, `own` itself."""
+def summed_over_ranks(values: torch.Tensor, group=None) -> torch.Tensor:
+    """Return the sum over ranks, in new memory; for a single rank `values`."""
     if group_size(group) == 1:
-        return own
-    total = own.clone()
+        return values
+    total = values.clone()
     dist.all_reduce(total, op=dist.ReduceOp.SUM, group=group)
     return total
 
@@ -158,8 +158,8 @@ def convert(model: nn.Module, group=None) -> nn.Module:
 def replacement(layer: nn.Module, group=None) -> SyncBatchNorm:
     if not layer.track_running_stats:
         raise ValueError(f"{layer}: track_running_stats=False is not supported. Build the model with statistics.")
-    own = SyncBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, group)
-    own.weight, own.bias = layer.weight, layer.bias
-    own.running_mean, own.running_var = layer.running_mean, layer.running_var
-    own.num_batches_tracked = layer.num_batches_tracked
-    return own.train(layer.training)
+    new = SyncBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, group)
+    new.weight, new.bias = layer.weight, layer.bias
+    new.running_mean, new.running_var = layer.running_mean, layer.running_var
+    new.num_batches_tracked = layer.num_batches_tracked
+    return new.train(layer.training)

@@ -1,4 +1,4 @@
-"""Buckets: gradients that one collective call reduces together, and the memory in which they lie for it."""
+"""Buckets: gradients that one collective call reduces together, and their memory."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from torch import nn
 class Bucket:
     """Gradients of one dtype that are reduced by one call.
 
-    parameters: whose gradients, in the order in which backward is expected to finish them.
-    divisor: what each rank divides its gradients by before they are added up; 1 if the backend averages by itself.
-    buffer: flat memory of all of them. None for a bucket of one parameter: its own .grad is reduced, without a copy.
+    parameters: in the order in which backward is expected to finish their gradients.
+    divisor: of each rank's gradients before they are summed; 1 if the backend averages.
+    buffer: flat memory of all gradients. None for a bucket of one parameter: its .grad is reduced, without a copy.
     views: the part of the buffer of each parameter, in its shape and strides; after a reduction it is the .grad.
     """
 
@@ -21,7 +21,7 @@ class Bucket:
     divisor: int
     buffer: torch.Tensor | None = None
     views: list[torch.Tensor] = field(default_factory=list)
-    is_taken_in: list[bool] = field(default_factory=list)
+    is_staged: list[bool] = field(default_factory=list)
     num_missing: int = 0
 
     def __post_init__(self) -> None:
@@ -34,15 +34,15 @@ class Bucket:
         self.expect_all()
 
     def expect_all(self) -> None:
-        """Begin a step: no gradient has been taken in."""
+        """Begin a step: no gradient is in the bucket."""
         self.num_missing = len(self.parameters)
-        self.is_taken_in = [False] * self.num_missing
+        self.is_staged = [False] * self.num_missing
 
-    def take_in(self, position: int) -> None:
-        """Divide a gradient and put it where it will be reduced. A parameter without gradient counts as zeros.
+    def stage(self, position: int) -> None:
+        """Divide a gradient and copy it into the bucket. A parameter without gradient counts as zeros.
 
-        Division and copy are one pass over memory. With zero_grad(set_to_none=False) or none at all, autograd has added
-        into the view itself, and there is nothing to copy.
+        Division and copy are one pass over memory. Without zero_grad, or with set_to_none=False, autograd has added
+        into the view, and there is nothing to copy.
         """
         parameter = self.parameters[position]
         gradient = parameter.grad
@@ -60,13 +60,13 @@ class Bucket:
             elif gradient is not view:
                 view.copy_(gradient)
             parameter.grad = view
-        self.is_taken_in[position] = True
+        self.is_staged[position] = True
         self.num_missing -= 1
 
-    def take_in_missing(self) -> None:
-        for position, is_taken_in in enumerate(self.is_taken_in):
-            if not is_taken_in:
-                self.take_in(position)
+    def stage_missing(self) -> None:
+        for position, is_staged in enumerate(self.is_staged):
+            if not is_staged:
+                self.stage(position)
 
     def payload(self) -> torch.Tensor:
         """Return the tensor that is reduced, in place."""
@@ -78,9 +78,9 @@ class Bucket:
 
 
 def shaped_like(parameter: nn.Parameter, piece: torch.Tensor) -> torch.Tensor:
-    """Return a piece of flat memory in the shape and, where those are dense, the strides of a parameter.
+    """Return a piece of flat memory in the shape and, if these are dense, the strides of a parameter.
 
-    With equal strides (a channels-last weight has its own) the optimizer keeps its fused path over many tensors.
+    With equal strides (as for channels-last weights) the optimizer keeps its fused path over many tensors.
     """
     strides = torch.empty_like(parameter, device="meta").stride()
     return piece.as_strided(parameter.shape, strides, piece.storage_offset())
@@ -89,10 +89,10 @@ def shaped_like(parameter: nn.Parameter, piece: torch.Tensor) -> torch.Tensor:
 def group_parameters(parameters: list[nn.Parameter], cap_bytes: float) -> list[list[nn.Parameter]]:
     """Return parameters grouped into buckets, first the one whose last gradient is expected first.
 
-    Backward finishes gradients in about the reverse order of registration, so this goes backwards. A bucket holds one
-    dtype and at most cap_bytes, unless one parameter alone is larger: 0 gives each parameter its own, infinity gives
-    one bucket for each dtype. (DistributedDataParallel ends a bucket once it has reached its cap, so there it is
-    larger; and after the first step it orders parameters as they became ready.)
+    Backward finishes gradients in about the reverse order of registration. A bucket contains one dtype and at most
+    cap_bytes, unless one parameter alone is larger: 0 gives one bucket per parameter, infinity one per dtype.
+    (DistributedDataParallel ends a bucket when it has reached its cap, so its buckets are larger; and after the first
+    step it orders parameters as they became ready.)
     """
     open_groups: dict[torch.dtype, int] = {}
     groups, group_bytes, last_index = [], [], []

@@ -1,32 +1,32 @@
-"""Own data-parallel gradient synchronisation: the four ways that the CS336 exercise compares, beside torch's own DDP.
+"""Custom data-parallel gradient synchronization: the four strategies of the CS336 exercise, besides torch's DDP.
 
 | strategy | calls per step | when |
 |---|---|---|
 | naive | one all-reduce for each parameter | after backward, one after another |
 | flat | one all-reduce of all gradients (for each dtype) | after backward |
-| overlap | one for each parameter | during backward, as soon as its gradient is there |
-| bucketed | one for each bucket of at most bucket_cap_mb MiB | during backward, when its last gradient is there |
+| overlap | one for each parameter | during backward, as soon as its gradient is ready |
+| bucketed | one for each bucket of at most bucket_cap_mb MiB | during backward, when its last gradient is ready |
 
-So a strategy is a size of bucket and a moment. Source of the names: stanford-cs336/assignment2-systems, section 2
-(2025). Its flat copies gradients to new memory and back each step; here they stay in the buffer.
+Source of the names: stanford-cs336/assignment2-systems, section 2 (2025). Its flat copies gradients to new memory and
+back each step; here they stay in the buffer.
 
     sync = gradient_synchronization.make("bucketed", model, bucket_cap_mb=25)
     loss.backward()
     sync.finish()            # every .grad is now the mean over ranks
     optimizer.step()
 
-What is supported:
-* Tied weights are one parameter. Parameters that are frozen or empty when `make` is called are left alone.
+Supported:
+* Tied weights are one parameter. Parameters that are frozen or empty when `make` is called are ignored.
 * A parameter without a gradient in a step, on some ranks or on all, counts as zeros there, and its .grad is the mean
-  after finish(), zeros too. (An optimizer with weight decay or momentum then moves it, unlike one that saw None.) Calls
-  are made in one order on all ranks, so nothing hangs; but such a parameter holds up the buckets behind it.
+  after finish(), also if zero. (An optimizer with weight decay or momentum then updates it, unlike with None.) Calls
+  are made in one order on all ranks, so nothing hangs; but such a parameter delays the buckets after it.
 * Gradients are dense, and all on one device. After finish() a .grad may be a view of a bucket, which the next backward
-  overwrites: clone it to keep it. One backward pass per finish(); more of them belong under no_sync().
-* Buffers, such as batch-norm statistics, are sent from rank 0 once, and then stay each rank's own.
+  overwrites: clone it to keep it. One backward pass per finish(); others belong under no_sync().
+* Buffers, such as batch-norm statistics, are sent from rank 0 once, and are local afterwards.
 
-On NCCL, copies into buckets and the wait are on the current stream. The all-reduces of overlap and bucketed are on NCCL's
-own stream; those of naive and flat, which nothing could run beside, since torch 2.8 on the current one, before that on
-NCCL's too (async_op=False: pytorch/pytorch#150398). Not yet run on a GPU.
+On NCCL, copies into buckets and the wait are on the current stream. The all-reduces of overlap and bucketed are on
+NCCL's stream; those of naive and flat are on the current one since torch 2.8, before on NCCL's (async_op=False:
+pytorch/pytorch#150398). Not yet run on a GPU.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ MIB = 2**20
 
 
 def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=None) -> "GradientSync":
-    """Send rank 0's parameters and buffers to all ranks of `group`, and return what will keep gradients the same.
+    """Send rank 0's parameters and buffers to all ranks of `group`, and return the synchronization of gradients.
 
     bucket_cap_mb: MiB, for bucketed only. Raises ValueError for an unknown strategy, for a cap that is missing, not
     positive or without effect, and for a model with sparse gradients. All ranks must call it, with the same model.
@@ -67,26 +67,23 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
         cap_bytes = math.inf if strategy == "flat" else 0
     for name, module in model.named_modules():
         if getattr(module, "sparse", False):
-            raise ValueError(
-                f"{name} gives sparse gradients, which cannot be reduced here. Build it with sparse=False."
-            )
+            raise ValueError(f"{name} has sparse gradients, which cannot be reduced here. Build it with sparse=False.")
     send_from_rank_0(model, group)
     return GradientSync(model, cap_bytes, IS_OVERLAPPED[strategy], group)
 
 
 class GradientSync:
-    """Keeps the gradients of a model the same on all ranks. See the head of this file.
+    """Keeps the gradients of a model the same on all ranks; see the module's docstring.
 
-    gradient_bytes: what is reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers.
-    host_wait_ns: how long the host waited in the last finish(): during backward strategies in wait(), the others in the
-    whole reduction. On NCCL that is the time to queue it, and says nothing about communication. events: where the step's
-    moments are marked while it is traced (stream_times.py).
+    gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns:
+    how long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction.
+    On NCCL that is only the time to enqueue it. events: of a step that is traced (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:
         self.group = group
         self.is_overlapped = is_overlapped
-        # NCCL averages by itself. Gloo cannot: there each rank divides first, so that the sum stays in range.
+        # NCCL averages. Gloo cannot: there each rank divides first, so that the sum stays in range.
         is_nccl = dist.get_backend(group) == "nccl"
         self.operation = dist.ReduceOp.AVG if is_nccl else dist.ReduceOp.SUM
         divisor = 1 if is_nccl else dist.get_world_size(group)
@@ -109,15 +106,15 @@ class GradientSync:
                     self.hooks.append(weights.register_post_accumulate_grad_hook(hook))
 
     def gradient_ready(self, bucket: Bucket, position: int, weights: nn.Parameter) -> None:
-        """Called by autograd when the gradient of a parameter is complete."""
+        """Copy a complete gradient into its bucket. Called by autograd."""
         if not self.is_syncing:
             return
-        if bucket.is_taken_in[position]:
+        if bucket.is_staged[position]:
             raise RuntimeError(
                 f"A parameter of shape {tuple(weights.shape)} got a second gradient before finish(). "
                 "Run all backward passes of a step but the last under no_sync()."
             )
-        bucket.take_in(position)
+        bucket.stage(position)
         self.launch_ready()
 
     def launch_ready(self) -> None:
@@ -134,7 +131,7 @@ class GradientSync:
         return dist.all_reduce(bucket.payload(), op=self.operation, group=self.group, async_op=is_async)
 
     def finish(self) -> None:
-        """Complete the reduction. To be called by all ranks after backward. Does nothing under no_sync()."""
+        """Complete the reduction. Called by all ranks after backward. Does nothing under no_sync()."""
         self.host_wait_ns = 0
         if not self.is_syncing:
             return
@@ -142,14 +139,14 @@ class GradientSync:
         begin = time.perf_counter_ns()
         if self.is_overlapped:
             for bucket in self.buckets:
-                bucket.take_in_missing()
+                bucket.stage_missing()
             self.launch_ready()
             self.mark("computed")
             begin = time.perf_counter_ns()
             self.wait()
         else:
             for bucket in self.buckets:
-                bucket.take_in_missing()
+                bucket.stage_missing()
                 self.all_reduce(bucket, is_async=False)
         self.host_wait_ns = time.perf_counter_ns() - begin
         self.mark("reduced")
@@ -171,10 +168,10 @@ class GradientSync:
             self.is_syncing, self.is_zeroed = before, False
 
     def reduce_alone(self) -> None:
-        """Communicate as a step does, with nothing beside it: the same calls on the same memory. Gradients are lost.
+        """Communicate as a step does, without computation: the same calls on the same memory. Gradients are lost.
 
-        Overlapped strategies start all calls, then wait. The first of several calls in a row zeroes the memory: sums of
-        anything else would double with each call and overflow after about a hundred. It is no sample.
+        Overlapped strategies start all calls, then wait. The first of several calls in a row zeroes the memory, because
+        other sums would double with each call and overflow after about a hundred. It is not a sample.
         """
         if not self.is_zeroed:
             for bucket in self.buckets:
@@ -194,7 +191,7 @@ class GradientSync:
 
 
 def send_from_rank_0(model: nn.Module, group) -> None:
-    """Give all ranks the parameters and buffers of the group's rank 0, bit for bit and whatever their dtype."""
+    """Send all ranks the parameters and buffers of the group's rank 0, bit for bit, of any dtype."""
     source = 0 if group is None else dist.get_global_rank(group, 0)
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.numel():

@@ -1,4 +1,4 @@
-"""The strategies of train_step: how the gradients of all ranks become one, behind one face.
+"""The strategies of train_step for gradient synchronization, with one interface.
 
 none: one rank, no wrapper. ddp: torch's DistributedDataParallel. fsdp: torch's fully_shard (FSDP2), each block of the
 model sharded over all ranks. naive, flat, overlap, bucketed: algorithms/gradient_synchronization.py.
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from algorithms import gradient_synchronization
-from algorithms.stream_times import DdpStreams, OwnStreams
+from algorithms.stream_times import DdpStreams, SyncStreams
 from harness.peers import Ranks
 
 STRATEGIES = ("none", "ddp", *gradient_synchronization.STRATEGIES, "fsdp")
@@ -22,13 +22,13 @@ WITH_BUCKETS = ("ddp", "bucketed")
 
 @dataclass
 class Strategy:
-    """A model as its strategy trains it.
+    """A model under its strategy.
 
-    forward: what is called with a batch. finish: completes the exchange after backward. no_sync: a context in which a step
-    exchanges no gradients and does all else, None where there is no such step. reduce_alone: the exchange of one step by
-    itself, None where it cannot be had apart. host_wait_ns: how long the host waited in the last step, None where nobody can
-    tell. algorithm_bytes: buffers that a strategy keeps for the exchange, read after the steps; None where it does not tell.
-    streams: traces the exchange on the GPU's streams; None where it does not run on any, as with gloo.
+    forward: called with a batch. finish: completes gradient synchronization after backward. no_sync: a context for a
+    step without synchronization, None if impossible. reduce_alone: the synchronization of one step alone, None if
+    impossible. host_wait_ns: how long the host waited in the last step, None if unknown. algorithm_bytes:
+    synchronization buffers, read after the steps; None if unknown. streams: traces the synchronization on the GPU's
+    streams; None with gloo.
     """
 
     forward: nn.Module
@@ -38,7 +38,7 @@ class Strategy:
     host_wait_ns: Callable[[], int] | None = None
     algorithm_bytes: Callable[[], int | None] = lambda: None
     num_calls: int | None = None
-    streams: OwnStreams | DdpStreams | None = None
+    streams: SyncStreams | DdpStreams | None = None
 
 
 def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
@@ -60,13 +60,16 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         host_wait_ns=lambda: sync.host_wait_ns,
         algorithm_bytes=lambda: sync.extra_bytes,
         num_calls=sync.num_calls,
-        streams=OwnStreams(sync) if dist.get_backend() == "nccl" else None,
+        streams=SyncStreams(sync) if dist.get_backend() == "nccl" else None,
     )
 
 
 def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
-    """broadcast_buffers=False as in PyTorch's DDP benchmark: batch-norm statistics stay each rank's own, and their
-    broadcast is not in the step."""
+    """Return a model under torch's DDP.
+
+    broadcast_buffers=False as in PyTorch's DDP benchmark: batch-norm statistics stay local, and their broadcast is not
+    in the step.
+    """
     ddp = nn.parallel.DistributedDataParallel(
         model,
         device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
@@ -80,7 +83,7 @@ def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
 
         ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
     reduce_alone = DdpBuckets(ddp, ranks, torch.bfloat16 if wanted.compression == "bf16" else torch.float32).reduce
-    # A static graph and a step without exchange exclude each other (torch/nn/parallel/distributed.py, no_sync).
+    # A static graph does not support no_sync (torch/nn/parallel/distributed.py, no_sync).
     return Strategy(
         ddp,
         no_sync=None if wanted.static_graph else ddp.no_sync,
@@ -91,15 +94,15 @@ def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
 
 
 def bucket_bytes(ddp: nn.parallel.DistributedDataParallel) -> list[int]:
-    """Return the sizes of DDP's buckets as it says itself, from the second step on as it has rebuilt them."""
-    said = ddp._get_ddp_logging_data()
-    return [int(size) for size in str(said.get("rebuilt_bucket_sizes") or said["bucket_sizes"]).split(",")]
+    """Return the sizes of DDP's buckets from its logging data, from the second step on as rebuilt."""
+    logged = ddp._get_ddp_logging_data()
+    return [int(size) for size in str(logged.get("rebuilt_bucket_sizes") or logged["bucket_sizes"]).split(",")]
 
 
 class DdpBuckets:
-    """The all-reduces of a step of torch's DDP, of buffers as large as its buckets and of nothing else.
+    """The all-reduces of a step of torch's DDP alone, on buffers as large as its buckets.
 
-    The buffers are made by the first call and stay: from then on a rank holds one copy of its gradients more.
+    The first call allocates the buffers, in total as large as the gradients.
     """
 
     def __init__(self, ddp: nn.parallel.DistributedDataParallel, ranks: Ranks, dtype: torch.dtype) -> None:
@@ -115,11 +118,11 @@ class DdpBuckets:
 
 
 def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
-    """Shard each block, and what is left of the model.
+    """Return a model with each block, and the rest of the model, sharded.
 
-    It has no step without exchange: in one without reduce-scatter (set_requires_gradient_sync) parameters are gathered all
-    the same, their shards get no gradient, so that the optimizer does nothing, and what was not reduced is added to the
-    next step's gradients. Nor can the exchange be had by itself.
+    No step without synchronization is possible: without reduce-scatter (set_requires_gradient_sync) parameters are
+    still gathered, their shards get no gradient, so that the optimizer does nothing, and unreduced gradients are added
+    to the next step's. Nor can the synchronization run alone.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

@@ -1,19 +1,18 @@
-"""When the exchange of gradients ran on the GPU, and how long the stream of computing waited for it: CUDA events in a step.
+"""Trace gradient synchronization on the GPU with CUDA events: total and exposed communication of a step.
 
-Two figures of a step, in nanoseconds on one rank:
-* communication_stream: from the start of the first call until the result of the last one can be used. Gaps in which no
-  call was under way count.
-* exposed_stream: what of that lies after the last gradient was computed, so what the step waited for on the device.
+Two values of a step, in nanoseconds on one rank:
+* communication_stream: from the start of the first call until the result of the last one can be used, gaps included.
+* exposed_stream: the part of that after the last gradient was computed, for which the step waited on the device.
 
-Own strategies record three events on the stream that is current (the calls are queued behind it, and it waits for them).
-torch's DistributedDataParallel records events itself and tells them as logging data: asked for in every iteration only
-while a step is traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are in
-torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change what is measured. Steps are
-traced beside the timed ones, never in them. Not yet run on a GPU.
+Custom strategies record three events on the current stream (the calls are queued behind it, and it waits for them).
+torch's DistributedDataParallel records events and reports them as logging data, in every iteration only while a step is
+traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are in
+torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change the measurement. Traced steps
+are separate from timed ones. Not yet run on a GPU.
 
-The two are not quite alike. The copy of gradients into the first bucket lies before the first event of both. DDP's last
-one comes after it has copied the buckets back to the gradients (not with gradient_as_bucket_view); own strategies copy
-nothing back, since their gradients are the buckets. So DDP's figures hold a copy of all gradients within the device.
+The two differ slightly. The copy of gradients into the first bucket is before the first event of both. DDP's last event
+is after it has copied the buckets back to the gradients (not with gradient_as_bucket_view); gradients of custom
+strategies are the buckets. So DDP's values include a copy of all gradients within the device.
 """
 
 from collections.abc import Callable
@@ -26,8 +25,8 @@ from algorithms.gradient_synchronization import GradientSync
 from harness.timing import Ablation
 
 NAMES = ("communication_stream", "exposed_stream")
-UNKNOWN = -1  # in place of nanoseconds: a part with it on any rank is left out of the record
-DDP_SAMPLE_RATE = 100  # torch's own, kDDPRuntimeLoggingSampleRate in reducer.hpp
+UNKNOWN = -1  # instead of nanoseconds: a part with it on any rank is omitted from the record
+DDP_SAMPLE_RATE = 100  # torch's default, kDDPRuntimeLoggingSampleRate in reducer.hpp
 NS_PER_MS = 1e6
 
 
@@ -50,7 +49,7 @@ class StepEvents:
     def nanoseconds(self) -> tuple[int, int]:
         """Return (communication, exposed). The device must have reached all events.
 
-        Where nothing was marked as `computed`, all calls came after computing, and all of it is exposed.
+        If nothing was marked as `computed`, all calls came after backward, and all communication is exposed.
         """
         if not {"first_call", "reduced"} <= self.events.keys():
             return UNKNOWN, UNKNOWN
@@ -59,8 +58,8 @@ class StepEvents:
         return round(begin.elapsed_time(end) * NS_PER_MS), round(computed.elapsed_time(end) * NS_PER_MS)
 
 
-class OwnStreams:
-    """Traces steps of an own strategy."""
+class SyncStreams:
+    """Traces steps of a custom strategy."""
 
     def __init__(self, sync: GradientSync, new_event: Callable[[], torch.cuda.Event] = timed_event) -> None:
         self.sync, self.new_event = sync, new_event
@@ -78,7 +77,7 @@ class OwnStreams:
 
 
 class DdpStreams:
-    """Traces steps of torch's DistributedDataParallel. (On a CPU its timer reads the host's clock instead.)"""
+    """Traces steps of torch's DistributedDataParallel. (On a CPU its timer reads the host's clock.)"""
 
     def __init__(self, ddp: nn.parallel.DistributedDataParallel) -> None:
         self.ddp = ddp
@@ -88,19 +87,19 @@ class DdpStreams:
         step()
 
     def read(self) -> tuple[int, int]:
-        """Return (communication, exposed) of the step that was run last, and let torch sample as it does."""
-        self.ddp.logger.set_runtime_stats_and_log()  # else they are worked out at the begin of the next forward pass
+        """Return (communication, exposed) of the last step, and reset torch's sample rate."""
+        self.ddp.logger.set_runtime_stats_and_log()  # else computed at the start of the next forward pass
         self.ddp._set_ddp_runtime_logging_sample_rate(DDP_SAMPLE_RATE)
-        said = self.ddp._get_ddp_logging_data()
-        # torch says 0 of what it could not tell: of the communication that is unknown, of the overlap it means none.
-        communication = said.get("backward_comm_time", 0)
+        logged = self.ddp._get_ddp_logging_data()
+        # 0 means unknown for the communication, and none for the overlap.
+        communication = logged.get("backward_comm_time", 0)
         if communication <= 0:
             return UNKNOWN, UNKNOWN
-        return communication, max(0, communication - said.get("backward_compute_comm_overlap_time", 0))
+        return communication, max(0, communication - logged.get("backward_compute_comm_overlap_time", 0))
 
 
-def traced_step(step: Callable[[], None], streams: OwnStreams | DdpStreams) -> Ablation:
-    """Return the whole step with the two figures, to be run in turns with the others."""
+def traced_step(step: Callable[[], None], streams: SyncStreams | DdpStreams) -> Ablation:
+    """Return the whole step with the two values, to alternate with the other ablations."""
     found: dict[str, list[int]] = {name: [] for name in NAMES}
 
     def note() -> None:

@@ -1,6 +1,6 @@
-"""A benchmark by hand: its command line, one cell measured, a table for people, and the record if asked for.
+"""Run a benchmark by hand: command line, one cell, a table for people, and the record on request.
 
-What it measures is exactly what a launch measures (`measure.measure_cell`); only the reading of parameters differs.
+It measures the same as a launch (`measure.measure_cell`); only the source of the parameters differs.
 """
 
 import argparse
@@ -33,18 +33,18 @@ MAY_BE_ZERO = ("min_seconds", "max_warmup_seconds")
 
 def main(name: str, benchmark: ModuleType) -> None:
     """Parse the command line, measure one cell and print it on rank 0. Exit codes: 2 bad arguments, 1 failed check."""
-    rank = 0  # until it is known: then each says by itself that it is not
+    rank = 0  # if unknown, each rank prints the error
     try:
         rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
-        arguments = parse(benchmark, is_talking=rank == 0)
+        arguments = parse(benchmark, is_printing=rank == 0)
         store = peers.connect_store(rank, world_size, 2 * START_TIMEOUT_SECONDS, name="by-hand")
     except ValueError as error:
         stop(str(error), rank)
     place, device = placement.take_place(rank, local_rank, arguments.device)
-    places = placement.exchange(place, world_size, store, START_TIMEOUT_SECONDS)
+    places = placement.gather_places(place, world_size, store, START_TIMEOUT_SECONDS)
     if rank == 0:
-        placement.announce(problems_by_hand(places, world_size), places, world_size, store)
-    verdict = placement.hear(rank, store)
+        placement.send_verdicts(placement_problems(places, world_size), places, world_size, store)
+    verdict = placement.receive_verdict(rank, store)
     if verdict.problems:
         stop(f"placement: {'; '.join(verdict.problems)}", rank)
     torch.set_num_threads(verdict.threads_per_rank)
@@ -60,22 +60,22 @@ def main(name: str, benchmark: ModuleType) -> None:
             stop(str(error), rank)
         stop(f"rank {rank}: {error}", rank=0)  # it may be the only one
     if rank == 0:
-        cell = {"id": None, "spec": spec, "command": own_command(world_size, len({place.host for place in places}))}
+        cell = {"id": None, "spec": spec, "command": repeat_command(world_size, len({place.host for place in places}))}
         record = build_record(cell, None, outcome.status, outcome.phase, outcome.cause, outcome.fields)
         print(by_hand_table.render(record, places, verdict.threads_per_rank), flush=True)
         if arguments.json:
             append_line(open_launch_file(arguments.json), arguments.json, record)
-    placement.say_farewell(place, places, store)
+    placement.await_shutdown(place, places, store)
     if outcome.status != "ok":
         sys.exit(1)
 
 
-def parse(benchmark: ModuleType, is_talking: bool) -> argparse.Namespace:
-    """Return the parsed command line. Only one rank says what is wrong with it; all exit with code 2."""
+def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
+    """Return the parsed command line. Only one rank prints an error; all exit with code 2."""
     parser = argparse.ArgumentParser(
         description=benchmark.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    if not is_talking:
+    if not is_printing:
         parser.error = lambda message: sys.exit(2)
         parser.print_help = lambda file=None: None
     benchmark.add_arguments(parser.add_argument_group("parameters"))
@@ -84,13 +84,8 @@ def parse(benchmark: ModuleType, is_talking: bool) -> argparse.Namespace:
     where.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
     how_long = parser.add_argument_group("sampling")
     for key, kind, default, meaning in SAMPLING_OPTIONS:
-        how_long.add_argument(
-            option(key),
-            type=kind,
-            default=default,
-            metavar=key.split("_")[-1].upper(),
-            help=f"{meaning} (default: %(default)s)",
-        )
+        word, text = key.split("_")[-1].upper(), f"{meaning} (default: %(default)s)"
+        how_long.add_argument(option(key), type=kind, default=default, metavar=word, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the record to this file, as one line of JSON")
     arguments = parser.parse_args()
     arguments.backend = arguments.backend or ("nccl" if arguments.device == "cuda" else "gloo")
@@ -107,8 +102,8 @@ def option(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def problems_by_hand(places: list[placement.Place], world_size: int) -> list[str]:
-    """Return what is wrong with the places, where nobody said how many hosts to expect."""
+def placement_problems(places: list[placement.Place], world_size: int) -> list[str]:
+    """Return what is wrong with the places; the number of hosts is not known in advance."""
     problems = placement.device_problems(places)
     if len(places) != world_size:
         problems.append(f"{len(places)} of {world_size} ranks answered within {START_TIMEOUT_SECONDS} s")
@@ -135,8 +130,8 @@ def build_spec(name: str, benchmark: ModuleType, arguments: argparse.Namespace, 
     }
 
 
-def own_command(world_size: int, num_hosts: int) -> str:
-    """Return the line that repeats this run. Under srun its flags are not known to the ranks, and so not in it."""
+def repeat_command(world_size: int, num_hosts: int) -> str:
+    """Return the command that repeats this run; without the flags of srun, which ranks do not know."""
     program = shlex.join(sys.argv)
     if "STORE_LISTEN_FD" in os.environ:
         starter = shlex.quote(str(Path(sys.argv[0]).with_name("start_ranks.py")))
@@ -151,6 +146,5 @@ def stop(message: str, rank: int) -> None:
     """End all ranks with one line from rank 0."""
     if rank == 0:
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr, flush=True)
-    # A group that other ranks may still be making would hold up a normal exit.
     sys.stdout.flush()
-    os._exit(2)
+    os._exit(2)  # a normal exit may wait for a group that other ranks are making

@@ -1,15 +1,11 @@
-"""The table that a benchmark prints for people: how it was measured, then what came out.
-
-Standard library only.
-"""
+"""The table that a benchmark prints for people: configuration, then results. Standard library only."""
 
 import math
 from collections.abc import Callable
 
 from harness import sampling
 
-# One-sided 95 % confidence that a sample holds its own p-quantile needs ln 0.05 / ln p independent values
-# (docs/metrics.md, percentiles).
+# One-sided 95 % confidence in a p-quantile needs ln 0.05 / ln p independent values (docs/metrics.md, percentiles).
 PERCENTILES = ((0.90, 29), (0.95, 59), (0.99, 299))
 
 # Factor from algorithm bandwidth to bus bandwidth for n ranks: nccl-tests, doc/PERFORMANCE.md. 1 for all others.
@@ -18,8 +14,7 @@ BUS_FACTOR: dict[str, Callable[[int], float]] = {
     **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
 }
 
-
-# A test holds them to workflow/schemas/results.yaml, which ranks cannot read.
+# A test compares them with workflow/schemas/results.yaml, which ranks cannot read.
 MEMORY_LABELS = {
     "parameter_bytes": "parameters",
     "gradient_bytes": "gradients",
@@ -31,7 +26,7 @@ MEMORY_LABELS = {
     "peak_reserved_bytes": "peak reserved",
     "device_used_bytes": "device",
 }
-PART_NAMES = {"step": "step in turns", "no_sync": "without exchange", "communication": "exchange alone"}
+PART_NAMES = {"step": "step (alternating)", "no_sync": "without sync", "communication": "sync alone"}
 
 
 def render(record: dict, places: list, threads_per_rank: int) -> str:
@@ -51,32 +46,30 @@ def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
         f"# {spec['benchmark']} version {spec['version']}: {settings}",
         f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
         f"{spec['backend']}, {threads}",
-        "# times are of the slowest rank, device idle at both ends of an iteration; one launch; run it again for an independent one",
+        "# times of the slowest rank, device idle around each iteration; one launch: repeat for independent ones",
     ]
 
 
-def slowest_samples(record: dict) -> list[int]:
-    """Return the slowest rank's samples, sorted."""
-    if record["slowest_rank_samples_ns"] is not None:
-        return sorted(record["slowest_rank_samples_ns"])
-    return sorted(max(of_ranks) for of_ranks in zip(*record["samples_ns"], strict=True))
+def slowest(rows: list[list[int]]) -> list[int]:
+    """Return the maximum over ranks at each position of [rank][position]."""
+    return [max(of_ranks) for of_ranks in zip(*rows, strict=True)]
 
 
 def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
-    """Return rows for times and rates; a single row where nothing was timed."""
+    """Return rows for times and rates; a single row if nothing was timed."""
     if record["sampling"] is None:
         return [("samples", "none: a check failed before anything was timed")]
-    ordered = slowest_samples(record)
+    ordered = sorted(record["slowest_rank_samples_ns"] or slowest(record["samples_ns"]))
     median = sampling.median_of_sorted(ordered)
     warmup, taken = record["warmup"], record["sampling"]
-    begun = "none: the first iteration is part of what is measured"
+    warmup_text = "none: the first iteration is measured too"
     if warmup:
-        begun = (
+        warmup_text = (
             f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, ended by {warmup['stop']}; "
             f"first {duration(warmup['first_iteration_ns'])}"
         )
     rows = [
-        ("warm-up", begun),
+        ("warm-up", warmup_text),
         ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, ended by {taken['stop']}"),
         ("median", f"{duration(median)}{interval(ordered)}"),
         ("min .. max", f"{duration(ordered[0])} .. {duration(ordered[-1])}"),
@@ -90,11 +83,8 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
 
 
 def part_rows(parts: dict[str, list[list[int]]]) -> list[tuple[str, str]]:
-    """Return a row for each part or ablated iteration, and for the communication that the step has to wait for."""
-    medians = {
-        name: sampling.median_of_sorted(sorted(max(of_ranks) for of_ranks in zip(*rows, strict=True)))
-        for name, rows in parts.items()
-    }
+    """Return a row for each part or ablated iteration, and for the exposed communication."""
+    medians = {name: sampling.median_of_sorted(sorted(slowest(rows))) for name, rows in parts.items()}
     rows = [(PART_NAMES.get(name, name), duration(median)) for name, median in medians.items()]
     if "no_sync" in medians:
         exposed = medians["step"] - medians["no_sync"]
@@ -115,10 +105,10 @@ def rate_rows(record: dict, median: float, num_ranks: int) -> list[tuple[str, st
     parameters, rows, step = record["spec"]["parameters"], [], None
     if record["windows"]:
         steps = record["windows"]["steps_per_window"]
-        slowest = [max(of_ranks) for of_ranks in zip(*record["windows"]["elapsed_ns"], strict=True)]
-        step = sum(slowest) / (len(slowest) * steps)  # work over time, as the report has it (docs/metrics.md)
+        windows = slowest(record["windows"]["elapsed_ns"])
+        step = sum(windows) / (len(windows) * steps)  # work over time, as in the report (docs/metrics.md)
         noun = "call" if "operation" in parameters else "step"
-        rows.append((f"pipelined {noun}", f"{duration(step)}  ({len(slowest)} windows of {steps} {noun}s)"))
+        rows.append((f"pipelined {noun}", f"{duration(step)}  ({len(windows)} windows of {steps} {noun}s)"))
     if step and "batch_size" in parameters:
         rate = num_ranks * parameters["batch_size"] / step * 1e9
         rows.append(("throughput", f"{rate:.1f} samples/s, {rate / num_ranks:.1f} per rank"))
@@ -152,7 +142,7 @@ def check_rows(record: dict) -> list[tuple[str, str]]:
 
 
 def duration(nanoseconds: float) -> str:
-    """Return a duration with four digits in the unit that suits it."""
+    """Return a duration with four digits in a suitable unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if nanoseconds >= size:
             digits = max(0, 3 - int(math.log10(nanoseconds / size)))

@@ -1,6 +1,6 @@
-"""What the ranks really run on: hosts, versions, libraries that are loaded, variables that matter.
+"""The environment of the ranks: hosts, versions, loaded libraries, relevant variables.
 
-It is written down because nearly every surprise in a comparison turns out to be a difference here.
+It is recorded because it explains nearly every surprise in a comparison.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch
 from harness import libraries, process
 from harness.process import Place
 
-# Only these are recorded. The whole environment is not: it holds tokens and other people's business.
+# Only these are recorded: the environment also contains tokens.
 VARIABLE_PREFIXES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_", "PYTORCH_", "REGATTA_",
 )  # fmt: skip
@@ -84,7 +84,7 @@ def nccl_version() -> str | None:
 
 
 def driver_version() -> str | None:
-    """Return the NVIDIA kernel driver's version, as the kernel module tells it. Not yet run on a GPU."""
+    """Return the version of the NVIDIA kernel module. Not yet run on a GPU."""
     try:
         found = re.search(r"\b\d+\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text())
     except OSError:
@@ -104,22 +104,13 @@ def describe_gpu(device: torch.device) -> dict:
     }
 
 
-def cpu_model() -> str | None:
-    """Return the first `model name` of /proc/cpuinfo, or None: Arm processors give none there."""
-    return first_field(Path("/proc/cpuinfo"), "model name")
-
-
-def first_field(path: Path, name: str) -> str | None:
-    """Return the value of the first line `name : value`, or None if there is no such line or file."""
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the first `model name` of /proc/cpuinfo, or None: Arm processors have none there."""
     try:
-        lines = path.read_text().splitlines()
+        found = re.search(r"^model name\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
         return None
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return None
+    return found[1].strip() if found else None
 
 
 def allowed_variables(variables: dict[str, str]) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""What becomes of an exception: its class, its cause in one line, and a file that the supervisor reads.
+"""Report an exception: its class, its cause in one line, and a file that the supervisor reads.
 
-The file is needed because a rank that fails cannot ask its peers for anything any more: they may wait inside a
-collective. Standard library only, so that also a torch that cannot be imported is reported.
+A file, because a rank that fails can no longer communicate: its peers may wait inside a collective. Standard library
+only, so that a torch that cannot be imported is reported too.
 """
 
+import argparse
 import errno
 import json
 import os
@@ -11,29 +12,40 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-# What torch's CPU allocator and gloo say when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
-# "DefaultCPUAllocator"), and CUDA, cuBLAS and NCCL when the device is full.
-OUT_OF_MEMORY_PHRASES = (
-    "can't allocate memory",
-    "not enough memory",
-    "cannot allocate memory",
-    "out of memory",
-    "_alloc_failed",
-)
+from harness import process
 
+# Messages of torch's CPU allocator and gloo when malloc or mmap fails (c10/core/impl/alloc_cpu.cpp,
+# "DefaultCPUAllocator"), and of CUDA, cuBLAS and NCCL when the device is full.
+OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "cannot allocate memory", "out of memory")
+OUT_OF_MEMORY_PHRASES += ("_alloc_failed",)
 MAX_CAUSE_CHARACTERS = 500
 
 
 @dataclass
 class Progress:
-    """Where this rank is, kept up to date so that a failure can name it. `phase`: see docs/contracts.md, Record."""
+    """The cell and phase of this rank, for the report of a failure. `phase`: see docs/contracts.md, Record."""
 
     cell: str | None = None
     phase: str = "launch"
+
+
+def run_request(description: str, run: Callable[[dict, Progress], None]) -> None:
+    """Run `run` on the request of the command line, --request FILE. An exception is reported and ends the process."""
+    parser = argparse.ArgumentParser(description=f"{description} Started once per rank.")
+    parser.add_argument("--request", type=Path, required=True, help="a JSON file (docs/contracts.md)")
+    request = json.loads(parser.parse_args().request.read_text())
+    process.die_with_parent()
+    process.print_stacks_on_signal()
+    progress = Progress()
+    try:
+        run(request, progress)
+    except Exception as error:  # broad: the driver has to learn of every failure
+        report_and_exit(Path(request["error_dir"]), progress, error)
 
 
 def classify(error: BaseException) -> str:
@@ -55,7 +67,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def write_error_file(error_dir: Path, rank: int, progress: Progress, error: BaseException) -> Path:
-    """Write `rank-<rank>.json` so that a reader sees all of it or nothing. The earliest `time_ns` is the culprit's."""
+    """Write `rank-<rank>.json` atomically. The earliest `time_ns` is that of the rank at fault."""
     report = {
         "rank": rank,
         "host": socket.gethostname(),
@@ -75,7 +87,7 @@ def write_error_file(error_dir: Path, rank: int, progress: Progress, error: Base
 
 
 def report_and_exit(error_dir: Path, progress: Progress, error: Exception) -> NoReturn:
-    """Write the error file, print the traceback and end at once: a normal exit can wait for peers that are stuck."""
+    """Write the error file, print the traceback and exit at once: a normal exit may wait for peers that are stuck."""
     rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
     try:
         write_error_file(error_dir, rank, progress, error)

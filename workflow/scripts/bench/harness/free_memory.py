@@ -1,6 +1,6 @@
-"""Whether a message or a model fits into memory: asked before it is allocated, and answered alike on all ranks.
+"""Check whether a message or a model fits into memory before it is allocated, with the same result on all ranks.
 
-On a CPU what is too large does not fail: the kernel kills a process, and perhaps not the one that asked.
+On a CPU an allocation that is too large does not fail: the kernel kills a process, perhaps another one.
 """
 
 import os
@@ -14,13 +14,13 @@ from harness import peers
 
 MEMINFO = Path("/proc/meminfo")
 NUMA_NODES = Path("/sys/devices/system/node")
-USABLE_RATIO = 0.9  # the rest is for what the backend and the checks take
+USABLE_RATIO = 0.9  # the rest is for the backend and the checks
 
 
-def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks, remedy: str) -> None:
-    """Raise ValueError on all ranks where on one of them `num_bytes` do not fit. what: begins the sentence. remedy: ends it.
+def require_memory(what: str, num_bytes: int, ranks: peers.Ranks, remedy: str) -> None:
+    """Raise ValueError on all ranks if on one of them `num_bytes` do not fit. what, remedy: begin and end the message.
 
-    Unknown memory is enough. Containers and jobs may be limited to less than what a host has: that is not looked at.
+    Unknown memory is sufficient. Limits of containers and jobs are not checked.
     """
     free = free_bytes(ranks)
     usable = -1 if free is None else int(free * USABLE_RATIO)
@@ -28,14 +28,12 @@ def refuse_what_does_not_fit(what: str, num_bytes: int, ranks: peers.Ranks, reme
     least = min((room for room in by_rank if room >= 0), default=None)
     if least is not None and num_bytes > least:
         place = "of its GPU's free memory" if ranks.device.type == "cuda" else "as its share of its host's free memory"
-        raise ValueError(
-            f"{what} needs {gib(num_bytes)} GiB on each rank, but rank {by_rank.index(least)} has {gib(least)} GiB {place}."
-            f" {remedy}"
-        )
+        found = f"rank {by_rank.index(least)} has {gib(least)} GiB {place}"
+        raise ValueError(f"{what} needs {gib(num_bytes)} GiB on each rank, but {found}. {remedy}")
 
 
 def free_bytes(ranks: peers.Ranks) -> int | None:
-    """Return the bytes that this rank may take: of its GPU, else its share of the host. None where nobody says.
+    """Return the bytes available to this rank: of its GPU, else its share of the host; None if unknown.
 
     Called on all ranks.
     """
@@ -52,26 +50,23 @@ def gib(num_bytes: int) -> str:
 
 
 def total_bytes() -> int | None:
-    """Return the memory of the NUMA nodes that have cores; of all, where sysfs tells of no such node. None if unknown.
+    """Return the memory of the NUMA nodes that have cores; of all, if sysfs lists no such node. None if unknown.
 
-    On a superchip as GH200 the GPU's memory is a NUMA node too, without cores, and the kernel's sums hold it. (Memory on an
-    expansion card is such a node as well: it is left out.)
+    On a superchip such as GH200 the GPU's memory is a NUMA node without cores, included in the kernel's sums. (Memory
+    on an expansion card is such a node as well: it is excluded.)
     """
     total = kilobytes(MEMINFO, "MemTotal")
     return None if total is None else 1024 * (total - of_nodes_without_cores("MemTotal"))
 
 
 def available_bytes() -> int | None:
-    """Return what can be taken without swapping, as the kernel estimates it, less what is free on nodes without cores.
-
-    None where nobody says. Containers and jobs may be limited to less than what a host has: that is not looked at.
-    """
+    """Return the kernel's estimate of available memory, less what is free on nodes without cores; None if unknown."""
     available = kilobytes(MEMINFO, "MemAvailable")
     return None if available is None else 1024 * max(0, available - of_nodes_without_cores("MemFree"))
 
 
 def of_nodes_without_cores(name: str) -> int:
-    """Return the sum of a field of the nodes' meminfo, in kB; 0 where no node has cores: then they tell nothing."""
+    """Return the sum of a field in the meminfo of nodes without cores, in kB; 0 if no node has cores."""
     nodes = sorted(NUMA_NODES.glob("node[0-9]*"))
     without = [node for node in nodes if not (node / "cpulist").read_text().strip()]
     return sum(kilobytes(node / "meminfo", name) or 0 for node in without) if len(without) < len(nodes) else 0

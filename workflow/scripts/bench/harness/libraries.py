@@ -1,7 +1,7 @@
-"""Which shared libraries this process has really loaded, and whether they lie in the image or on the host.
+"""List the shared libraries that this process has loaded, and whether they are from the image or the host.
 
-The files that an image holds say little: a bind, a wrapper or a site's default can put others before them, and a rank
-loads what its search path finds first. Only the process itself can tell. Standard library only.
+Binds, wrappers and defaults of a site may put other libraries before those of an image, so the process itself is
+examined. Standard library only.
 """
 
 import os
@@ -24,13 +24,13 @@ DELETED = " (deleted)"  # as the kernel marks a file that is no longer under its
 CONTAINER_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 CONTAINER_FOLDER = "/.singularity.d"
 DRIVER_FOLDER = f"{CONTAINER_FOLDER}/libs"
-# Places of an image that nobody binds. Which mount holds them shows where the image itself lies.
+# Paths of an image that are never bind targets. Their mount is that of the image.
 IMAGE_PROBES = ("/", CONTAINER_FOLDER, f"{CONTAINER_FOLDER}/env", f"{CONTAINER_FOLDER}/runscript")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of /proc/<pid>/mountinfo: at `point` lies what the file system `device` holds at `root`."""
+    """One line of /proc/<pid>/mountinfo: `root` of the file system `device` is mounted at `point`."""
 
     device: str
     root: str
@@ -38,11 +38,11 @@ class Mount:
 
 
 def loaded_libraries() -> list[str]:
-    """Return the paths of the loaded shared libraries that matter, sorted; [] where /proc does not tell."""
-    return that_matter(mapped_files(read_proc("maps")))
+    """Return the paths of the relevant loaded libraries, sorted; [] without /proc."""
+    return relevant(mapped_files(read_proc("maps")))
 
 
-def that_matter(paths: list[str]) -> list[str]:
+def relevant(paths: list[str]) -> list[str]:
     return [path for path in paths if LIBRARY_PATTERN.search(path.removesuffix(DELETED))]
 
 
@@ -75,30 +75,27 @@ def is_in_container() -> bool:
 
 
 def origin_of(path: str, mounts: list[Mount]) -> str:
-    """Return `image` for what the container brings along and `host` for what is mounted into it from outside.
+    """Return `image` for files of the container and `host` for what is mounted into it.
 
-    The image is one mount at / where the runtime lays an overlay over it. Where it cannot, it builds / out of many
-    mounts of parts of the image (an underlay), which show the same device as those probes that nobody binds.
+    With an overlay the image is one mount at /. Without one, the runtime builds / out of many mounts of parts of the
+    image (an underlay), which have the same device as the paths that are never bind targets.
     """
     if is_within(path, DRIVER_FOLDER):
         return "host"
-    own = holder(path, mounts)
-    if own is None or own.point == "/":
+    found = mount_of(path, mounts)
+    if found is None or found.point == "/":
         return "image"
-    images = [mount for probe in IMAGE_PROBES if (mount := holder(probe, mounts)) is not None]
-    is_image = any(own.device == image.device and is_within(own.root, base_of(image)) for image in images)
-    return "image" if is_image else "host"
+    for image in filter(None, (mount_of(probe, mounts) for probe in IMAGE_PROBES)):
+        base = image.root.removesuffix(image.point) or "/"  # the image's folder in its file system
+        if found.device == image.device and is_within(found.root, base):
+            return "image"
+    return "host"
 
 
-def base_of(image: Mount) -> str:
-    """Return the folder of its file system that an image's mount would show at /."""
-    return image.root.removesuffix(image.point) or "/"
-
-
-def holder(path: str, mounts: list[Mount]) -> Mount | None:
-    """Return the mount that a path lies in: the deepest, and at one place the last, which hides the others."""
+def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
+    """Return the mount that contains a path: the deepest; of several at one point the last, which hides the others."""
     inside = [mount for mount in mounts if is_within(path, mount.point)]
-    return max(enumerate(inside), key=lambda item: (len(item[1].point), item[0]))[1] if inside else None
+    return max(reversed(inside), key=lambda mount: len(mount.point), default=None)
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -117,7 +114,7 @@ def decode(text: str) -> str:
 
 
 def read_proc(name: str) -> str:
-    """Return the text of /proc/self/<name>, or an empty one where there is none."""
+    """Return the text of /proc/self/<name>, empty if there is none."""
     try:
         return Path("/proc/self", name).read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""One cell, from its process group to its record: set-up, check, warm-up, samples, windows, check, memory."""
+"""Measure one cell: process group, set-up, check, warm-up, samples, windows, check, memory."""
 
 import sys
 import time
@@ -8,22 +8,13 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from harness import peers, process, sampling, timing
+from harness import peers, process, records, sampling, timing
 from harness.failures import Progress
-from harness.other_ranks import count_other_ranks
+from harness.process import count_other_ranks
 
-# Above this many samples in all a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
+# With more samples in total, a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
 MAX_SAMPLES_IN_RECORD = 65_536
 MAX_PART_ITERATIONS = 1000  # in parts_ns
-TIMED_FIELDS = (
-    "warmup",
-    "sampling",
-    "samples_ns",
-    "slowest_rank_samples_ns",
-    "rank_quantiles_ns",
-    "windows",
-    "parts_ns",
-)
 NO_SIZES = {"parameter_bytes": None, "gradient_bytes": None}
 PEAKS = ("peak_rss_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
 QUANTILE_PROBABILITIES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
@@ -42,9 +33,9 @@ class MeasuredCell:
 def measure_cell(
     benchmark: ModuleType, spec: dict, ranks: peers.Ranks, store: dist.Store, name: str, progress: Progress
 ) -> MeasuredCell:
-    """Measure one cell in a process group of its own. `name` must be new to the store.
+    """Measure one cell in a separate process group. `name` must be new to the store.
 
-    An exception leaves the group as it is: ranks may then disagree, so the process has to end.
+    After an exception the group is not ended: ranks may disagree, so the process has to end.
     """
     others = [count_on_host(ranks)]
     begin = time.perf_counter_ns()
@@ -63,21 +54,20 @@ def measure_cell(
     failed = [check for check, has_passed in fields["checks"].items() if not has_passed]
     fields = {"elapsed_ns": time.perf_counter_ns() - begin, **fields}
     if failed:
-        return MeasuredCell(
-            "failed", "check", f"check failed: {', '.join(failed)} is false on at least one rank", fields
-        )
+        cause = f"check failed: {', '.join(failed)} is false on at least one rank"
+        return MeasuredCell("failed", "check", cause, fields)
     return MeasuredCell("ok", None, None, fields)
 
 
 def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan, progress: Progress) -> dict:
-    """Return what a record says of times, checks and values. Nothing is timed if an early check fails."""
+    """Return a record's times, checks and values. Nothing is timed if an early check fails."""
     checks = {}
     if workload.check_before is not None:
         progress.phase = "check"
         checks = peers.true_on_all_ranks(workload.check_before(), ranks)
     if not all(checks.values()):
         return {
-            **dict.fromkeys(TIMED_FIELDS),
+            **dict.fromkeys(records.TIMED_FIELDS),
             "checks": checks,
             "values": workload.values(),
             "memory": {**NO_SIZES, **workload.memory(), **dict.fromkeys(PEAKS)},
@@ -87,7 +77,7 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
     warmup = None if workload.num_iterations else timing.warm_up(workload, ranks, plan)
     progress.phase = "measure"
     samples = timing.take_samples(workload, ranks, plan, warmup) if warmup else timing.take_fixed(workload, ranks)
-    parts = {name: durations[-len(samples.own) :] for name, durations in workload.parts().items()}
+    parts = {name: durations[-len(samples.local) :] for name, durations in workload.parts().items()}
     windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
     peaks = peak_fields(ranks, has_peak_rss)
     progress.phase = "check"
@@ -109,56 +99,42 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
 
 
 def count_on_host(ranks: peers.Ranks) -> int:
-    """Return how many ranks of other launches run on this host, -1 where that is unknown. One rank per host counts."""
+    """Return how many ranks of other launches run on this host, -1 if unknown. One rank per host counts."""
     found = count_other_ranks() if ranks.local_rank == 0 else None
     return -1 if found is None else found
 
 
 def largest_known(values: list[int], ranks: peers.Ranks) -> int | None:
-    """Return the largest value of any rank, None where all are -1, unknown."""
+    """Return the largest value of any rank, None if all are -1, unknown."""
     largest = max(peers.largest_over_ranks(values, ranks))
     return None if largest < 0 else largest
 
 
 def warmup_and_sampling(warmup: timing.Blocks | None, samples: timing.Blocks) -> dict:
     ratio = sampling.half_width_ratio(samples.ordered)
-    return {
-        "warmup": warmup
-        and {
-            "num_iterations": len(warmup.slowest),
-            "elapsed_ns": warmup.elapsed,
-            "first_iteration_ns": warmup.slowest[0],
-            "stop": warmup.stop,
-        },
-        "sampling": {
-            "num_iterations": len(samples.slowest),
-            "elapsed_ns": samples.elapsed,
-            "stop": samples.stop,
-            "half_width_ratio": None if ratio is None else round(ratio, 6),
-        },
-    }
+    taken = {"num_iterations": len(samples.slowest), "elapsed_ns": samples.elapsed, "stop": samples.stop}
+    taken["half_width_ratio"] = None if ratio is None else round(ratio, 6)
+    if warmup is None:
+        return {"warmup": None, "sampling": taken}
+    begun = {"num_iterations": len(warmup.slowest), "elapsed_ns": warmup.elapsed}
+    begun |= {"first_iteration_ns": warmup.slowest[0], "stop": warmup.stop}
+    return {"warmup": begun, "sampling": taken}
 
 
 def sample_fields(samples: timing.Blocks, ranks: peers.Ranks) -> dict:
-    """Return the three fields of a record that hold samples: all of them, or for very many the slowest rank's."""
-    if len(samples.own) * ranks.world_size <= MAX_SAMPLES_IN_RECORD:
-        return {
-            "samples_ns": peers.gather_rows(samples.own, ranks),
-            "slowest_rank_samples_ns": None,
-            "rank_quantiles_ns": None,
-        }
-    own = sampling.quantiles(sorted(samples.own), QUANTILE_PROBABILITIES)
-    return {
-        "samples_ns": None,
-        "slowest_rank_samples_ns": samples.slowest,
-        "rank_quantiles_ns": {"probabilities": QUANTILE_PROBABILITIES, "ranks": peers.gather_rows(own, ranks)},
-    }
+    """Return the three fields of a record with samples: all of them, or for very many the slowest rank's."""
+    fields = dict.fromkeys(("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns"))
+    if len(samples.local) * ranks.world_size <= MAX_SAMPLES_IN_RECORD:
+        return fields | {"samples_ns": peers.gather_rows(samples.local, ranks)}
+    of_rank = sampling.quantiles(sorted(samples.local), QUANTILE_PROBABILITIES)
+    quantiles = {"probabilities": QUANTILE_PROBABILITIES, "ranks": peers.gather_rows(of_rank, ranks)}
+    return fields | {"slowest_rank_samples_ns": samples.slowest, "rank_quantiles_ns": quantiles}
 
 
 def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, list[list[int]]] | None:
-    """Return the record's `parts_ns`: name -> [rank][iteration], of the last iterations where there are very many.
+    """Return the record's `parts_ns`: name -> [rank][iteration], of the last iterations if there are very many.
 
-    Nanoseconds below 0 stand for what a rank could not tell: such a part is left out.
+    Nanoseconds below 0 mean unknown: such a part is omitted.
     """
     kept = {name: durations[-MAX_PART_ITERATIONS:] for name, durations in parts.items()}
     rows = {name: peers.gather_rows(durations, ranks) for name, durations in kept.items()}
@@ -166,12 +142,13 @@ def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, li
 
 
 def reset_peaks(ranks: peers.Ranks) -> bool:
-    """Count peaks of memory anew, from what is really in use. Return whether the peak of resident memory is known.
+    """Reset the peaks of memory to the current use. Return whether the peak of resident memory is known.
 
-    What the set-up took and freed is no part of a step: the whole model before it was sharded, data as they were read.
+    Memory that the set-up has freed is no part of a step: the whole model before it was sharded, data as they were
+    read.
     """
     ranks.synchronize()
-    process.give_back_what_is_free()
+    process.trim_memory()
     if ranks.device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(ranks.device)
@@ -179,10 +156,10 @@ def reset_peaks(ranks: peers.Ranks) -> bool:
 
 
 def peak_fields(ranks: peers.Ranks, has_peak_rss: bool) -> dict[str, list[int] | None]:
-    """Return what the record's `memory` has by rank: peaks since they were reset, so of warm-up, samples and windows.
+    """Return the record's `memory` by rank: peaks since the reset, so of warm-up, samples and windows; None if unknown.
 
-    None where it cannot be known. The allocator's peaks leave out what CUDA and NCCL take for themselves; device_used_bytes
-    is what the whole device has in use now, after the steps. Not yet run on a GPU.
+    The allocator's peaks exclude memory of CUDA and NCCL; device_used_bytes is the whole device's use now, after the
+    steps. Not yet run on a GPU.
     """
     peak_rss = process.peak_rss_bytes() if has_peak_rss else None
     peaks = [-1 if peak_rss is None else peak_rss, -1, -1, -1]
@@ -196,9 +173,9 @@ def peak_fields(ranks: peers.Ranks, has_peak_rss: bool) -> dict[str, list[int] |
 
 
 def release_memory(ranks: peers.Ranks) -> None:
-    """Leave nothing of a cell to the next: no memory, and nothing compiled."""
-    # With what it compiled for the cells before, torch.compile would make the next shape's graph for all shapes, and
-    # after eight of them (recompile_limit) run the rest uncompiled. Before freezing, which would keep it for good.
+    """Release a cell's memory and compiled code."""
+    # With graphs of earlier cells, torch.compile would compile the next shape with dynamic shapes, and after eight of
+    # them (recompile_limit) run the rest uncompiled. Before freezing, which would keep them.
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
     process.release_memory()

@@ -1,7 +1,6 @@
-"""What a rank knows of its peers, and the few exchanges between them that are not themselves measured.
+"""A rank and its peers: rendezvous, device, process group, and the collectives that are not measured themselves.
 
-Everything here works without numpy: figures travel as tensors, never as pickled objects (`all_gather_object` needs
-numpy).
+Works without numpy: numbers are sent as tensors, not as pickled objects (`all_gather_object` needs numpy).
 """
 
 import errno
@@ -15,15 +14,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# A rank that waits longer than this for its peers gives up by itself. It is torch's own default for gloo; the time that
-# a cell may really take is the supervisor's business, and shorter.
+# After this a rank that waits for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
-BACKLOG = 4096  # connections that wait to be accepted: all ranks connect at once; the kernel lowers it to somaxconn
+BACKLOG = 4096  # all ranks connect at once; the kernel lowers it to somaxconn
 
 
 @dataclass
 class Ranks:
-    """This process among its peers. `local_rank` counts within a host; `device` is what this rank computes on."""
+    """This process among its peers. `local_rank` counts within a host."""
 
     rank: int
     world_size: int
@@ -31,19 +29,19 @@ class Ranks:
     device: torch.device
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that was asked of it. On a CPU there is nothing to wait for."""
+        """Wait until the device is idle. Does nothing on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def position_from_environment(environment: dict[str, str]) -> tuple[int, int, int]:
-    """Return (rank, world size, local rank) as torchrun gives them, else as srun does, else those of a single process.
+    """Return (rank, world size, local rank) from torchrun's variables, else srun's, else those of a single process.
 
-    Raises ValueError where a launcher has set only some of its variables, or no number.
+    Raises ValueError if a launcher has set only some of its variables, or one to no number.
     """
     for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")):
         found = {name: environment[name] for name in names if name in environment}
-        # sbatch sets SLURM_NTASKS for its own script too; only srun gives a SLURM_PROCID to each task.
+        # sbatch sets SLURM_NTASKS for its script too; only srun sets SLURM_PROCID for each task.
         if names[0] not in found:
             continue
         missing = [name for name in names if name not in found]
@@ -58,11 +56,11 @@ def position_from_environment(environment: dict[str, str]) -> tuple[int, int, in
 
 
 def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str) -> dist.Store:
-    """Return the store through which the ranks find each other. `name` separates its keys from torchrun's own.
+    """Return the store by which the ranks find each other. `name` separates its keys from torchrun's.
 
-    torchrun's agent hosts a store already and says so with TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a
-    client (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the
-    first node of its Slurm step. It does not wait for all ranks: the placement proof does, and can say which are missing.
+    torchrun's agent hosts a store and sets TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a client
+    (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the first
+    node of its Slurm step. It does not wait for all ranks: the placement proof does, and reports the missing ones.
     """
     address, port = meeting_point(dict(os.environ))
     if not address or not port:
@@ -88,7 +86,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
     """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
     address = environment.get("MASTER_ADDR")
-    if "SLURM_PROCID" in environment and "RANK" not in environment:  # even where an image or a wrapper sets MASTER_ADDR
+    if "SLURM_PROCID" in environment and "RANK" not in environment:  # even if an image or a wrapper sets MASTER_ADDR
         address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address
     return address or None, environment.get("MASTER_PORT")
 
@@ -100,9 +98,9 @@ def first_host(nodelist: str) -> str:
 
 
 def listen_options(address: str, port: int) -> dict[str, object]:
-    """Return TCPStore's arguments that have it listen on one address only; without them it listens on all interfaces.
+    """Return TCPStore's arguments to listen on one address only; by default it listens on all interfaces.
 
-    torch before 2.8 takes a listening socket only without libuv (pytorch/pytorch#150215).
+    torch before 2.8 accepts a listening socket only without libuv (pytorch/pytorch#150215).
     """
     inherited = os.environ.get("STORE_LISTEN_FD")  # from start_ranks.py
     descriptor = int(inherited) if inherited else listen(address, port).detach()
@@ -113,8 +111,8 @@ def listen_options(address: str, port: int) -> dict[str, object]:
 def listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens on the interface of `address`, a host name.
 
-    On all interfaces where other nodes could not reach it there: some sites have a node's own name stand for loopback
-    in its /etc/hosts, or for an address that is none of its interfaces.
+    On all interfaces if other nodes could not reach it there: at some sites a node's name resolves to loopback on the
+    node itself, or to an address of none of its interfaces.
     """
     family, _, _, _, resolved = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     is_loopback = ipaddress.ip_address(resolved[0].partition("%")[0]).is_loopback
@@ -132,7 +130,7 @@ def listen(address: str, port: int) -> socket.socket:
 def choose_device(device_type: str, local_rank: int) -> torch.device:
     """Return this rank's device, and make it the current one.
 
-    Where each task sees one GPU only (srun --gpus-per-task=1), that is device 0 for all of them.
+    If each task sees one GPU only (srun --gpus-per-task=1), that is device 0 for all of them.
     Raises ValueError if there is no GPU for this rank. Not yet run on a GPU.
     """
     if device_type == "cpu":
@@ -159,8 +157,8 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
 def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> None:
     """Make a process group of all ranks that shares nothing with an earlier one: `name` must be new.
 
-    With NCCL, `device_id` makes the communicator at once instead of inside the first collective, so that its cost is
-    set-up and not a sample (docs.pytorch.org, init_process_group). The NCCL path is not yet run on a GPU.
+    With NCCL, `device_id` makes the communicator now instead of in the first collective, so that its time counts as
+    set-up (docs.pytorch.org, init_process_group). Not yet run on a GPU.
     """
     dist.init_process_group(
         backend,
@@ -179,42 +177,42 @@ def end_group() -> None:
 
 
 def barrier(ranks: Ranks) -> None:
-    """Wait for all ranks. It bounds how far apart they start; it does not make them start at the same instant."""
+    """Wait for all ranks. They leave it within a short time, not at the same instant."""
     if dist.get_backend() == "nccl":
         dist.barrier(device_ids=[ranks.device.index])
     else:
         dist.barrier()
 
 
-def exchange_device(ranks: Ranks) -> torch.device:
-    """Return where tensors that are exchanged must lie: NCCL moves only what is on a GPU, others also what is not."""
+def group_device(ranks: Ranks) -> torch.device:
+    """Return the device of tensors for collectives: NCCL needs the GPU, other backends take the CPU."""
     return ranks.device if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 def number_from_rank_0(value: int, ranks: Ranks) -> int:
     """Return rank 0's `value` on every rank; the others' is ignored."""
-    shared = torch.tensor([value], dtype=torch.int64, device=exchange_device(ranks))
+    shared = torch.tensor([value], dtype=torch.int64, device=group_device(ranks))
     dist.broadcast(shared, src=0)
     return int(shared.item())
 
 
 def largest_over_ranks(values: list[int], ranks: Ranks) -> list[int]:
     """Return for each position the largest value of any rank. All ranks pass equally many."""
-    shared = torch.tensor(values, dtype=torch.int64, device=exchange_device(ranks))
+    shared = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
     dist.all_reduce(shared, op=dist.ReduceOp.MAX)
     return shared.tolist()
 
 
 def gather_rows(values: list[int], ranks: Ranks) -> list[list[int]]:
     """Return all ranks' values as [rank][position], on every rank. All ranks pass equally many."""
-    row = torch.tensor(values, dtype=torch.int64, device=exchange_device(ranks))
-    rows = torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=exchange_device(ranks))
+    row = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
+    rows = torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=group_device(ranks))
     dist.all_gather_into_tensor(rows, row)
     return rows.view(ranks.world_size, len(values)).tolist()
 
 
 def true_on_all_ranks(checks: dict[str, bool], ranks: Ranks) -> dict[str, bool]:
-    """Return the checks with True only where every rank says so. All ranks pass the same keys."""
+    """Return the checks, True only if true on every rank. All ranks pass the same keys."""
     names = sorted(checks)
     failed = largest_over_ranks([int(not checks[name]) for name in names], ranks) if names else []
     return {name: not has_failed for name, has_failed in zip(names, failed, strict=True)}

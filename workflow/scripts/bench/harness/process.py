@@ -1,9 +1,11 @@
-"""This process: where it runs, how it dies, how many threads it uses, and how much memory it has taken."""
+"""This process and others: placement, signals, threads and memory; ranks of other launches. Standard library only."""
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
 import os
+import re
 import signal
 import sys
 import time
@@ -11,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+NOT_RANKS = ("start_ranks.py",)  # every other file at the top of bench/ is a program that ranks run
 
 
 @dataclass
 class Place:
-    """What one rank says about itself. `device`: `cpu`, or its GPU's identity, or None with the reason in `problem`."""
+    """A rank's description of itself. device: `cpu`, its GPU's identity, or None with the reason in `problem`."""
 
     rank: int
     local_rank: int
@@ -29,15 +32,13 @@ class Place:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that no orphan keeps a GPU. Linux only."""
-    try:
+    """Let the kernel kill this process when its parent dies, so that no orphan keeps a GPU. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    except (OSError, AttributeError):
-        return
 
 
 def print_stacks_on_signal() -> None:
-    """On SIGUSR1 write the stacks of all threads to stderr and go on: so a hung cell says where it hangs."""
+    """On SIGUSR1 write the stacks of all threads to stderr and continue, to show where a cell hangs."""
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
 
 
@@ -52,7 +53,7 @@ def seconds_since_start() -> float | None:
 
 
 def usable_cores() -> list[int]:
-    """Return the cores that this process may run on. Elsewhere than on Linux: all cores."""
+    """Return the cores that this process may run on; all cores if not on Linux."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -61,16 +62,15 @@ def usable_cores() -> list[int]:
 def threads_per_rank(own_cores: list[int], cores_of_ranks_on_host: list[list[int]]) -> int:
     """Return this rank's share of its cores, at least 1.
 
-    start_ranks.py and torchrun give all ranks of a host the same cores, srun may bind each to its own: so the cores are
-    divided by the number of ranks (this one included) that may run on any of them.
+    start_ranks.py and torchrun give all ranks of a host the same cores, srun may bind each to separate ones: so the
+    cores are divided by the number of ranks (this one included) that may run on any of them.
     """
-    own = set(own_cores)
-    num_sharing = sum(1 for cores in cores_of_ranks_on_host if own.intersection(cores))
-    return max(1, len(own) // max(1, num_sharing))
+    num_sharing = sum(not set(own_cores).isdisjoint(cores) for cores in cores_of_ranks_on_host)
+    return max(1, len(set(own_cores)) // max(1, num_sharing))
 
 
 def reset_peak_rss() -> bool:
-    """Let the kernel count the peak of resident memory anew (proc(5), clear_refs, value 5). False where it cannot."""
+    """Reset the peak of resident memory (proc(5), clear_refs, value 5). Return whether the kernel could."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -79,31 +79,62 @@ def reset_peak_rss() -> bool:
 
 
 def peak_rss_bytes() -> int | None:
-    """Return the peak of resident memory since the last reset, or None where the kernel does not tell."""
+    """Return the peak of resident memory since the last reset, or None if unknown."""
     try:
-        status = Path("/proc/self/status").read_text()
+        found = re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     except OSError:
         return None
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
+    return int(found[1]) * 1024 if found else None
 
 
 def release_memory() -> None:
-    """Give back what is free, so that one cell's memory is not the next one's, and freeze the rest.
+    """Release free memory, so that it does not count for the next cell, and freeze the rest.
 
-    What is alive now is modules, for the most part: frozen, it is not searched again. That takes a collection from about
-    0.17 s to a few milliseconds, and keeps the automatic ones out of the samples.
+    Live objects are mostly modules, which frozen are not searched again. A garbage collection then takes a few
+    milliseconds instead of 0.17 s, and does not disturb the samples.
     """
-    give_back_what_is_free()
+    trim_memory()
     gc.freeze()
 
 
-def give_back_what_is_free() -> None:
-    """Collect garbage, and give freed heap pages back to the system (glibc only)."""
+def trim_memory() -> None:
+    """Collect garbage, and return free heap pages to the system (glibc only)."""
     gc.collect()
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        return
+
+
+def count_other_ranks(proc: Path = Path("/proc")) -> int | None:
+    """Return how many ranks of other launches run on this host, or None if `proc` does not show them.
+
+    Ranks of one launch have the same command line; if more than LOCAL_WORLD_SIZE have it, the rest are of another
+    launch. Processes in another namespace, or hidden from this user (mount option hidepid), are not counted.
+    """
+    try:
+        current = launch_of((proc / "self" / "cmdline").read_bytes())
+        folders = [path for path in proc.iterdir() if path.name.isdigit()]
+    except OSError:
+        return None
+    found = [launch for folder in folders if (launch := launch_of(command_line(folder))) is not None]
+    num_alike = found.count(current)
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", num_alike))
+    return len(found) - num_alike + max(0, num_alike - num_local)
+
+
+def command_line(folder: Path) -> bytes:
+    """Return the command line of a process of /proc, empty if it has ended."""
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def launch_of(command_line: bytes) -> tuple[bytes, ...] | None:
+    """Return the program of a rank and its arguments, None for any other process: srun, a runtime, start_ranks.py."""
+    words = command_line.split(b"\0")[1:]  # the first is the interpreter
+    while words and words[0].startswith(b"-"):
+        words = words[1:]
+    folder, _, name = (words[0] if words else b"").rpartition(b"/")
+    is_program = name.endswith(b".py") and name.decode(errors="replace") not in NOT_RANKS
+    is_rank = is_program and folder.rpartition(b"/")[2] == b"bench"
+    return tuple(words) if is_rank else None

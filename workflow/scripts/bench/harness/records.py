@@ -1,8 +1,9 @@
-"""The launch file and its records (docs/contracts.md): rank 0 appends one JSON object a line.
+"""The launch file and its records (docs/contracts.md): rank 0 appends one JSON object per line.
 
 Each line is on the disk before the next step begins.
 """
 
+import errno
 import json
 import os
 import sys
@@ -11,28 +12,17 @@ from pathlib import Path
 
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h; the supervisor knows it
 
-# What a cell that was not measured leaves open.
-MEASURED_FIELDS = (
-    "elapsed_ns",
-    "setup_ns",
-    "warmup",
-    "sampling",
-    "samples_ns",
-    "slowest_rank_samples_ns",
-    "rank_quantiles_ns",
-    "windows",
-    "parts_ns",
-    "checks",
-    "values",
-    "memory",
-    "other_ranks",
-)
+# Null in the record of a cell that was not timed, or not measured at all.
+TIMED_FIELDS = (
+    "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns",
+)  # fmt: skip
+MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks")
 
 
 def build_record(
     cell: dict, repeat: int | None, status: str, phase: str | None, cause: str | None, measured: dict
 ) -> dict:
-    """Return the record. `cell` is a cell of the launch request; `measured` holds what is known of MEASURED_FIELDS."""
+    """Return the record of a cell of the launch request. measured: the known ones of MEASURED_FIELDS."""
     return {
         "kind": "record",
         "cell": cell["id"],
@@ -53,7 +43,7 @@ def utc_now() -> str:
 
 
 def open_launch_file(path: Path) -> int:
-    """Open for appending only, and return the descriptor; what is there already is never touched."""
+    """Open a file for appending only, and return the descriptor."""
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     except OSError as error:
@@ -63,31 +53,29 @@ def open_launch_file(path: Path) -> int:
 def append_line(descriptor: int, path: Path, line: dict) -> None:
     """Append one line in a single write and force it to the disk.
 
-    A disk that takes only part of it (full, or over quota) leaves a torn line, which every reader skips; the launch
-    ends, because what cannot be kept is not worth measuring.
+    A disk that is full or over quota leaves a torn line, which every reader skips, and the launch ends.
     """
     text = (json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n").encode()
     try:
         num_written = os.write(descriptor, text)
         if num_written != len(text):
-            # The next write names the reason: a partial write itself carries none.
-            os.write(descriptor, text[num_written:])
+            os.write(descriptor, text[num_written:])  # raises with the reason, which a partial write does not give
         flush(descriptor)
     except OSError as error:
         give_up(path, error)
 
 
 def flush(descriptor: int) -> None:
-    """fsync, where the file is one that can be synced; /dev/stdout and pipes cannot (EINVAL)."""
+    """Call fsync; /dev/stdout and pipes do not support it (EINVAL)."""
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (22, 30, 95):  # EINVAL, EROFS, EOPNOTSUPP: see fsync(2)
+        if error.errno not in (errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP):  # see fsync(2)
             raise
 
 
 def give_up(path: Path, error: OSError) -> None:
-    """Say it in one line and end the process at once. The supervisor reads the line in the log."""
+    """Print one line, which the supervisor reads in the log, and exit at once."""
     message = f"regatta: cannot write the launch file {path}: [Errno {error.errno}] {error.strerror}."
     print(f"{message} Free space or raise the quota, then run again.", file=sys.stderr, flush=True)
     sys.stdout.flush()

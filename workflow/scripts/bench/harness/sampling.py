@@ -1,7 +1,6 @@
-"""How long to warm up and how many samples to take: pure rules, decided on rank 0 from the slowest rank's times.
+"""How long to warm up and how many samples to take: pure functions, called on rank 0 with the slowest rank's times.
 
-A block is a run of iterations between two looks at the rules. Every duration is in integer nanoseconds.
-Standard library only.
+A block is a run of iterations between two decisions. Every duration is in integer nanoseconds. Standard library only.
 """
 
 import math
@@ -9,23 +8,22 @@ from dataclasses import dataclass
 
 NS_PER_S = 1_000_000_000
 
-# Warm-up. DistributedDataParallel rebuilds its buckets after the first backward pass, so the second iteration is not
-# yet like the later ones, and three is the least.
+# Warm-up. DistributedDataParallel rebuilds its buckets after the first backward pass, so the second iteration differs
+# from later ones, and three is the minimum.
 WARMUP_BLOCK = 5
 MIN_WARMUP_ITERATIONS = 3
 STEADY_RATIO = 0.95
 
-# A look at the rules costs two small collectives and a sort. It comes at most every 50 ms or 5 % of the time spent.
+# A decision costs two small collectives and a sort. It is made at most every 50 ms or 5 % of the elapsed time.
 MIN_BLOCK_NS = 50_000_000
 BLOCK_SHARE = 0.05
 
-# Pipelined windows. Five, so that their spread can be seen; three where even two steps a window cost more than allowed.
+# Pipelined windows. Five, to show their variation; three if even two steps per window take longer than allowed.
 MAX_WINDOWS = 5
 MIN_WINDOWS = 3
 MIN_STEPS_PER_WINDOW = 2
 MAX_WINDOWS_NS = 500_000_000
 WINDOWS_SHARE = 0.3
-
 
 # Rounds of whole and ablated iterations.
 MIN_ROUNDS = 3
@@ -57,8 +55,8 @@ def median_interval_ranks(num_samples: int) -> tuple[int, int] | None:
     """Return the 1-based ranks of the order statistics that bound the median with 95 % confidence; None for 5 or fewer.
 
     Hoefler and Belli, SC15 (doi 10.1145/2807591.2807644), section 3.1.3: floor((m - 1.96 sqrt m) / 2) and
-    ceil(1 + (m + 1.96 sqrt m) / 2). For 6 and 7 samples these lie one outside the sample. They are cut to its ends,
-    which still cover the median in 1 - 2/2**m of cases: 96.9 % and more.
+    ceil(1 + (m + 1.96 sqrt m) / 2). For 6 and 7 samples these are one outside the sample, and are clipped to its ends,
+    which cover the median in 1 - 2/2**m of cases: 96.9 % and more.
     """
     if num_samples <= 5:
         return None
@@ -69,7 +67,7 @@ def median_interval_ranks(num_samples: int) -> tuple[int, int] | None:
 
 
 def half_width_ratio(ordered: list[int]) -> float | None:
-    """Return half the width of the median's 95 % interval, divided by the median; None where there is no interval."""
+    """Return half the width of the median's 95 % interval, divided by the median; None if there is no interval."""
     ranks = median_interval_ranks(len(ordered))
     if ranks is None:
         return None
@@ -80,8 +78,8 @@ def half_width_ratio(ordered: list[int]) -> float | None:
 def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> tuple[int, str | None]:
     """Return (iterations to do next, None), or (0, why the warm-up ended: steady or max_seconds).
 
-    slowest: all warm-up iterations so far, in order. Steady: the median of the last five is no longer below 95 % of
-    that of the five before. The first iteration stands alone, since only it can tell how many fit into the time.
+    slowest: all warm-up iterations so far, in order. Steady: the median of the last five is at least 95 % of that of
+    the five before. The first block is one iteration, whose duration limits the size of later blocks.
     """
     num_done = len(slowest)
     if num_done and num_done % WARMUP_BLOCK == 0 and num_done >= 2 * WARMUP_BLOCK:
@@ -102,8 +100,8 @@ def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> t
 def stop_reason(ordered: list[int], elapsed: int, plan: SamplingPlan) -> str | None:
     """Return why sampling ends here: precision, max_seconds, max_samples; or None to go on.
 
-    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` hold back every other rule: a hiccup of
-    the machine that fills the first samples must not decide a launch.
+    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` precede every other rule: a disturbance
+    of the first samples must not decide a launch.
     """
     if len(ordered) < plan.min_samples or elapsed < plan.min_seconds * NS_PER_S:
         return None
@@ -120,8 +118,8 @@ def next_sampling_block(
 ) -> tuple[int, str | None]:
     """Return (iterations to do next, None), or (0, why sampling ended).
 
-    expected: an iteration's duration as warm-up saw it, used until there are samples. A block does not run past
-    max_seconds by more than one iteration.
+    expected: an iteration's duration in warm-up, used until there are samples. A block does not exceed max_seconds by
+    more than one iteration.
     """
     reason = stop_reason(ordered, elapsed, plan)
     if reason:
@@ -138,10 +136,9 @@ def next_sampling_block(
 
 
 def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
-    """Return (number of windows, steps in each) such that all take about 0.5 s or 30 % of the sampling time, if longer.
+    """Return (number of windows, steps in each): together about 0.5 s or 30 % of the sampling time, if longer.
 
-    A window has at least two steps, for one step alone is a sample; and there are at least three windows. Steps that
-    take longer than that allows cost more than 30 %, never more than six steps.
+    At least three windows of two steps, because one step alone is a sample. Long steps may take more than 30 %.
     """
     budget = max(MAX_WINDOWS_NS, WINDOWS_SHARE * sampling_elapsed)
     num_steps = int(budget / max(1.0, median))
@@ -151,12 +148,11 @@ def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
 
 
 def plan_rounds(median: float, sampling_elapsed: int, num_runs: int) -> int:
-    """Return how many rounds of `num_runs` iterations take about 30 % of the sampling time; at least 3, and at most 200. (Each
-    launch gives one number; spread is over launches.)"""
+    """Return how many rounds of `num_runs` iterations take about 30 % of the sampling time; 3 to 200."""
     return min(MAX_ROUNDS, max(MIN_ROUNDS, int(ROUNDS_SHARE * sampling_elapsed / max(1.0, median * num_runs))))
 
 
 def quantiles(ordered: list[int], probabilities: list[float]) -> list[int]:
-    """Return for each probability a sample (nearest rank, so no value that was not measured)."""
+    """Return for each probability a sample (nearest rank, without interpolation)."""
     last = len(ordered) - 1
     return [ordered[min(last, max(0, math.ceil(probability * len(ordered)) - 1))] for probability in probabilities]

@@ -1,8 +1,8 @@
 """The timed loops: blocks of single iterations, and pipelined windows.
 
-Each iteration is timed by itself, with the device idle at both clock reads. There is no barrier between the iterations
-of a block: ranks run as they would in training, held together only by the collectives they measure. Between blocks the
-ranks exchange their times, outside any timed region.
+Each iteration is timed separately, with the device idle at both clock reads. There is no barrier between the iterations
+of a block: as in training, only the measured collectives synchronize ranks. Between blocks the ranks share their times,
+outside any timed region.
 """
 
 import time
@@ -14,10 +14,10 @@ from harness import peers, sampling
 
 @dataclass
 class Ablation:
-    """An iteration without a part of its work, or that part alone, or one that is looked at more closely.
+    """An iteration without a part of its work, or that part alone, or one that is traced.
 
     prepare: untimed, before each. after: untimed, after each, with the device idle. parts: read at the end, name ->
-    nanoseconds that the iterations told by themselves, one for each.
+    nanoseconds that the iterations recorded, one for each.
     """
 
     run: Callable[[], None]
@@ -28,20 +28,20 @@ class Ablation:
 
 @dataclass
 class Workload:
-    """What a benchmark gives to be measured: plain functions, called on every rank alike.
+    """What a benchmark measures: plain functions, called on every rank alike.
 
     iterate: one iteration, the timed work and nothing else.
-    check: named results of checks on this rank, run after the measurement, outside all timing.
+    check: named results of checks on this rank, run after the measurement, untimed.
     before_iteration: untimed preparation of an iteration, or None.
     check_before: like `check`, but before warm-up; if one is false, nothing is timed.
-    has_windows: whether iterations may be run back to back without looking at their results.
-    before_windows: untimed preparation of all windows, or None. run_window: runs that many iterations back to back and
-    waits for what the host has to wait for; None calls `iterate` as often.
+    has_windows: whether iterations may run back to back without checking their results.
+    before_windows: untimed preparation of all windows, or None.
+    run_window: runs that many iterations back to back, with all waiting of the host; None calls `iterate` instead.
     values: numbers and words for the record, read at the end. memory: bytes by name, the same on each rank.
     parts: read at the end, name -> this rank's nanoseconds in a part of each iteration, equally many on all ranks; the
-    samples' are the last ones.
-    num_iterations: exactly so many are timed, from the first on, without warm-up; None where the sampling decides.
-    ablations: timed after the last check, since they may leave wrong results behind, in turns with `iterate`, which is
+    last ones are the samples'.
+    num_iterations: exactly this many are timed, from the first on, without warm-up; None if the sampling decides.
+    ablations: timed after the last check, because they may leave wrong results, alternating with `iterate`, which is
     then called `step`.
     """
 
@@ -61,9 +61,9 @@ class Workload:
 
 @dataclass
 class Blocks:
-    """Times per iteration of one phase. own: this rank's; slowest: the maximum over ranks; ordered: that, sorted."""
+    """Times per iteration of one phase. local: this rank's; slowest: the maximum over ranks; ordered: that, sorted."""
 
-    own: list[int] = field(default_factory=list)
+    local: list[int] = field(default_factory=list)
     slowest: list[int] = field(default_factory=list)
     ordered: list[int] = field(default_factory=list)
     elapsed: int = 0
@@ -77,7 +77,7 @@ def time_block(
     ranks: peers.Ranks,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Return the duration of each of `num_iterations` iterations on this rank, in nanoseconds. prepare: before each, untimed."""
+    """Return the nanoseconds of each of `num_iterations` iterations on this rank. prepare: before each, untimed."""
     synchronize = ranks.synchronize
     durations = []
     for _ in range(num_iterations):
@@ -97,7 +97,7 @@ def run_blocks(
     decide: Callable[[Blocks], tuple[int, str | None]],
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Blocks:
-    """Run blocks until rank 0's `decide` answers (0, reason). `stop` and the decision's clock are rank 0's."""
+    """Run blocks until rank 0's `decide` returns (0, reason). `stop` and the decision's clock are rank 0's."""
     blocks = Blocks()
     begin = clock()
     while True:
@@ -110,7 +110,7 @@ def run_blocks(
             return blocks
         durations = time_block(workload.iterate, workload.before_iteration, size, ranks, clock)
         slowest = peers.largest_over_ranks(durations, ranks)
-        blocks.own.extend(durations)
+        blocks.local.extend(durations)
         blocks.slowest.extend(slowest)
         # list.sort merges the sorted head with the new tail, so sorting after each block stays cheap.
         blocks.ordered.extend(slowest)
@@ -130,10 +130,10 @@ def take_samples(workload: Workload, ranks: peers.Ranks, plan: sampling.Sampling
 
 
 def take_fixed(workload: Workload, ranks: peers.Ranks) -> Blocks:
-    """Time as many iterations as the workload says, one by one; the count is part of what is measured."""
+    """Time the workload's fixed number of iterations, one by one."""
 
     def decide(done: Blocks) -> tuple[int, str | None]:
-        return (1, None) if len(done.own) < workload.num_iterations else (0, "fixed")
+        return (1, None) if len(done.local) < workload.num_iterations else (0, "fixed")
 
     return run_blocks(workload, ranks, decide)
 
@@ -141,9 +141,9 @@ def take_fixed(workload: Workload, ranks: peers.Ranks) -> Blocks:
 def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> dict[str, list[int]]:
     """Return this rank's nanoseconds of whole and ablated iterations: name -> one for each round.
 
-    Each round runs all of them once, beginning with another one than the round before: neighbours in time, so that a
-    drift of the machine is in all of them. The first round is for warming up, and not returned. The ranks meet before
-    each: after an iteration without communication they are apart, and the next would pay for it.
+    Each round runs all of them once, in rotated order, so that a drift of the machine affects all alike. The first
+    round is warm-up and not returned. A barrier precedes each: after an iteration without communication the ranks are
+    not aligned, and the next would include the wait.
     """
     if not workload.ablations:
         return {}
@@ -159,14 +159,14 @@ def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> d
             if runs[name].after is not None:
                 runs[name].after()
         order = [*order[1:], order[0]]
-    told = {name: values for run in runs.values() for name, values in run.parts().items()}
-    return {name: values[1:] for name, values in (durations | told).items()}
+    recorded = {name: values for run in runs.values() for name, values in run.parts().items()}
+    return {name: values[1:] for name, values in (durations | recorded).items()}
 
 
 def time_windows(
     workload: Workload, ranks: peers.Ranks, samples: Blocks, clock: Callable[[], int] = time.perf_counter_ns
 ) -> tuple[int, list[int]]:
-    """Return (steps per window, this rank's duration of each window). Within a window nothing waits for the device."""
+    """Return (steps per window, this rank's duration of each window). Within a window the host does not wait."""
     num_windows, steps = sampling.plan_windows(sampling.median_of_sorted(samples.ordered), samples.elapsed)
     num_windows = peers.number_from_rank_0(num_windows, ranks)
     steps = peers.number_from_rank_0(steps, ranks)

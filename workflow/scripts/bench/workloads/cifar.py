@@ -1,7 +1,7 @@
-"""CIFAR-100 from a folder that somebody has downloaded, or a small made-up set of the same shapes that can be learnt.
+"""CIFAR-100 from a folder, or a small synthetic set of the same shapes that can be learned.
 
-Nothing is downloaded here: nodes of a cluster often cannot, and 1,000 ranks should not. Two versions are read, as they
-are at https://www.cs.toronto.edu/~kriz/cifar.html: for Python (cifar-100-python/train, test) and binary
+Nothing is downloaded: nodes of a cluster often cannot, and 1,000 ranks should not. Both versions from
+https://www.cs.toronto.edu/~kriz/cifar.html are supported: Python (cifar-100-python/train, test) and binary
 (cifar-100-binary/train.bin, test.bin). Shape letters: N images, C channels, H height, W width.
 """
 
@@ -20,7 +20,7 @@ SPLITS = ("train", "test")
 NUM_IMAGES = {"train": 50_000, "test": 10_000}
 VERSIONS = {"cifar-100-python": "", "cifar-100-binary": ".bin"}  # folder: suffix of its files
 
-# Of the made-up set, 20 and 5 images of a class: an epoch of the small CNN takes about 3 s on one core.
+# Synthetic images, 20 and 5 per class: an epoch of the small CNN takes about 3 s on one core.
 NUM_SYNTHETIC = {"train": 2_000, "test": 500}
 SYNTHETIC_CONTRAST = 45.0  # standard deviation of a class's pattern, in steps of 0 to 255
 SYNTHETIC_NOISE = 30.0  # of each pixel of an image
@@ -46,7 +46,7 @@ class Images:
 def load(folder: str | None, seed: int) -> tuple[Images, Images, str]:
     """Return (train, test, "cifar100") from a folder, or without one (train, test, "synthetic") made from the seed.
 
-    Raises ValueError, in words, for a folder that is incomplete or corrupt.
+    Raises ValueError for a folder that is incomplete or corrupt.
     """
     if folder is None:
         return *make_synthetic(seed), "synthetic"
@@ -57,7 +57,7 @@ def load(folder: str | None, seed: int) -> tuple[Images, Images, str]:
 def find_files(folder: Path) -> list[Path]:
     """Return the files of train and test, in `folder` itself or in the sub-folder that unpacking makes."""
     if not folder.is_dir():
-        raise ValueError(f"data_folder = {str(folder)!r} is not a folder that this rank sees. In a container, bind it.")
+        raise ValueError(f"data_folder = {str(folder)!r} is not a folder on this rank. In a container, bind it.")
     for name, suffix in VERSIONS.items():
         for parent in (folder / name, folder):
             paths = [parent / f"{split}{suffix}" for split in SPLITS]
@@ -65,21 +65,19 @@ def find_files(folder: Path) -> list[Path]:
             if not missing:
                 return paths
             if len(missing) == 1:
-                raise ValueError(f"{missing[0]} is missing, though the other file is there. {REMEDY}")
+                raise ValueError(f"{missing[0]} is missing, but the other file exists. {REMEDY}")
     found = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
-    raise ValueError(
-        f"data_folder = {str(folder)!r} holds neither {' nor '.join(VERSIONS)} with train and test; it holds {found}. "
-        f"{REMEDY}"
-    )
+    expected = f"neither {' nor '.join(VERSIONS)} with train and test"
+    raise ValueError(f"data_folder = {str(folder)!r} contains {expected}; it contains {found}. {REMEDY}")
 
 
 def read_split(path: Path, split: str) -> Images:
-    """Return the images of one file. Raises ValueError with the file, what was found and what to do."""
+    """Return the images of one file. Raises ValueError with the file, the problem and a remedy."""
     try:
         images = read_binary(path) if path.suffix == ".bin" else read_python(path)
         check(images, split)
     except ValueError as error:
-        raise ValueError(f"{path} is no file of CIFAR-100: {error}. {REMEDY}") from error
+        raise ValueError(f"{path} is not a file of CIFAR-100: {error}. {REMEDY}") from error
     return images
 
 
@@ -95,7 +93,7 @@ def read_python(path: Path) -> Images:
     found = cifar_pickle.load(path)
     if not isinstance(found, dict):
         raise ValueError(f"a {type(found).__name__} found, a dictionary expected")
-    # Keys are bytes in CIFAR's own file, texts in one that was written anew.
+    # Keys are bytes in the original file, and texts in rewritten ones.
     entries = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
     data, labels = entries.get("data"), entries.get("fine_labels")
     if not isinstance(data, cifar_pickle.ByteArray) or not isinstance(labels, list):
@@ -104,30 +102,27 @@ def read_python(path: Path) -> Images:
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
         raise ValueError(f"fine_labels other than whole numbers from 0 to {NUM_CLASSES - 1}")
     if data.shape != (len(labels), IMAGE_BYTES) or len(data.data) != len(labels) * IMAGE_BYTES:
-        raise ValueError(
-            f"data of shape {data.shape} with {len(data.data)} bytes for {len(labels)} labels, "
-            f"{IMAGE_BYTES} bytes a label expected"
-        )
+        found = f"data of shape {data.shape} with {len(data.data)} bytes for {len(labels)} labels"
+        raise ValueError(f"{found}, {IMAGE_BYTES} bytes a label expected")
     return Images(data.tensor().view(-1, *SHAPE_CHW), torch.tensor(labels))
 
 
 def check(images: Images, split: str) -> None:
-    """Raise ValueError where images or labels of the whole set are missing, or are not those of CIFAR-100."""
+    """Raise ValueError if images or labels are missing, or are not those of CIFAR-100."""
     if len(images.labels) != NUM_IMAGES[split]:
         raise ValueError(f"{len(images.labels)} images found, {NUM_IMAGES[split]} expected")
     if images.labels.max() >= NUM_CLASSES:
         raise ValueError(f"label {images.labels.max()} found, 0 to {NUM_CLASSES - 1} expected")
     counts = images.labels.bincount(minlength=NUM_CLASSES)
     if counts.min() != counts.max():
-        raise ValueError(
-            f"{counts.min()} to {counts.max()} images of a class, {NUM_IMAGES[split] // NUM_CLASSES} of each expected"
-        )
+        expected = NUM_IMAGES[split] // NUM_CLASSES
+        raise ValueError(f"{counts.min()} to {counts.max()} images of a class, {expected} of each expected")
 
 
 def make_synthetic(seed: int) -> tuple[Images, Images]:
-    """Return (train, test): each class a smooth random pattern, each image its class's pattern and noise of its own.
+    """Return (train, test): each class is a smooth random pattern, each image its class's pattern with noise.
 
-    The same on every machine and rank for a seed, whatever the device. All classes are equally frequent.
+    For a seed the same on every machine, rank and device. All classes are equally frequent.
     """
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(NUM_CLASSES, 3, 4, 4, generator=generator) * SYNTHETIC_CONTRAST

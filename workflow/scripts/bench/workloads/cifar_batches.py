@@ -1,7 +1,7 @@
-"""Which images a rank trains on in an epoch, in which order, and how they are cut, turned and scaled, on the device.
+"""The images of a rank in an epoch, their order, and their crops, flips and normalization, on the device.
 
-All draws of an epoch are made at once, by image: so they do not depend on how many images a batch has. They are made on
-the CPU, and are the same on every kind of device. Shape letters: N images, C channels, H height, W width.
+All random draws of an epoch are made at once, by image, so that they do not depend on the batch size; on the CPU, so
+that they are the same for every device. Shape letters: N images, C channels, H height, W width.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ import torch
 
 from workloads.cifar import Images
 
-# Mean and standard deviation of CIFAR-100's training images by channel, of values 0 to 1, as the published run has them
+# Mean and standard deviation of CIFAR-100's training images by channel, of values 0 to 1, as in the published run
 # (mryab/efficient-dl-systems, week 3, ddp_cifar100.py).
 MEAN = (0.5071, 0.4867, 0.4408)
 STD = (0.2675, 0.2565, 0.2761)
 
-PADDING = 4  # pixels on each side, from which a crop of the old size is cut: He et al. 2015, section 4.2
+PADDING = 4  # pixels on each side before the crop to the original size: He et al. 2015, section 4.2
 
 
 @dataclass
@@ -34,16 +34,16 @@ class Draws:
 
 
 def seed_for(*parts: object) -> int:
-    """Return a seed that differs wherever a part does: sums of seed, epoch and rank would collide."""
+    """Return a seed that differs if any part does: sums of seed, epoch and rank would collide."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
 
 
 def draw_epoch(seed: int, epoch: int, rank: int, world_size: int, num_images: int, num_used: int) -> Draws:
-    """Draw a rank's epoch: its `num_used` images of all, disjoint from other ranks', and a crop and a turn for each."""
+    """Draw a rank's epoch: its `num_used` images, disjoint from other ranks', and a crop and a flip for each."""
     shuffled = torch.randperm(num_images, generator=torch.Generator().manual_seed(seed_for(seed, "order", epoch)))
-    own = torch.Generator().manual_seed(seed_for(seed, "transforms", epoch, rank))
-    top, left = torch.randint(2 * PADDING + 1, (2, num_used), generator=own)
-    is_flipped = torch.rand(num_used, generator=own) < 0.5
+    generator = torch.Generator().manual_seed(seed_for(seed, "transforms", epoch, rank))
+    top, left = torch.randint(2 * PADDING + 1, (2, num_used), generator=generator)
+    is_flipped = torch.rand(num_used, generator=generator) < 0.5
     return Draws(shuffled[rank::world_size][:num_used], top, left, is_flipped)
 
 
@@ -55,13 +55,13 @@ def batches(images: Images, draws: Draws, batch_size: int) -> Iterator[tuple[tor
         crops_NCHW = crop_and_flip(
             images.pixels_NCHW[chosen], draws.top[part], draws.left[part], draws.is_flipped[part]
         )
-        yield normalise(crops_NCHW), images.labels[chosen]
+        yield normalize(crops_NCHW), images.labels[chosen]
 
 
 def crop_and_flip(
     pixels_NCHW: torch.Tensor, top: torch.Tensor, left: torch.Tensor, is_flipped: torch.Tensor
 ) -> torch.Tensor:
-    """Return each image padded with black, cut at (top, left) to its old size, and turned left to right if flipped."""
+    """Return each image padded with black, cropped at (top, left) to its original size, and perhaps flipped."""
     num_images, _, height, width = pixels_NCHW.shape
     padded_NCHW = torch.nn.functional.pad(pixels_NCHW, [PADDING] * 4)
     rows = top[:, None] + torch.arange(height, device=top.device)  # (N, H)
@@ -72,7 +72,7 @@ def crop_and_flip(
     return cut_NHWC.permute(0, 3, 1, 2).contiguous()
 
 
-def normalise(pixels_NCHW: torch.Tensor) -> torch.Tensor:
+def normalize(pixels_NCHW: torch.Tensor) -> torch.Tensor:
     """Return float32 values with mean 0 and deviation 1 over CIFAR-100's training images."""
     mean, std = (torch.tensor(values, device=pixels_NCHW.device).view(1, 3, 1, 1) for values in (MEAN, STD))
     return (pixels_NCHW.float() / 255 - mean) / std

@@ -1,4 +1,4 @@
-"""The networks that train_run trains on 100 classes, and which batch norm they have."""
+"""The networks of train_run for 100 classes, and their batch norms."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch import nn
 from algorithms import batchnorm
 from harness.peers import Ranks
 from workloads.cifar import NUM_CLASSES
-from workloads.torchvision_models import import_torchvision_models
+from workloads.models import import_torchvision_models
 
 MODELS = ("cifar_cnn", "resnet18")
 NORMS = ("batch", "own_sync", "torch_sync")
@@ -50,6 +50,6 @@ def build_model(name: str, norm: str) -> nn.Module:
 
 
 def check_norm(norm: str, ranks: Ranks) -> None:
-    """Raise ValueError, in words, for a norm that this device cannot have."""
+    """Raise ValueError for a norm that this device does not support."""
     if norm == "torch_sync" and ranks.device.type == "cpu":
         raise ValueError("norm torch_sync: torch.nn.SyncBatchNorm runs on GPUs only. Use own_sync, or device cuda.")

@@ -1,8 +1,8 @@
-"""Reads the pickled dictionaries of CIFAR's Python version without numpy, and without running what a pickle may hold.
+"""Read the pickled dictionaries of CIFAR's Python version without numpy, and without running code of a pickle.
 
-A pickle can call any function that it names. Here it may name only those with which numpy writes an array, and they are
-stand-ins that keep bytes and shape. Which ones these are depends on the numpy and the protocol that wrote the file:
-CIFAR's own files are by Python 2, protocol 2. Standard library and torch only.
+A pickle can call any function that it names. Here it may name only those with which numpy writes an array, replaced by
+stand-ins that keep bytes and shape. These depend on the numpy and the protocol that wrote the file: CIFAR's original
+files are from Python 2, protocol 2. Standard library and torch only.
 """
 
 import io
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-# A file of 50,000 images names as many files, each with an entry at most, and has few more.
+# A file of 50,000 images has about one entry for each image.
 MAX_MEMO_ENTRIES = 1 << 20
 
 
@@ -28,15 +28,14 @@ class ByteArray:
 
     def take(self, data, dtype: "ElementType", shape: tuple, is_fortran: bool) -> None:
         if dtype.name not in ("u1", "|u1", "uint8") or is_fortran:
-            raise pickle.UnpicklingError(
-                f"array of {dtype.name}{', Fortran order' if is_fortran else ''}; uint8 expected"
-            )
+            order = ", Fortran order" if is_fortran else ""
+            raise pickle.UnpicklingError(f"array of {dtype.name}{order}; uint8 expected")
         if not isinstance(data, (bytes, bytearray, pickle.PickleBuffer)):
             raise pickle.UnpicklingError(f"an array holds {type(data).__name__} instead of bytes")
         self.shape, self.data = tuple(shape), bytes(data)
 
     def tensor(self) -> torch.Tensor:
-        """Return the array as uint8. Raises RuntimeError where bytes and shape differ."""
+        """Return the array as uint8. Raises RuntimeError if bytes and shape differ."""
         return torch.frombuffer(bytearray(self.data), dtype=torch.uint8).view(self.shape)
 
 
@@ -64,7 +63,7 @@ def encoded(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# (module, name) as they stand in pickles by numpy 1 and 2, protocols 0 to 5.
+# (module, name) in pickles of numpy 1 and 2, protocols 0 to 5.
 STAND_INS = {("numpy", "ndarray"): ByteArray, ("numpy", "dtype"): ElementType, ("_codecs", "encode"): encoded}
 for _core in ("numpy.core", "numpy._core"):
     STAND_INS[f"{_core}.multiarray", "_reconstruct"] = ByteArray
@@ -79,7 +78,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def load(path: Path) -> object:
-    """Return what was pickled, texts of Python 2 as bytes. Raises ValueError, in words, for what is no such file."""
+    """Return the pickled object, texts of Python 2 as bytes. Raises ValueError for any other file."""
     content = path.read_bytes()
     try:
         check_memo(content)
@@ -89,9 +88,9 @@ def load(path: Path) -> object:
 
 
 def check_memo(content: bytes) -> None:
-    """Raise an error where the file is cut, or has the unpickler keep a table of more than MAX_MEMO_ENTRIES.
+    """Raise an error if the file is truncated, or needs a memo of more than MAX_MEMO_ENTRIES.
 
-    One wrong bit in the number of such an entry (LONG_BINPUT) makes the unpickler take up to 32 GiB of memory.
+    One wrong bit in the number of an entry (LONG_BINPUT) makes the unpickler allocate up to 32 GiB.
     """
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > MAX_MEMO_ENTRIES:

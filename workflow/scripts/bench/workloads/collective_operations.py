@@ -1,17 +1,17 @@
-"""The operations of benchmark `collective`: buffers, the call, and what the buffers must hold afterwards.
+"""The operations of benchmark `collective`: buffers, the call, and the expected results.
 
-S is `message_bytes`, n the number of ranks; sizes are those of nccl-tests (src/*.cu, column "size"): the larger of what
-one rank passes in and gets out.
+S is `message_bytes`, n the number of ranks; sizes are those of nccl-tests (src/*.cu, column "size"): the larger of a
+rank's input and output.
 
   all_reduce       in place; S on every rank
-  all_gather       each rank gives S/n, and gets the S of all
-  reduce_scatter   each rank gives S, and gets the sum of one n-th, S/n
-  all_to_all       each rank gives S, one n-th to each rank, and gets S
+  all_gather       each rank sends S/n, and receives the S of all
+  reduce_scatter   each rank sends S, and receives the sum of one n-th, S/n
+  all_to_all       each rank sends S, one n-th to each rank, and receives S
   broadcast        in place, from rank 0; S on every rank
   reduce           in place, to rank 0; S on every rank
-  send_recv_ring   each rank sends S to the next and receives S from the one before, at once (nccl-tests, sendrecv_perf)
-  send_recv_pair   two ranks send S to each other, at once. Pairs are those of osu_mbw_mr and osu_multi_lat: rank i of the
-                   first half with i + n/2, so that on two nodes all pairs cross the network. Odd n: the last rank idles
+  send_recv_ring   each rank sends S to the next and receives S from the previous, at once (nccl-tests, sendrecv_perf)
+  send_recv_pair   two ranks send S to each other, at once. Pairs are those of osu_mbw_mr and osu_multi_lat: rank i of
+                   the first half with i + n/2, so that on two nodes all pairs use the network. Odd n: the last idles
   barrier          no message
 """
 
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from harness import peers
-from workloads.collective_patterns import SPOILT, is_pattern, write_addend, write_pattern
+from workloads.collective_patterns import INVALID, is_pattern, write_addend, write_pattern
 
 ROOT = 0
 CUT_INTO_CHUNKS = ("all_gather", "reduce_scatter", "all_to_all")  # their S is the sum over ranks
@@ -32,7 +32,7 @@ BARRIER_DELAY_S = 0.05
 
 @dataclass
 class Message:
-    """num_elements: of S bytes; num_chunk_elements: of S/n bytes where the operation cuts into chunks, else of S."""
+    """num_elements: of S bytes; num_chunk_elements: of S/n bytes if the operation works on chunks, else of S."""
 
     num_elements: int
     num_chunk_elements: int
@@ -49,11 +49,11 @@ class Message:
 
 @dataclass
 class Call:
-    """One operation on result buffers of its own.
+    """One operation with separate result buffers.
 
-    start: begins the operation and returns what to wait for; with False it has waited itself.
-    reset: puts back the contents from before it. is_exact: whether its result is right on this rank. Both untimed.
-    clear: contents with which it may be repeated for ever without a reset. is_clear: what it must then have left behind.
+    start: starts the operation and returns the works to wait for; with False it waits itself.
+    reset: restores the contents from before it. is_exact: whether its result is correct on this rank. Both untimed.
+    clear: writes contents with which it can be repeated indefinitely. is_clear: whether the result is correct then.
     """
 
     start: Callable[[bool], list]
@@ -69,16 +69,16 @@ def works(work: dist.Work | None) -> list[dist.Work]:
 
 
 def repeatable(start: Callable, result: torch.Tensor, is_exact: Callable[[], bool]) -> Call:
-    """Return a call whose inputs stay as they are: only its result has to be spoilt, and only so that it is seen."""
+    """Return a call that keeps its inputs: only its result is invalidated, so that a missing write is detected."""
 
     def reset() -> None:
-        result.fill_(SPOILT)
+        result.fill_(INVALID)
 
     return Call(start, reset, is_exact, reset, is_exact, result)
 
 
 def summing(start: Callable, result: torch.Tensor, addend: torch.Tensor, is_exact: Callable[[], bool]) -> Call:
-    """Return a call that adds in place. Repeated it multiplies by n until all is infinite; only zeros stay what they are."""
+    """Return a call that adds in place. Repeated it multiplies by n until all is infinite, except for zeros."""
     return Call(start, lambda: result.copy_(addend), is_exact, result.zero_, lambda: not result.any(), result)
 
 
@@ -87,12 +87,11 @@ def all_reduce(message: Message) -> Callable[[], Call]:
 
     def make_call() -> Call:
         buffer = torch.empty_like(addend)
-        return summing(
-            lambda is_async: works(dist.all_reduce(buffer, async_op=is_async)),
-            buffer,
-            addend,
-            lambda: is_pattern(buffer, 0),
-        )
+
+        def start(is_async: bool) -> list:
+            return works(dist.all_reduce(buffer, async_op=is_async))
+
+        return summing(start, buffer, addend, lambda: is_pattern(buffer, 0))
 
     return make_call
 
@@ -102,12 +101,11 @@ def reduce(message: Message) -> Callable[[], Call]:
 
     def make_call() -> Call:
         buffer = torch.empty_like(addend)
-        return summing(
-            lambda is_async: works(dist.reduce(buffer, ROOT, async_op=is_async)),
-            buffer,
-            addend,
-            lambda: message.ranks.rank != ROOT or is_pattern(buffer, 0),
-        )
+
+        def start(is_async: bool) -> list:
+            return works(dist.reduce(buffer, ROOT, async_op=is_async))
+
+        return summing(start, buffer, addend, lambda: message.ranks.rank != ROOT or is_pattern(buffer, 0))
 
     return make_call
 
@@ -120,12 +118,12 @@ def broadcast(message: Message) -> Callable[[], Call]:
             if message.ranks.rank == ROOT:
                 write_pattern(buffer, 0)
             else:
-                buffer.fill_(SPOILT)
+                buffer.fill_(INVALID)
 
         def touch() -> None:
-            """Only what the call before has changed: on the root nothing, and writing it anew is slow."""
+            """Reset only what the previous call has changed: on the root nothing, and writing it again is slow."""
             if message.ranks.rank != ROOT:
-                buffer.fill_(SPOILT)
+                buffer.fill_(INVALID)
 
         def is_exact() -> bool:
             return is_pattern(buffer, 0)
@@ -140,12 +138,12 @@ def broadcast(message: Message) -> Callable[[], Call]:
 
 
 def all_gather(message: Message) -> Callable[[], Call]:
-    own = write_pattern(message.empty(message.num_chunk_elements), message.ranks.rank)
+    data = write_pattern(message.empty(message.num_chunk_elements), message.ranks.rank)
 
     def make_call() -> Call:
         result = message.empty(message.num_elements)
         return repeatable(
-            lambda is_async: works(dist.all_gather_into_tensor(result, own, async_op=is_async)),
+            lambda is_async: works(dist.all_gather_into_tensor(result, data, async_op=is_async)),
             result,
             lambda: all(is_pattern(chunk, source) for source, chunk in enumerate(message.chunks(result))),
         )
@@ -171,14 +169,14 @@ def reduce_scatter(message: Message) -> Callable[[], Call]:
 
 def all_to_all(message: Message) -> Callable[[], Call]:
     rank, num_ranks = message.ranks.rank, message.ranks.world_size
-    own = message.empty(message.num_elements)
-    for destination, chunk in enumerate(message.chunks(own)):
+    data = message.empty(message.num_elements)
+    for destination, chunk in enumerate(message.chunks(data)):
         write_pattern(chunk, rank * num_ranks + destination)
 
     def make_call() -> Call:
         result = message.empty(message.num_elements)
         return repeatable(
-            lambda is_async: works(dist.all_to_all_single(result, own, async_op=is_async)),
+            lambda is_async: works(dist.all_to_all_single(result, data, async_op=is_async)),
             result,
             lambda: all(
                 is_pattern(chunk, source * num_ranks + rank) for source, chunk in enumerate(message.chunks(result))
@@ -189,14 +187,14 @@ def all_to_all(message: Message) -> Callable[[], Call]:
 
 
 def send_recv(message: Message, destination: int | None, source: int | None) -> Callable[[], Call]:
-    """One message to `destination` and one from `source` at once; None: this rank idles."""
-    own = write_pattern(message.empty(message.num_elements), message.ranks.rank)
+    """Return calls with one message to `destination` and one from `source` at once; None: this rank idles."""
+    data = write_pattern(message.empty(message.num_elements), message.ranks.rank)
 
     def make_call() -> Call:
-        result = torch.empty_like(own)
+        result = torch.empty_like(data)
         if source is None:
             return repeatable(lambda is_async: [], result, lambda: True)
-        both = [dist.P2POp(dist.isend, own, destination), dist.P2POp(dist.irecv, result, source)]
+        both = [dist.P2POp(dist.isend, data, destination), dist.P2POp(dist.irecv, result, source)]
 
         def start(is_async: bool) -> list:
             begun = dist.batch_isend_irecv(both)
@@ -217,11 +215,11 @@ def send_recv_ring(message: Message) -> Callable[[], Call]:
 
 
 def send_recv_pair(message: Message) -> Callable[[], Call]:
-    partner = partner_of(message.ranks.rank, message.ranks.world_size)
-    return send_recv(message, partner, partner)
+    peer = pair_peer(message.ranks.rank, message.ranks.world_size)
+    return send_recv(message, peer, peer)
 
 
-def partner_of(rank: int, num_ranks: int) -> int | None:
+def pair_peer(rank: int, num_ranks: int) -> int | None:
     """Return the other one of a rank's pair; None for the last rank of an odd number."""
     half = num_ranks // 2
     if rank < half:
@@ -240,10 +238,10 @@ def barrier(message: Message) -> Callable[[], Call]:
 
 
 def barrier_holds(ranks: peers.Ranks) -> bool:
-    """Say whether a barrier waits for the rank that comes last: first rank 0, then the last one, come 50 ms late.
+    """Return whether a barrier waits for a late rank: first rank 0, then the last rank, is 50 ms late.
 
-    The clock is read before an exchange that no rank leaves before all have come to it. So a barrier that works takes
-    each rank 50 ms or more by that clock, whatever else the machine does.
+    The clock is read before a collective that no rank leaves before all have entered it. So a correct barrier takes
+    each rank at least 50 ms by that clock.
     """
     has_held = True
     for late in (0, ranks.world_size - 1):

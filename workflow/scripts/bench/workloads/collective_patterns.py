@@ -1,9 +1,9 @@
-"""Contents of buffers by which a wrong result of a collective is seen: whole numbers, exact in every dtype.
+"""Contents of buffers that reveal a wrong result of a collective: integers, exact in every dtype.
 
-A pattern has a seed, for the rank or the pair of ranks that an element comes from. It is a straight line modulo a prime:
-position -> (slope * position + offset) mod 127 + 1. Two seeds have two lines, and those meet in one element of 127 at
-most; a message cut at the wrong place is shifted along its line, and differs everywhere unless the shift is a multiple of
-127. Seeds repeat after 127 * 126, so no two chunks of up to 126 ranks look alike, even where each is one element.
+A pattern has a seed, for the rank or the pair of ranks that an element comes from. It is a straight line modulo a
+prime: position -> (slope * position + offset) mod 127 + 1. The lines of two seeds agree in at most one element of 127;
+a message split at the wrong position is shifted along its line, and differs everywhere unless the shift is a multiple
+of 127. Seeds repeat after 127 * 126, so all chunks of up to 126 ranks differ, even if each is one element.
 """
 
 import torch
@@ -12,15 +12,11 @@ import torch.distributed as dist
 from harness import peers
 from harness.peers import Ranks
 
-# Values are 1 to 127: bfloat16 holds whole numbers exactly up to 256. A prime, so that the pattern does not fit the
-# chunks into which a message is cut.
+# Values are 1 to 127: bfloat16 represents integers exactly up to 256. A prime, so that the pattern does not align with
+# the chunks of a message.
 NUM_VALUES = 127
-
-# Buffers are written and checked in pieces of this many elements: the 8-byte numbers in between take some 32 MiB.
-PIECE_ELEMENTS = 1 << 20
-
-# What a result buffer holds before the operation. No pattern has it.
-SPOILT = -1
+PIECE_ELEMENTS = 1 << 20  # per piece that is written or checked: temporary 8-byte numbers take about 32 MiB
+INVALID = -1  # in a result buffer before the operation; in no pattern
 
 
 def pieces(num_elements: int) -> list[tuple[int, int]]:
@@ -45,8 +41,8 @@ def write_addend(buffer: torch.Tensor, seed: int, ranks: Ranks) -> torch.Tensor:
     """Fill a buffer with this rank's part of a sum that is the pattern, and return it.
 
     Each element comes from one rank, and is zero on all others: so the sum is exact in every dtype, in any order, and
-    for any number of ranks. The first element comes from rank 1 + seed, so that of chunks with one element each, by
-    number of their rank, none comes from its own rank.
+    for any number of ranks. The first element comes from rank 1 + seed, so that of chunks with one element each, none
+    comes from its destination rank.
     """
     for begin, end in pieces(buffer.numel()):
         positions = torch.arange(begin, end, device=buffer.device)
@@ -56,7 +52,7 @@ def write_addend(buffer: torch.Tensor, seed: int, ranks: Ranks) -> torch.Tensor:
 
 
 def is_pattern(buffer: torch.Tensor, seed: int) -> bool:
-    """Say whether a buffer holds a pattern, exactly."""
+    """Return whether a buffer contains exactly a pattern."""
     return all(
         torch.equal(buffer[begin:end], pattern(seed, begin, end, buffer.device).to(buffer.dtype))
         for begin, end in pieces(buffer.numel())
@@ -64,12 +60,12 @@ def is_pattern(buffer: torch.Tensor, seed: int) -> bool:
 
 
 DENOMINATOR = 10_007  # a prime
-# The reference adds n numbers for each element that it looks at. These are spread evenly over the buffer.
+# The reference adds n numbers for each element that it checks. These are evenly spaced in the buffer.
 MAX_REFERENCE_ELEMENTS = 1 << 18
 
 
 def fractions(positions: torch.Tensor, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a rank's addends at these positions, in (0, 1], as `dtype` holds them. The same on every rank and device."""
+    """Return a rank's addends at these positions, in (0, 1], in `dtype`. The same on every rank and device."""
     numerators = (positions * 7_919 + rank * 104_729) % DENOMINATOR + 1
     return (numerators.to(torch.float64) / DENOMINATOR).to(dtype)
 
@@ -81,7 +77,7 @@ def write_fractions(buffer: torch.Tensor, rank: int) -> None:
 
 
 def largest_errors(buffer: torch.Tensor, ranks: Ranks) -> dict[str, float | None]:
-    """Return the largest absolute and relative difference from the sum in float64, over all ranks; None if not finite."""
+    """Return the largest absolute and relative error relative to a float64 sum, over all ranks; None if not finite."""
     stride = -(-buffer.numel() // MAX_REFERENCE_ELEMENTS)
     positions = torch.arange(0, buffer.numel(), stride, device=buffer.device)
     exact = torch.zeros(len(positions), dtype=torch.float64, device=buffer.device)
@@ -89,18 +85,18 @@ def largest_errors(buffer: torch.Tensor, ranks: Ranks) -> dict[str, float | None
         exact += fractions(positions, rank, buffer.dtype)
     difference = (buffer[positions].to(torch.float64) - exact).abs()
     found = torch.stack([difference.max(), (difference / exact).max()])
-    found = torch.where(found.isfinite(), found, torch.inf).to(peers.exchange_device(ranks))
+    found = torch.where(found.isfinite(), found, torch.inf).to(peers.group_device(ranks))
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
     names = ("max_abs_error", "max_rel_error")
     return {name: value if value < torch.inf else None for name, value in zip(names, found.tolist(), strict=True)}
 
 
 def is_same_on_all_ranks(buffer: torch.Tensor, ranks: Ranks) -> bool:
-    """Say whether this rank's buffer has the bits of rank 0's. Called on all ranks."""
+    """Return whether this rank's buffer has the bits of rank 0's. Called on all ranks."""
     is_same = True
     for begin, end in pieces(buffer.numel()):
-        own = buffer[begin:end].view(torch.uint8)
-        of_rank_0 = own.to(peers.exchange_device(ranks), copy=True)
+        piece = buffer[begin:end].view(torch.uint8)
+        of_rank_0 = piece.to(peers.group_device(ranks), copy=True)
         dist.broadcast(of_rank_0, src=0)
-        is_same = is_same and torch.equal(own, of_rank_0.to(own.device))
+        is_same = is_same and torch.equal(piece, of_rank_0.to(piece.device))
     return is_same

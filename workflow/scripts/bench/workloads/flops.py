@@ -1,18 +1,17 @@
-"""Count the floating-point operations of a model's forward pass while it runs once, for the record; nothing here is timed.
+"""Count the floating-point operations of a model's forward pass in one untimed run, for the record.
 
-Counted are products: convolutions, matrix products, attention; two operations for a multiply and an add. Normalisation,
-activations and the optimizer are not, as usual for a model's operations. A step counts three forward passes: the
-backward pass makes two products of the same size for each product, one for the weights and one for the input
-(Chowdhery et al. 2022, PaLM, appendix B: 2 N forward, 4 N backward per token). torch's own FlopCounterMode is not asked
-for the backward pass: torch 2.12 counts a grouped convolution there as if it had one group, 16 times too much for
-efficientnet_b7.
+Counted are products: convolutions, matrix products, attention; two operations for a multiply and an add. As usual,
+normalization, activations and the optimizer are not. A step counts three forward passes: the backward pass has two
+products of the same size for each product, one for the weights and one for the input (Chowdhery et al. 2022, PaLM,
+appendix B: 2 N forward, 4 N backward per token). torch's FlopCounterMode is not used for the backward pass: torch 2.12
+counts a grouped convolution there as one group, 16 times too much for efficientnet_b7.
 """
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 FORWARD_PASSES_OF_A_STEP = 3
-# Attention on a CPU has an operator of its own, which torch's table of formulas lacks (2.12).
+# Attention on a CPU has a separate operator, which torch's table of formulas lacks (2.12).
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 

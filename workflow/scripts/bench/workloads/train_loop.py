@@ -1,7 +1,7 @@
-"""The epochs of train_run: training steps with accumulation, the test set in shards, and what is kept of them.
+"""The epochs of train_run: training steps with accumulation, the test set in shards, and their history.
 
-The same seed on the same ranks gives the same losses to the last digit on a CPU: every random draw of an epoch follows
-from seed, epoch and rank alone, and torch's CPU operators used here are deterministic for a fixed number of threads.
+The same seed on the same ranks gives bitwise equal losses on a CPU: every random draw of an epoch depends on seed,
+epoch and rank alone, and torch's CPU operators used here are deterministic for a fixed number of threads.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ from workloads.cifar import Images
 LEARNING_RATE = 0.01
 MOMENTUM = 0.5
 
-BUCKET_CAP_MB = 25  # torch's own default
-TEST_BATCH = 256  # images; it changes no result but by rounding
+BUCKET_CAP_MB = 25  # torch's default
+TEST_BATCH = 256  # images; changes results only by rounding
 
 
 @dataclass
 class Trainer:
-    """A model and how it is trained. stepped: the model as the strategy calls it.
+    """A model and how it is trained. stepped: the model as wrapped by the strategy.
 
-    no_sync: makes a context in which backward leaves gradients on their rank. finish: after the last backward of a
-    step, makes gradients the mean over ranks. extra_bytes: of buckets, read after the steps.
+    no_sync: makes a context in which backward keeps gradients local. finish: after the last backward of a step,
+    averages gradients over ranks. extra_bytes: of buckets, read after the steps.
     """
 
     model: nn.Module
@@ -61,7 +61,7 @@ class EpochPlan:
 
 @dataclass
 class History:
-    """One entry for each epoch. Losses are means over images of all ranks, None where not finite.
+    """One entry for each epoch. Losses are means over images of all ranks, None if not finite.
 
     accuracy_by_rank: each rank's share of the test set alone.
     """
@@ -82,9 +82,9 @@ class History:
 
 
 def make_trainer(model: nn.Module, strategy: str, accumulation_steps: int, ranks: Ranks) -> Trainer:
-    """Return the model with its optimizer, wrapped as its strategy (none, ddp, own) wants it.
+    """Return the model with its optimizer, wrapped by its strategy (none, ddp, own).
 
-    Buffers stay each rank's own in all strategies: only a synchronised batch norm makes them alike.
+    Buffers stay local in all strategies: only a synchronized batch norm makes them equal.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     trainer = Trainer(model, model, optimizer, accumulation_steps)
@@ -111,7 +111,7 @@ def run_epoch(trainer: Trainer, plan: EpochPlan, train: Images, test: Images, hi
     ranks.synchronize()
     middle = time.perf_counter_ns()
     test_sums = evaluate(trainer.model, test, ranks)
-    write_down(gather_sums(torch.cat([train_sums, test_sums]), ranks), history)
+    add_epoch(gather_sums(torch.cat([train_sums, test_sums]), ranks), history)
     ranks.synchronize()
     history.test_ns.append(time.perf_counter_ns() - middle)
     history.train_ns.append(middle - begin)
@@ -135,7 +135,7 @@ def train_batch(trainer: Trainer, images: torch.Tensor, labels: torch.Tensor, is
     """Add one batch to the gradients; with the last of a step, reduce them and step. Return the batch's mean loss."""
     with contextlib.nullcontext() if is_last else trainer.no_sync():
         loss = nn.functional.cross_entropy(trainer.stepped(images), labels)
-        # All batches are equally large, so the mean of their means is that of one large batch.
+        # All batches have the same size, so the mean of their means is that of one large batch.
         (loss / trainer.accumulation_steps).backward()
     if is_last:
         trainer.finish()
@@ -146,46 +146,46 @@ def train_batch(trainer: Trainer, images: torch.Tensor, labels: torch.Tensor, is
 
 @torch.no_grad()
 def evaluate(model: nn.Module, test: Images, ranks: Ranks) -> torch.Tensor:
-    """Return [sum of losses, number right, number of images] of this rank's share of the test set, fp64, on the device.
+    """Return [sum of losses, number correct, number of images] of this rank's share of the test set, on the device.
 
-    Rank r has every world_size-th image from the r-th: shares differ by one image at most, and none is left out.
+    Rank r has every world_size-th image from the r-th on: shares differ by at most one image.
     """
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=ranks.device)
-    own = torch.arange(ranks.rank, len(test.labels), ranks.world_size, device=ranks.device)
-    for chosen in own.split(TEST_BATCH):
+    share = torch.arange(ranks.rank, len(test.labels), ranks.world_size, device=ranks.device)
+    for chosen in share.split(TEST_BATCH):
         labels = test.labels[chosen]
-        outputs = model(cifar_batches.normalise(test.pixels_NCHW[chosen]))
+        outputs = model(cifar_batches.normalize(test.pixels_NCHW[chosen]))
         total[0] += nn.functional.cross_entropy(outputs, labels, reduction="sum")
         total[1] += (outputs.argmax(dim=1) == labels).sum()
         total[2] += len(labels)
     return total
 
 
-def gather_sums(own: torch.Tensor, ranks: Ranks) -> list[list[float]]:
-    """Return all ranks' sums as [rank][position]. Where a rank is alone, without a process group too."""
-    own = own.to(peers.exchange_device(ranks)) if ranks.world_size > 1 else own
-    rows = own[None]
-    if ranks.world_size > 1:
-        rows = own.new_empty(ranks.world_size, len(own))
-        dist.all_gather_into_tensor(rows.view(-1), own)
+def gather_sums(sums: torch.Tensor, ranks: Ranks) -> list[list[float]]:
+    """Return all ranks' sums as [rank][position]. A single rank needs no process group."""
+    if ranks.world_size == 1:
+        return [sums.tolist()]
+    sums = sums.to(peers.group_device(ranks))
+    rows = sums.new_empty(ranks.world_size, len(sums))
+    dist.all_gather_into_tensor(rows.view(-1), sums)
     return rows.tolist()
 
 
-def write_down(sums_by_rank: list[list[float]], history: History) -> None:
-    """Add an epoch's losses and accuracies. Each rank's sums: train loss, images; test loss, right, images."""
-    train_loss, num_train, test_loss, num_right, num_test = map(math.fsum, zip(*sums_by_rank, strict=True))
+def add_epoch(sums_by_rank: list[list[float]], history: History) -> None:
+    """Add an epoch's losses and accuracies. Each rank's sums: train loss, images; test loss, correct, images."""
+    train_loss, num_train, test_loss, num_correct, num_test = map(math.fsum, zip(*sums_by_rank, strict=True))
     history.train_loss.append(weights.finite(train_loss / num_train))
     history.test_loss.append(weights.finite(test_loss / num_test))
-    history.accuracy.append(num_right / num_test)
-    history.accuracy_by_rank.append([right / images if images else None for *_, right, images in sums_by_rank])
+    history.accuracy.append(num_correct / num_test)
+    history.accuracy_by_rank.append([correct / images if images else None for *_, correct, images in sums_by_rank])
 
 
-def agreement(model: nn.Module, is_norm_synchronised: bool, ranks: Ranks) -> dict[str, bool]:
-    """Say whether all ranks hold the same weights and, where batch norm is synchronised, the same statistics."""
+def agreement(model: nn.Module, is_norm_synchronized: bool, ranks: Ranks) -> dict[str, bool]:
+    """Return whether all ranks have the same weights and, if batch norm is synchronized, the same statistics."""
     if ranks.world_size == 1:
         return {}
     checks = {"weights_agree": weights.are_the_same(list(model.parameters()), ranks)}
-    if is_norm_synchronised:
+    if is_norm_synchronized:
         checks["statistics_agree"] = weights.are_the_same(list(model.buffers()), ranks)
     return checks

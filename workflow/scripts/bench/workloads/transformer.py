@@ -1,8 +1,8 @@
 """A decoder-only transformer language model in the sizes of the CS336 exercise, untrained, and its counts.
 
 Token embedding; pre-norm blocks of causal self-attention with rotary positions and of a SwiGLU feed-forward; a final
-norm; an output layer that is not tied to the embedding. RMSNorm throughout, no biases, no dropout. Source of form and
-sizes: stanford-cs336/assignment2-systems, 2025, table 1. Initial weights are torch's defaults.
+norm; an untied output layer. RMSNorm throughout, no biases, no dropout. Source of architecture and sizes:
+stanford-cs336/assignment2-systems, 2025, table 1. Initial weights are torch's defaults.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ class Dimensions:
     context_length: int = 512
 
 
-# A name alone does not say a size: the "xl" of 2026 is the "2.7B" of 2025 (which has 3.4e9 parameters). So records carry
-# the dimensions. tiny is not in the table; it is for a CPU.
+# Names are ambiguous: the "xl" of 2026 is the "2.7B" of 2025 (which has 3.4e9 parameters). So records contain the
+# dimensions. tiny is not in the table; it is for a CPU.
 SIZES = {
     "tiny": Dimensions(d_model=128, d_ff=512, num_layers=2, num_heads=4),
     "small": Dimensions(d_model=768, d_ff=3072, num_layers=12, num_heads=12),
@@ -43,20 +43,12 @@ SIZES = {
 }
 
 
-def build(name: str, context_length: int) -> nn.Module:
-    """Return the model `name` with random weights, on the CPU. Its `dimensions` say what it is.
-
-    Raises ValueError for an unknown name, with the nearest one, and for a context_length below 1.
-    """
-    return Transformer(dimensions_of(name, context_length))
-
-
 def dimensions_of(name: str, context_length: int) -> Dimensions:
+    """Return the dimensions of a size. Raises ValueError for an unknown one, and for a context_length below 1."""
     if name not in SIZES:
         nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0)[0]
-        raise ValueError(
-            f"model {name!r} is not a transformer of the table ({', '.join(SIZES)}). The nearest name is {nearest!r}."
-        )
+        known = ", ".join(SIZES)
+        raise ValueError(f"model {name!r} is not a known transformer ({known}). The nearest name is {nearest!r}.")
     if context_length < 1:
         raise ValueError(f"context_length = {context_length}: at least 1 is needed.")
     return dataclasses.replace(SIZES[name], context_length=context_length)
@@ -71,9 +63,9 @@ def num_parameters(dims: Dimensions) -> int:
 def flops_per_token(dims: Dimensions, context_length: int) -> int:
     """Return floating-point operations of forward and backward per token of a sequence of context_length, for MFU.
 
-    6 N + 12 L d T (Chowdhery et al. 2022, PaLM, appendix B; L H Q there is L d here). N leaves out the embedding, which
-    is looked up and not multiplied, and keeps the output layer, as torchtitan does. That a causal mask needs only half
-    of attention is not discounted, nor is recomputation counted.
+    6 N + 12 L d T (Chowdhery et al. 2022, PaLM, appendix B; L H Q there is L d here). N excludes the embedding, which
+    is a lookup, and includes the output layer, as in torchtitan. Attention counts in full despite the causal mask;
+    recomputation does not count.
     """
     multiplied = num_parameters(dims) - dims.vocab_size * dims.d_model
     return 6 * multiplied + 12 * dims.num_layers * dims.d_model * context_length
@@ -118,7 +110,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention of many heads. Query, key and value have a weight each, as in the exercise."""
+    """Causal multi-head self-attention. Query, key and value have separate weights, as in the exercise."""
 
     def __init__(self, dimensions: Dimensions) -> None:
         super().__init__()
@@ -164,7 +156,7 @@ def rotary_tables(context_length: int, head_size: int) -> tuple[torch.Tensor, to
 
 
 def rotate(x_BHTK: torch.Tensor, cosine_TK: torch.Tensor, sine_TK: torch.Tensor) -> torch.Tensor:
-    """Turn each pair of neighbouring dimensions by its position's angle. The result has the dtype of x."""
+    """Rotate each pair of neighboring dimensions by its position's angle. The result has the dtype of x."""
     even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
     turned = torch.stack((even * cosine_TK - odd * sine_TK, even * sine_TK + odd * cosine_TK), dim=-1)
     return turned.flatten(-2).to(x_BHTK.dtype)

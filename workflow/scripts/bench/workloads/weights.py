@@ -1,4 +1,4 @@
-"""What ranks say of the tensors they train: whether they agree, and how many bytes they are."""
+"""Compare the weights of ranks, and count their bytes."""
 
 import math
 
@@ -11,21 +11,21 @@ from harness.peers import Ranks
 
 
 def are_the_same(tensors: list[torch.Tensor], ranks: Ranks) -> bool:
-    """Say whether all ranks hold the same tensors, bit for bit. All ranks pass equally many, of at least 32 bits a value.
+    """Return whether all ranks have the same tensors, bit for bit, of at least 32 bits per value.
 
     Compared are sums of each tensor's bit patterns, which wrap around instead of rounding.
     """
     patterns = [tensor.detach().reshape(-1).view(torch.int32) for tensor in tensors]
-    own = torch.stack([pattern.sum(dtype=torch.int64) for pattern in patterns]).to(peers.exchange_device(ranks))
-    highest, lowest = own.clone(), own.clone()
+    sums = torch.stack([pattern.sum(dtype=torch.int64) for pattern in patterns]).to(peers.group_device(ranks))
+    highest, lowest = sums.clone(), sums.clone()
     dist.all_reduce(highest, op=dist.ReduceOp.MAX)
     dist.all_reduce(lowest, op=dist.ReduceOp.MIN)
     return torch.equal(highest, lowest)
 
 
 def model_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Return bytes on this rank of all parameters, of the gradients of those that are trained (each as large as its
-    parameter, whether it is there at this moment or freed by zero_grad), and of the optimizer's state."""
+    """Return bytes on this rank of all parameters, of gradients (also those freed by zero_grad), and of the optimizer's
+    state."""
     parameters = list(model.parameters())
     state = [value for entry in optimizer.state.values() for value in entry.values() if torch.is_tensor(value)]
     return {
@@ -41,6 +41,6 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def finite(value: torch.Tensor | float | None) -> float | None:
-    """Return a number, None for none and for what JSON cannot hold (inf, nan)."""
+    """Return a number, None for None and for values that JSON does not support (inf, nan)."""
     number = math.nan if value is None else float(value)
     return number if math.isfinite(number) else None

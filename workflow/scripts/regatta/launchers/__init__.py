@@ -1,4 +1,4 @@
-"""Launchers: how ranks are started and jobs asked for, by the `scheduler` of a cluster file.
+"""Launchers: how ranks are started and jobs requested, by the `scheduler` of a cluster file.
 
 A new scheduler is a module with a `Launcher` and a line here.
 """

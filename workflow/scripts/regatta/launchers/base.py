@@ -1,5 +1,6 @@
-"""What a launcher is to the rest of Regatta, and what launchers share: starting and ending processes, reading logs."""
+"""The interface of a launcher, and what launchers share: starting and ending processes."""
 
+import contextlib
 import ctypes
 import math
 import os
@@ -20,7 +21,7 @@ STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where ranks are started: on which cluster, on how many nodes, how many on each, and what they compute on."""
+    """Where ranks are started: cluster, number of nodes, ranks on each, and device."""
 
     cluster: dict
     nodes: int
@@ -30,8 +31,11 @@ class Geometry:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How one rank ended: `exit_code` as Python counts it, negative for a signal; None where the launcher's words are
-    unknown, and where the scheduler ended the rank."""
+    """How one rank ended.
+
+    exit_code: negative for a signal, as in Python; None if the launcher's message is unknown or the scheduler ended
+    the rank.
+    """
 
     rank: int
     host: str | None
@@ -41,10 +45,10 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class LogReading:
-    """What the launcher of a launch says in its log. node_problem: its line about a node that is gone.
+    """What the launcher reports in the log of a launch. node_problem: its line about a node that is lost.
 
-    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, where it names each rank. first_end:
-    of the first rank that failed. left: a cause where ranks ended long before the others, which were then killed.
+    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, if it names each rank. first_end:
+    of the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
     """
 
     node_problem: str | None = None
@@ -60,12 +64,12 @@ Job = str | None  # the id of a job; None outside of one
 
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks are started and jobs are asked for under one scheduler. What a scheduler lacks keeps its default."""
+    """How ranks are started and jobs are requested under one scheduler. What a scheduler lacks keeps its default."""
 
     name: str
     title: str  # for people
-    argv: Callable[..., list[str]]  # (geometry, stack, python, program, limit_seconds, hosts); python: words up to it
-    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables and line
+    argv: Callable[..., list[str]]  # of (geometry, stack, python, program, limit_seconds, hosts)
+    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables, command line
     dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
     lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
     read_log: Callable[[str], LogReading]
@@ -73,7 +77,7 @@ class Launcher:
 
     # Cluster and stack files
     submits: bool = False  # jobs wait in a queue and run on other machines
-    cluster_keys: tuple[str, ...] = ()  # mean something to this scheduler alone
+    cluster_keys: tuple[str, ...] = ()  # of this scheduler alone
     stack_keys: tuple[str, ...] = ()  # likewise; they belong to a cell's id
     cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
     stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
@@ -81,16 +85,16 @@ class Launcher:
     script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # of scripts that the options name
 
     # Launches
-    variables: tuple[str, ...] = ()  # prefixes of variables that the scheduler reads or sets: ranks do not inherit them
+    variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # not inherited either
     rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
     end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
-    log_lines: str = r"(?!)"  # pattern of lines of the launcher itself
-    host_words: str = r"(?!)"  # pattern of what is before a host in a cause
+    log_lines: str = r"(?!)"  # pattern of the launcher's lines
+    host_words: str = r"(?!)"  # pattern of the words before a host in a cause
 
     # The job that this process runs in
-    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError where ranks need one
+    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError if ranks need one
     hosts: Callable[[Job], list[str]] = lambda job: []
     state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
     is_answering: Callable[[], bool] = lambda: True
@@ -102,7 +106,7 @@ class Launcher:
     job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
     site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
     submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
-    job_words: Callable[..., str | None] = lambda *arguments: None  # what a job asks for, for people
+    job_words: Callable[..., str | None] = lambda *arguments: None  # what a job requests, for people
     submit_command: str = ""  # that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
@@ -126,7 +130,7 @@ def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess
 
 
 def stop(process: subprocess.Popen) -> None:
-    """End a launch: SIGTERM, and SIGKILL for whatever is left. Returns when all its processes are gone."""
+    """End a launch: SIGTERM, then SIGKILL. Returns when all its processes are gone."""
     family = descendants(process)
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
@@ -136,10 +140,8 @@ def stop(process: subprocess.Popen) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     for child in family:
-        try:
+        with contextlib.suppress(psutil.Error):
             child.kill()
-        except psutil.Error:
-            continue
     psutil.wait_procs(family, timeout=STOP_SECONDS)
 
 

@@ -1,6 +1,6 @@
-"""Start the ranks of a launch: with which line, in which environment, in which job; and the line that repeats a cell.
+"""Start the ranks of a launch: command line, environment and job; and the command that repeats a cell by hand.
 
-Lines are lists of arguments: no value of a campaign ever passes through a shell. Text for a shell is only for people.
+Command lines are lists of arguments: no value of a campaign passes through a shell. Text for a shell is for people.
 """
 
 import contextlib
@@ -24,8 +24,7 @@ NOT_INHERITED = ("PYTHON", "REGATTA_")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
-# Where the ranks meet is never for the user's shell or a stack to say.
-MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
 POLL_SECONDS = 0.05
 STEP_POLL_SECONDS = 2.0
 SECONDS_WITHOUT_ANSWER = 60
@@ -41,11 +40,11 @@ def launch_argv(
     limit_seconds: float | None = None,
     hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Return the line that starts `program`, a Python file and its arguments, on all ranks.
+    """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
 
-    variables: of the job, put into the stack's binds; None leaves their names. folders: what the ranks read and write,
-    bound into an image. limit_seconds: of a job's step, which ends it should the supervisor be gone. hosts: the nodes
-    of the step, where the job has more.
+    variables: of the job, substituted in the stack's binds; None leaves their names. folders: read and written by the
+    ranks, bound into an image. limit_seconds: of a job's step, if the supervisor dies. hosts: the nodes of the step, if
+    the job has more.
     """
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
@@ -53,34 +52,36 @@ def launch_argv(
 
 
 def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of the ranks: this process's, with the stack's variables over it.
+    """Return the environment of the ranks: this process's, overridden by the stack's variables, then by `extra`.
 
-    Excluded are PYTHON*, of the driver's interpreter; REGATTA_*, which change the number, so that they must come from
-    the stack, which a cell's id knows; variables of schedulers and container runtimes; and the *_NUM_THREADS that
-    Snakemake sets for each job. extra: set over the stack's variables, such as the port where ranks meet.
+    Not inherited are PYTHON*, of the driver's interpreter; REGATTA_*, which change results and so must come from the
+    stack, part of a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that Snakemake
+    sets for each job.
     """
-    tools = [*LAUNCHERS.values()]
-    dropped = (*NOT_INHERITED, *(p for t in tools for p in t.variables))
-    dropped += tuple(p for r in RUNTIMES.values() for p in r.user_variables)
-    kept = {name for tool in [*tools, *RUNTIMES.values()] for name in tool.kept_variables}
+    tools = [*LAUNCHERS.values(), *RUNTIMES.values()]
+    dropped = (*NOT_INHERITED, *(prefix for tool in LAUNCHERS.values() for prefix in tool.variables))
+    dropped += tuple(prefix for tool in RUNTIMES.values() for prefix in tool.user_variables)
+    kept = {name for tool in tools for name in tool.kept_variables}
     replaced = {*THREADS, *MEETING_POINT, *launcher.replaced_variables}
-    own = {
+    inherited = {
         key: value
         for key, value in os.environ.items()
         if key not in replaced and (key in kept or not key.startswith(dropped))
     }
-    if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor takes SLURM_CONF away from the job
-        own.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
+    if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor unsets SLURM_CONF in the job
+        inherited.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
     # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
     of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
     names = runtime_of(stack).variable_names(stack, given)
-    return {**own, **given, **{name: given[key] for key, name in names.items()}}
+    return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
 
 
 def stack_variables(stack: dict) -> dict[str, str]:
-    """Return a stack's variables. OMP_NUM_THREADS is given under the ranks' own name too: where it is
-    not set, start_ranks.py sets it to 1, as torchrun does, so a rank cannot see which of the two set it."""
+    """Return a stack's variables. OMP_NUM_THREADS is also passed as REGATTA_THREADS_PER_RANK.
+
+    If it is not set, start_ranks.py sets it to 1, as torchrun does; a rank cannot distinguish the two.
+    """
     env = stack["env"]
     fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
     return {**fixed, **env}
@@ -112,9 +113,9 @@ class Allocation:
         return self.launcher.hosts(self.job)
 
     def step_hosts(self, num_nodes: int, avoid: Sequence[str] = ()) -> list[str]:
-        """Return the nodes that a step of `num_nodes` is pinned to, those in `avoid` only where the job has no others.
+        """Return the nodes that a step of `num_nodes` is pinned to, those in `avoid` only if the job has no others.
 
-        Nothing where a step gets all nodes of the job.
+        Nothing if a step gets all nodes of the job.
         """
         hosts = self.hosts()
         if len(hosts) <= num_nodes:
@@ -123,18 +124,18 @@ class Allocation:
         return [host for host in hosts if host in chosen]
 
     def state(self) -> str | None:
-        """Return the job's state, None on one machine and where the scheduler does not say."""
+        """Return the job's state, None on one machine or if the scheduler does not say."""
         return self.launcher.state(self.job)
 
     def state_of(self, job: str | None) -> str | None:
-        """Return the state of an earlier job, None where there was none or the scheduler does not say (any more)."""
+        """Return the state of an earlier job, None if there was none or the scheduler does not say."""
         return self.launcher.state(job) if self.job and job and job != self.job else None
 
     @contextlib.contextmanager
     def exclusive_use(self, folder: Path, name: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait until nothing else is measured on this machine or in this job, and keep it so while the context lasts.
+        """Wait until nothing else is measured on this machine or in this job, and hold the lock within the context.
 
-        folder: of all results. name: of what waits, for people. check is called while waiting, and raises to give up.
+        folder: of all results. name: of what waits, for people. check: called while waiting; raises to give up.
         """
         lock, is_waiting = None, False
         while lock is None:
@@ -155,7 +156,7 @@ class Allocation:
     def _wait_for_foreign_steps(self, name: str, check: Callable[[], None]) -> None:
         """Wait for ranks of Regatta without a lock, such as those of a supervisor that was killed.
 
-        Where the scheduler does not answer, go on after SECONDS_WITHOUT_ANSWER.
+        If the scheduler does not answer, continue after SECONDS_WITHOUT_ANSWER.
         """
         is_waiting = False
         deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
@@ -165,7 +166,7 @@ class Allocation:
             if steps and not is_waiting:
                 print(
                     f"{name}: waiting: {self.launcher.title} job {self.job} has running steps of Regatta"
-                    f" ({', '.join(steps)}). If they are not wanted: {self.launcher.end_foreign} {' '.join(steps)}",
+                    f" ({', '.join(steps)}). To end them: {self.launcher.end_foreign} {' '.join(steps)}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -175,16 +176,13 @@ class Allocation:
 
 
 def find_allocation(cluster: dict) -> Allocation:
-    """Return where ranks of a cluster are started. Raises UserError outside of a job where ranks need one."""
+    """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
     launcher = launcher_of(cluster)
     return Allocation(launcher, launcher.find_job(cluster))
 
 
-# The line that repeats one cell by hand.
-
-
 def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
-    """Return the shell line that repeats one cell by hand, quoted where it must be.
+    """Return the shell command that repeats one cell by hand.
 
     It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
     """
@@ -199,26 +197,18 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     given = stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
-    return " ".join([*(["env"] if words else []), *words, *_shell_line(line)])
-
-
-def _shell_line(line: list[str]) -> list[str]:
-    """Quote each word for a shell. The shell puts in the variables of binds, and of nothing else."""
-    return [
+    quoted = [
         _bind_for_shell(word) if before == "--bind" else shlex.quote(word)
         for before, word in zip(["", *line], line, strict=False)
     ]
+    return " ".join([*(["env"] if words else []), *words, *quoted])
 
 
 def _bind_for_shell(bind: str) -> str:
-    first, *parts = re.split(r"(\$\$|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})", bind, flags=re.ASCII)
-    if not parts:
+    """Quote a bind for a shell, which substitutes its variables and nothing else. $$ is a literal $."""
+    parts = re.split(r"(\$\$|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})", bind, flags=re.ASCII)
+    if len(parts) == 1:
         return shlex.quote(bind)
-    text = _in_double_quotes(first)
-    for variable, rest in zip(parts[::2], parts[1::2], strict=True):
-        text += (r"\$" if variable == "$$" else variable) + _in_double_quotes(rest)
-    return f'"{text}"'
-
-
-def _in_double_quotes(text: str) -> str:
-    return re.sub(r'([$"\\`])', r"\\\1", text)
+    parts[::2] = [re.sub(r'([$"\\`])', r"\\\1", text) for text in parts[::2]]
+    parts[1::2] = [r"\$" if variable == "$$" else variable for variable in parts[1::2]]
+    return f'"{"".join(parts)}"'

@@ -1,5 +1,6 @@
 """No scheduler: start_ranks.py starts the ranks on this machine, one measurement at a time."""
 
+import contextlib
 import re
 import signal
 import subprocess
@@ -26,7 +27,7 @@ def argv(
 
 
 def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[str]) -> tuple[list[str], list[str]]:
-    """Return torchrun where its Python may be any, else the line with start_ranks.py, from the project's folder."""
+    """Return a line with torchrun if the stack names no Python, else with start_ranks.py, from the project's folder."""
     if not prefix and stack["python"] is None:
         return [], ["torchrun", "--standalone", f"--nproc-per-node={geometry.gpus_per_node}", *program]
     starter = str(START_RANKS.relative_to(SCRIPTS.parents[1]))
@@ -36,11 +37,9 @@ def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[st
 def dump_stacks(_job: str | None, process: subprocess.Popen) -> None:
     """Have every rank write its Python stacks to the log (bench/ registers SIGUSR1 for that)."""
     for child in descendants(process):
-        try:
+        with contextlib.suppress(psutil.Error):
             if any(part.endswith("run_launch.py") for part in child.cmdline()):
                 child.send_signal(signal.SIGUSR1)
-        except psutil.Error:
-            continue
 
 
 def read_log(log: str) -> LogReading:
@@ -52,7 +51,7 @@ def read_log(log: str) -> LogReading:
 def profile_problem(cluster: dict, is_local: bool, _shapes: object) -> str | None:
     if is_local:
         return None
-    return f"cluster '{cluster['name']}' has scheduler none: nothing of it is submitted. Use --profile profiles/local."
+    return f"cluster '{cluster['name']}' has scheduler none: it has no jobs to submit. Use --profile profiles/local."
 
 
 LAUNCHER = Launcher(

@@ -1,4 +1,4 @@
-"""Slurm: ranks are started by srun in a job that Snakemake's executor submitted, or that the user holds."""
+"""Slurm: ranks are started by srun, in a job of Snakemake's executor or in an allocation of the user."""
 
 import math
 import os
@@ -23,7 +23,7 @@ SECONDS_AFTER_FIRST_EXIT = 60
 PORT_BY_HAND = "MASTER_PORT=29500"
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
-# Options that Regatta passes itself.
+# Options that Regatta passes.
 SRUN_BY_REGATTA = [
     "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-G", "--gpus", "--gpus-per-node", "--gres", "-t",
     "--time", "--jobid", "-o", "--output", "-e", "--error", "-K", "--kill-on-bad-exit", "--export", "-D", "--chdir",
@@ -42,17 +42,15 @@ SBATCH_BY_REGATTA = [
 
 
 def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
-    """Return a problem for each option that Regatta gives itself: a second one would start other ranks than planned."""
+    """Return a problem for each option that Regatta passes: a second one would start other ranks than planned."""
     found = []
     for index, option in enumerate(options):
-        name = re.split("[= ]", option)[0]
+        name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
         if name in taken or (option[:2] in taken and not option.startswith("--")):
-            text = "is given by Regatta itself, from the campaign's shapes and the cluster file. Take it out."
+            text = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
             found.append(Problem((key, index), text))
-        elif name.startswith("--") and option[len(name) :].startswith(" "):
-            words = f"{name}={option[len(name) :].strip()}"
-            text = f"is one word, which a long option with a space is not. Write {words}."
-            found.append(Problem((key, index), text))
+        elif name.startswith("--") and separator == " ":
+            found.append(Problem((key, index), f"must be written as {name}={value.strip()}."))
     return found
 
 
@@ -63,8 +61,9 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
         path = Path(_script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
         if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
-            text = "names no file that can be read here. Write its whole path; a folder that only nodes have goes into"
-            found.append(Problem(("srun", index), f"{text} node_folders.", is_missing=True, is_in_id=True))
+            remedy = "Write its absolute path; a folder that only nodes have goes into node_folders."
+            text = f"names a file that cannot be read here. {remedy}"
+            found.append(Problem(("srun", index), text, is_missing=True, is_in_id=True))
     return found
 
 
@@ -85,7 +84,7 @@ def script_paths(stack: dict) -> dict[str, Path]:
 
 
 def _script_option(option: str) -> tuple[str, str]:
-    """Return the whole name and the value of an option that names a script, also abbreviated; else two empty texts."""
+    """Return the full name and the value of an option that names a script, also abbreviated; else two empty texts."""
     name, _, value = option.partition("=")
     whole = [known for known in SCRIPT_OPTIONS if known.startswith(name) and len(name) > 2]
     return (whole[0], value) if whole else ("", "")
@@ -102,7 +101,7 @@ def argv(
     limit_seconds: float | None = None,
     hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Return srun with one task per rank. All options are explicit: the Slurm executor unsets their variables."""
+    """Return srun with one task per rank. All options are passed explicitly: the executor unsets their variables."""
     nodes, gpus = geometry.nodes, geometry.gpus_per_node
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
     if geometry.device == "cuda":
@@ -131,17 +130,15 @@ def end_ranks(job: str | None, process: subprocess.Popen) -> None:
 def find_job(cluster: dict) -> str:
     job = queue.job_id()
     if job is None:
-        raise UserError(
-            f"cluster '{cluster['name']}' has scheduler slurm, but this is no Slurm job. Use --profile profiles/slurm,"
-            " or call Snakemake with profiles/local inside an allocation (salloc) that the batch's shape fits."
-        )
+        remedy = "Use --profile profiles/slurm, or profiles/local within an allocation (salloc) of the batch's shape."
+        raise UserError(f"cluster '{cluster['name']}' has scheduler slurm, but this is not a Slurm job. {remedy}")
     return job
 
 
 def lock(job: str, folder: Path) -> TextIO:
     """Lock a job for this user across results folders. If the home folder cannot be locked, lock beside the results.
 
-    One file for all jobs, and a number in it for each: a file per job would be left behind.
+    One file for all jobs, with a byte for each: a file per job would be left behind.
     """
     cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
     try:
@@ -154,29 +151,29 @@ def lock(job: str, folder: Path) -> TextIO:
 
 
 def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
-    """Return why jobs cannot be submitted, or why launches do not fit in the allocation that the user holds."""
+    """Return why jobs cannot be submitted, or why launches do not fit into the user's allocation."""
     if not is_local:
         return None
     if queue.job_id() is None:
         remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
         return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1) if shapes else None
-    remedy = "Ask salloc for as much, or use --profile profiles/slurm, which submits each shape."
+    remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
     return f"{problem}. {remedy}" if problem else None
 
 
 def take_over(campaign: str, folder: Path) -> None:
     """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    from regatta.launchers.slurm_executor import mend_status_queries  # loads Snakemake
+    from regatta.launchers.slurm_executor import patch_status_queries  # loads Snakemake
 
-    mend_status_queries()
+    patch_status_queries()
     queue.wait_for_live_jobs(campaign, folder)
 
 
-# What srun says of how its tasks ended (Slurm 26.05; `srun: error: n2: task 3: Exited with exit code 1`).
+# srun's messages (Slurm 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
 
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
-# Only lines of Slurm's own: a rank may say such words of a name server or a peer. And none about its controller.
+# Only Slurm's lines: a rank may print such words about a name server or a peer. And none about its controller.
 NO_NODE = re.compile(
     r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))"
     r"(?!.*Unable to contact slurm controller).*"
@@ -185,15 +182,15 @@ NO_NODE = re.compile(
     r"Required node not available|Nodes? .* not responding|Unable to resolve).*$",
     re.MULTILINE,
 )
-# Of such lines, the nodes that they are about. (STEP 7.0 ON n1 only says who speaks.)
+# The nodes that such lines are about. (STEP 7.0 ON n1 names only the node that prints.)
 NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
-# Before a task's end: it is Slurm that ended the step. (DUE TO TASK FAILURE follows the end of another task.)
+# Before a task's end: Slurm ended the step. (DUE TO TASK FAILURE follows the end of another task.)
 ENDED_BY_SLURM = re.compile(
     r"^srun: First task exited (?P<wait>\w+) ago|"
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",
     re.MULTILINE,
 )
-# Lines of srun once a task has ended; what it says before that is why no task came up.
+# srun's lines after a task has ended; earlier ones are the reason if no task came up.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
     r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
@@ -212,7 +209,7 @@ SIGNAL_WORDS = {
 
 
 def first_task_end(log: str) -> TaskEnd | None:
-    """Return the first task that ended badly: srun then ends the others (--kill-on-bad-exit), so those say nothing."""
+    """Return the first task that failed: srun then ends the others (--kill-on-bad-exit), which are no evidence."""
     found = TASKS_ENDED.search(log)
     if found is None:
         return None
@@ -226,20 +223,20 @@ def first_task_end(log: str) -> TaskEnd | None:
 
 
 def tasks_that_left(log: str) -> str | None:
-    """Return the tasks that ended well before the others, where srun ended those for it (--wait), such as `0-1,3`."""
+    """Return the tasks that ended without an error if srun ended the others for it (--wait), such as `0-1,3`."""
     found = re.search(r"^srun: StepId=\S+ tasks? ([\d,-]+): exited$", log, re.MULTILINE)
     return found[1] if found and "srun: First task exited" in log else None
 
 
 def node_problem(log: str) -> str | None:
-    """Return srun's line about a node that is gone or cannot be reached, or None."""
+    """Return srun's line about a node that is lost or cannot be reached, or None."""
     found = NO_NODE.search(log)
     return " ".join(found[0].split()) if found else None
 
 
 def blamed_hosts(log: str) -> set[str]:
-    """Return the nodes that srun names where a launch ended: those that are gone; else those on which tasks ended by
-    themselves, with an exit code or first of all. Empty where it names none, or where Slurm ended the tasks."""
+    """Return the nodes that srun names: those that are lost; else those on which tasks failed, with an exit code or
+    first of all. Empty if it names none, or if Slurm ended the tasks."""
     if problems := list(NO_NODE.finditer(log)):
         named = [names for found in problems for names in NAMED_NODES.findall(found[0])]
         return {host for names in named for host in _hosts(names)}
@@ -270,7 +267,7 @@ def _exit_code(text: str) -> int | None:
     if found is None:
         return None
     code = int(found[1])
-    # A shell, and some images' first process, say a signal so.
+    # Shells, and the first process of some images, report a signal so.
     return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
 
 
@@ -310,7 +307,7 @@ LAUNCHER = Launcher(
     log_lines=LOG_LINES,
     host_words=r"\bsrun: error: ",
     find_job=find_job,
-    hosts=lambda job: queue.hosts_of_job(job),
+    hosts=lambda job: queue.hosts_of_job(job),  # looked up at each call, so that tests can replace it
     state=lambda job: queue.job_state(job),
     is_answering=lambda: queue.is_answering(),
     lock=lock,

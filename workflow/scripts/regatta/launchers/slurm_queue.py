@@ -1,4 +1,4 @@
-"""What Regatta asks of Slurm itself: which job this is, its nodes and state, and the steps that must end.
+"""Queries to Slurm: the current job, its nodes and state, and the steps to end.
 
 Jobs are submitted by Snakemake's executor, and ranks started by srun (slurm.py).
 """
@@ -17,13 +17,11 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 
-# Expand Slurm's host lists, such as n[01-03,7],login.
-
 MAX_NODES = 2**16  # of a Slurm cluster (MAX_SLURM_NODES)
 
 
 def expand(text: str) -> list[str]:
-    """Return the hosts of a list. Raises ValueError if the text is not a host list."""
+    """Return the hosts of a host list such as n[01-03,7],login. Raises ValueError if the text is not a host list."""
     names: list[str] = []
     for word in re.split(r"[,\s]+(?![^\[]*\])", text.strip(", \n\t")):
         parts = re.split(r"\[([^\[\]]*)\]", re.sub(r"\*\d+$", "", word))  # n1*4: four times, in a file
@@ -37,7 +35,7 @@ def expand(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """Return the numbers of ranges such as 08-10,12, with leading zeros as they are given."""
+    """Return the numbers of ranges such as 08-10,12, with their leading zeros."""
     numbers: list[str] = []
     for part in text.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
@@ -50,12 +48,12 @@ def _numbers(text: str) -> list[str]:
     return numbers
 
 
-COMMAND_SECONDS = 60  # a controller that is busy may take long; one that is away must not hold a batch for ever
+COMMAND_SECONDS = 60  # enough for a busy controller; one that is down must not hold a batch indefinitely
 STEP_END_SECONDS = 60.0
-STATE_SECONDS = 5  # of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) most is for writing
+STATE_SECONDS = 5  # most of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) is for writing
 SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
-STEP_NAME = "regatta"  # of steps in which ranks run, so that another Regatta in the same job knows of them
+STEP_NAME = "regatta"  # of steps in which ranks run, so that another Regatta in the same job recognizes them
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
@@ -64,7 +62,7 @@ LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE
 
 @dataclass(frozen=True)
 class Job:
-    """A job in the queue. `batch` is Regatta's, or `preflight`; `nodes` may be empty while it waits."""
+    """A job in the queue. batch: the id of a batch or of a preflight."""
 
     id: str
     state: str
@@ -77,15 +75,17 @@ def job_id() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for Slurm's commands: this one's, with SLURM_CONF as the user had it (see launch.py)."""
+    """Return the environment for Slurm's commands: this process's, with the user's SLURM_CONF (see launch.py)."""
     kept = os.environ.get("REGATTA_SLURM_CONF")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
-    return {**own, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in own else own
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
+    return {**inherited, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in inherited else inherited
 
 
 def keep_configuration() -> None:
-    """Keep the path of slurm.conf under a name that the Slurm executor leaves in a job's environment, and drop the
-    user's filters and formats of Slurm's commands: SQUEUE_PARTITION would hide running jobs from the executor too."""
+    """Save the path of slurm.conf under a name that the Slurm executor does not unset in jobs.
+
+    Remove the user's filters and formats of Slurm's commands: SQUEUE_PARTITION would hide jobs from the executor.
+    """
     for name in [name for name in os.environ if name.startswith(OPTIONS_OF_COMMANDS)]:
         del os.environ[name]
     if os.environ.get("SLURM_CONF"):
@@ -101,7 +101,8 @@ def hosts_of_job(job: str) -> list[str]:
 def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | None:
     """Return why launches of these shapes (nodes, ranks per node) cannot all start in this process's job, or None.
 
-    What the job does not say is not held against it (sbatch(1), output environment variables)."""
+    Limits that the job's variables do not contain are not checked (sbatch(1), output environment variables).
+    """
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES") or max(nodes for nodes, _ in shapes))
     groups = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     num_cpus = min(map(int, groups), default=None)  # of the smallest node: "8(x2),4"
@@ -115,7 +116,7 @@ def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | Non
 
 
 def meeting_point() -> dict[str, str]:
-    """Return the port where the ranks meet: random, and free on this node. The address they take from their step."""
+    """Return the port of the ranks' store: random, and free on this node. Ranks take the address from their step."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return {"MASTER_PORT": str(probe.getsockname()[1])}
@@ -124,15 +125,13 @@ def meeting_point() -> dict[str, str]:
 def job_state(job: str) -> str | None:
     """Return a job's state, such as RUNNING, or why it ends: NODE_FAIL, TIMEOUT, CANCELLED, PREEMPTED; None if unknown.
 
-    A job that is ending is COMPLETING, and only the JSON form names the state behind that."""
+    A job that is ending is COMPLETING, and only the JSON form contains the final state.
+    """
     states = _states_in_json(ask(["scontrol", "--json", "show", "job", job], STATE_SECONDS))
     if not states:
         text = ask(["scontrol", "--oneliner", "show", "job", job], STATE_SECONDS)
-        states = re.findall(r"\bJobState=(\S+)", text)
-        if "Reason=TimeLimit" in text:
-            states = ["TIMEOUT"]
-    said = [state for state in states if state != "COMPLETING"] or states
-    return said[0] if said else None
+        states = ["TIMEOUT"] if "Reason=TimeLimit" in text else re.findall(r"\bJobState=(\S+)", text)
+    return next((state for state in states if state != "COMPLETING"), states[0] if states else None)
 
 
 def _states_in_json(text: str) -> list[str]:
@@ -156,7 +155,7 @@ def signal_steps(job: str, name: str) -> None:
 
 
 def end_steps(job: str) -> None:
-    """End all steps of a job, and wait until they are gone: a killed srun leaves its ranks on the nodes."""
+    """End all steps of a job and wait until they are gone: a killed srun leaves its ranks on the nodes."""
     deadline = time.monotonic() + STEP_END_SECONDS
     name = "TERM"
     while (steps := running_steps(job)) != [] and time.monotonic() < deadline:
@@ -169,21 +168,20 @@ def end_steps(job: str) -> None:
 def running_steps(job: str) -> list[str] | None:
     """Return the steps of a job in which ranks of Regatta run, None if squeue does not answer.
 
-    Other steps are the user's own: in an allocation that the user holds there may be some.
+    In an allocation of the user there may be other steps.
     """
     text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"])
     if text is None:
         return None
-    own = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # where Regatta itself runs in a step: a shell that srun started
+    current = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # if Regatta runs in a step: a shell that srun started
     steps = [line.split("|", 1) for line in text.splitlines() if "|" in line]
-    return [step for step, name in steps if name == STEP_NAME and step != own and re.fullmatch(r"\d+\.\d+", step)]
+    return [step for step, name in steps if name == STEP_NAME and step != current and re.fullmatch(r"\d+\.\d+", step)]
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
-    """Return the jobs of a campaign that wait or run, whoever submitted them: also an earlier Snakemake that died. None
-    if squeue does not answer.
+    """Return the jobs of a campaign in the queue, also those of an earlier Snakemake; None if squeue does not answer.
 
-    They are known by the comment that the executor gives them and by the folder in which they were submitted.
+    They are recognized by the executor's comment and by the folder in which they were submitted.
     """
     text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"])
     if text is None:
@@ -199,25 +197,26 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
 
 
 def wait_for_live_jobs(campaign: str, folder: Path) -> None:
-    """Wait until no job of an earlier run of this campaign is left: what those measure must not be measured twice."""
-    has_said = False
+    """Wait until no job of an earlier run of this campaign is left, so that nothing is measured twice."""
+    is_waiting = False
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
     while (jobs := live_jobs(campaign, folder)) != []:
         if jobs is None and time.monotonic() > deadline:
             raise UserError(
-                "squeue does not answer, so that jobs of an earlier run cannot be told. Call it by hand to see why, and"
-                " then run the same line again."
+                "squeue does not answer, so jobs of an earlier run are unknown. Call squeue to find out why, then run"
+                " the same line again."
             )
-        if jobs is not None and not has_said:
-            listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in jobs[:MAX_JOBS_NAMED])
-            more = f" and {len(jobs) - MAX_JOBS_NAMED} more" if len(jobs) > MAX_JOBS_NAMED else ""
+        if jobs is not None and not is_waiting:
+            shown = jobs[:MAX_JOBS_NAMED]
+            listed = ", ".join(f"{job.id} ({job.batch}, {job.state})" for job in shown)
+            more = f" and {len(jobs) - len(shown)} more" if len(jobs) > len(shown) else ""
             print(
                 f"results/{campaign}: jobs of an earlier run are still in the queue: {listed}{more}. Waiting for them;"
-                f" to do without: scancel {' '.join(job.id for job in jobs[:MAX_JOBS_NAMED])}",
+                f" to cancel them: scancel {' '.join(job.id for job in shown)}",
                 file=sys.stderr,
                 flush=True,
             )
-            has_said = True
+            is_waiting = True
         time.sleep(WAIT_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""What a batch asks Slurm for, in the words of Snakemake's Slurm executor (2.8).
+"""The resources of a batch on Slurm, as Snakemake's Slurm executor (2.8) expects them.
 
-The executor leaves a job's own srun alone only where `mpi` is set, and then wants two tasks at least: a batch of one
-rank asks for two tasks on its node and uses one. What the ranks really get, srun says (slurm.py).
+The executor does not wrap a job in srun only if `mpi` is set, and then requires two tasks: a batch of one rank requests
+two tasks on its node and uses one. The ranks are started by srun (slurm.py).
 """
 
 import math
@@ -13,18 +13,16 @@ from pathlib import Path
 
 from regatta.launchers.slurm_queue import answer, expand, job_id
 
-# Merge the nodes that Regatta avoids into the cluster file's --exclude, because sbatch keeps only the last one.
-
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
 REQUIRE = re.compile(r"(?:--nodelist=|--nodefile=|-w|-F)(.+)", re.DOTALL)
 MAX_FILE_BYTES = 2**20
 
 
 def with_avoided(options: list[str], avoid: Iterable[str], num_nodes: int, needed: int) -> list[str]:
-    """Return sbatch's options with the nodes to avoid among those that they exclude, in one --exclude.
+    """Return sbatch's options with the nodes to avoid merged into one --exclude: sbatch keeps only the last.
 
-    They are returned as they are where that leaves fewer than `needed` of `num_nodes` nodes, and where only Slurm knows
-    which nodes they name. A node that they require (--nodelist) is never excluded: such a job could not start.
+    They are returned unchanged if fewer than `needed` of `num_nodes` nodes would be left, and if only Slurm knows which
+    nodes they name. A node that they require (--nodelist) is never excluded: such a job could not start.
     """
     given = [found[1].strip() for option in options if (found := EXCLUDE.fullmatch(option))]
     required = [found[1].strip() for option in options if (found := REQUIRE.fullmatch(option))]
@@ -45,32 +43,25 @@ def node_names(text: str) -> list[str]:
 
     Raises ValueError if the text is not a host list, and OSError if the file cannot be read.
     """
-    return expand(",".join(_lines(Path(text))) if "/" in text else text)
-
-
-def _lines(path: Path) -> list[str]:
+    if "/" not in text:
+        return expand(text)
+    path = Path(text)
     if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
         raise OSError(f"{path}: not a file of node names")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [line for line in (line.partition("#")[0].strip() for line in lines) if line]
+    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return expand(",".join(filter(None, lines)))
 
 
-WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails is measured no longer, but its launch starts again
+WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails takes no longer, but its launch starts again
 WALLTIME_EXTRA_MINUTES = 5
 
 
 def site_resources(cluster: dict) -> dict[str, str | int]:
     """Return the resources that are the same for all jobs of a cluster; only those that its file sets."""
-    words = {
-        "slurm_partition": cluster["partition"],
-        "slurm_account": cluster["account"],
-        "qos": cluster["qos"],
-        "constraint": cluster["constraint"],
-    }
-    # 0 keeps Snakemake's own default of some MB away; submit_variables asks for all of the memory.
-    return {key: value for key, value in words.items() if value is not None} | {
-        "mem_mb": cluster["memory_mb_per_node"] or 0
-    }
+    names = {"partition": "slurm_partition", "account": "slurm_account", "qos": "qos", "constraint": "constraint"}
+    found = {name: cluster[key] for key, name in names.items() if cluster[key] is not None}
+    # 0 overrides Snakemake's default; submit_variables requests all of the memory.
+    return found | {"mem_mb": cluster["memory_mb_per_node"] or 0}
 
 
 def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> dict[str, int | str]:
@@ -89,7 +80,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     return found
 
 
-# Resources of a job as the job itself sees them: it runs its one rule where it is.
+# Resources within a job, which runs its one rule locally.
 JOB_CONSTANTS = {
     "mpi": "srun", "nodes": 1, "tasks": 1, "tasks_per_node": 1, "cpus_per_task": 1, "gres": "", "tasks_per_gpu": 0,
     "runtime": 1, "slurm_extra": "",
@@ -99,7 +90,7 @@ JOB_CONSTANTS = {
 def job_resources(
     cluster: dict, nodes: int, gpus_per_node: int, device: str, minutes: float, attempt: int, avoid: Iterable[str]
 ) -> dict[str, int | str]:
-    """Return what one attempt at a job asks for. avoid: nodes on which launches of this batch could not start."""
+    """Return the resources of one attempt at a job. avoid: nodes on which launches of this batch could not start."""
     return shape_resources(cluster, nodes, gpus_per_node, device) | {
         "mpi": "srun",
         "runtime": walltime_minutes(cluster, minutes, attempt),
@@ -108,7 +99,7 @@ def job_resources(
 
 
 def submit_variables(cluster: dict) -> dict[str, str]:
-    """Return sbatch's variables for what the executor has no resource for: a reservation, and all of the memory."""
+    """Return sbatch's variables for a reservation and all of the memory, for which the executor has no resource."""
     found = {"SBATCH_RESERVATION": cluster["reservation"]} if cluster["reservation"] else {}
     return found | ({"SBATCH_MEM_PER_NODE": "0"} if cluster["memory_mb_per_node"] == 0 else {})
 
@@ -125,30 +116,25 @@ def longest_planned_minutes(cluster: dict) -> float:
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return what a job asks for at its first attempt, as sbatch's options: for people. The executor adds others."""
+    """Return the request of a job at its first attempt, as sbatch's options: for people. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
-    told = {
-        "--partition": cluster["partition"],
-        "--account": cluster["account"],
-        "--qos": cluster["qos"],
-        "--constraint": cluster["constraint"],
-        "--reservation": cluster["reservation"],
-        "--mem": cluster["memory_mb_per_node"],
-        "--time": walltime_minutes(cluster, planned_minutes, 1),
-        "--nodes": nodes,
-        "--ntasks": shape["tasks"] or None,
-        "--ntasks-per-node": shape["tasks_per_node"] or None,
-        "--cpus-per-task": shape["cpus_per_task"],
-        "--gres": shape["gres"] or None,
+    options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
+        "mem": cluster["memory_mb_per_node"],
+        "time": walltime_minutes(cluster, planned_minutes, 1),
+        "nodes": nodes,
+        "ntasks": shape["tasks"] or None,
+        "ntasks-per-node": shape["tasks_per_node"] or None,
+        "cpus-per-task": shape["cpus_per_task"],
+        "gres": shape["gres"] or None,
     }
-    words = [shlex.quote(f"{name}={value}") for name, value in told.items() if value is not None]
+    words = [shlex.quote(f"--{name}={value}") for name, value in options.items() if value is not None]
     return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device)]).rstrip()
 
 
 def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
-    """Return the options for which the executor has no resource, quoted for the shell that it hands them to.
+    """Return the options for which the executor has no resource, quoted for a shell.
 
-    avoid: nodes on which launches of this batch could not start; left in where the cluster has too few others.
+    avoid: nodes on which launches of this batch could not start; not avoided if the cluster has too few others.
     """
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
@@ -156,12 +142,12 @@ def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, a
     return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])
 
 
-# Whether the partition of a cluster file can hold the jobs of a campaign: most Slurms take a job that can never start.
+# Whether the partition can run the jobs of a campaign: by default Slurm accepts a job that can never start.
 
 
 @dataclass
 class Partition:
-    """What sinfo says of a partition, summed over its kinds of nodes. max_minutes: infinite where it has no limit."""
+    """A partition as sinfo lists it, summed over its kinds of nodes. max_minutes: infinite if it has no limit."""
 
     is_default: bool
     max_minutes: float
@@ -170,7 +156,7 @@ class Partition:
 
 
 def read_partitions() -> dict[str, Partition]:
-    """Return the partitions by their names; empty where sinfo does not answer, as on a machine without Slurm."""
+    """Return the partitions by their names; empty if sinfo does not answer, as on a machine without Slurm."""
     found: dict[str, Partition] = {}
     for line in (answer(["sinfo", "--noheader", "--format=%P|%l|%D|%c"]) or "").splitlines():
         name, limit, nodes, cpus = (line.split("|") + [""] * 4)[:4]
@@ -178,7 +164,7 @@ def read_partitions() -> dict[str, Partition]:
             continue
         entry = found.setdefault(name.rstrip("*"), Partition(name.endswith("*"), minutes_of(limit), 0, 0))
         entry.num_nodes += int(nodes)
-        entry.num_cpus = max(entry.num_cpus, int(re.match(r"\d*", cpus)[0] or 0))  # "64+" where nodes differ
+        entry.num_cpus = max(entry.num_cpus, int(re.match(r"\d*", cpus)[0] or 0))  # "64+" if nodes differ
     return found
 
 
@@ -199,7 +185,7 @@ def shape_problems(cluster: dict, shapes: list[tuple[int, int]]) -> list[str]:
 def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions: dict[str, Partition]) -> list[str]:
     """Return why jobs of these shapes (nodes, ranks per node) could never start, each with the key to correct.
 
-    A job may name several partitions (a,b) and starts in any of them: then nothing is held against it but their names.
+    A job may name several partitions (a,b) and starts in any of them: then only their names are checked.
     """
     if not partitions:
         return []
@@ -209,15 +195,14 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
         names = cluster["partition"].split(",")
     unknown = [name for name in names if name not in partitions]
     if unknown:
-        return [f"partition = '{unknown[0]}' is none of this Slurm. Choose from: {', '.join(partitions)}."]
+        return [f"partition = '{unknown[0]}' does not exist. Choose from: {', '.join(partitions)}."]
     if len(names) != 1 or not shapes:
         return []
     name, entry = names[0], partitions[names[0]]
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
         limit = f"partition {name} ends jobs after {entry.max_minutes:g}"
-        text = f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Write at most that."
-        found.append(text)
+        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Write at most that.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)

@@ -1,1 +1,1 @@
-"""What will run, why, in which batches, at what price."""
+"""What will run, why, in which batches, at what cost."""

@@ -1,4 +1,4 @@
-"""Group what is left to do into launches, and launches into batches: one batch is one allocation, one Snakemake job."""
+"""Group what is left to measure into launches, and launches into batches: one allocation and one Snakemake job each."""
 
 import random
 import statistics
@@ -42,7 +42,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Price:
-    """What things are expected to cost in seconds: from the store's history, or from the limits where it has none."""
+    """Expected durations in seconds: from the store's history, or from the limits if it has none."""
 
     cell_seconds: Callable[[Cell], float]
     launch_overhead_seconds: float
@@ -59,10 +59,10 @@ def make_batches(
     preflight: str | None = None,
     slots: Mapping[tuple[str, int], Slot] | None = None,
 ) -> list[Batch]:
-    """Group the (cell, repeat) pairs left to do into batches, none longer than `max_batch_minutes` where that can be.
+    """Group the (cell, repeat) pairs left to measure into batches, none longer than `max_batch_minutes` if possible.
 
-    preflight: the id of the one that says which stacks may be started. slots: the latest records of the store, which those
-    of a batch must supersede.
+    preflight: the id of the one that decides which stacks may be started. slots: the latest records of the store, which
+    those of a batch must supersede.
     """
     shapes: dict[tuple[int, int], dict[int, list[Cell]]] = {}
     for cell, repeat in todo:
@@ -75,7 +75,7 @@ def make_batches(
 
 
 def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
-    """Split by repeats first, which keeps cells that are compared in one allocation; then by cells."""
+    """Split by repeats first, which keeps compared cells in one allocation; then by cells."""
     longest = launcher_of(campaign.cluster).longest_planned_minutes(campaign.cluster)
     max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest) * 60
     parts: list[list[Launch]] = []
@@ -96,7 +96,7 @@ def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> 
 
 
 def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_seconds: float) -> list[list[Cell]]:
-    """Split the cells of one repeat so that each part fits; a cell stays with its twins of the other stacks."""
+    """Split the cells of one repeat so that each part fits; a cell stays with its twins in the other stacks."""
     twins: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.id):
         twins.setdefault(cell.twin_key, []).append(cell)
@@ -138,7 +138,7 @@ def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) ->
 
 
 def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
-    """Return about how long a measurement takes, for the time left that a run begins with."""
+    """Return the mean expected duration of a measurement, for the first estimate of the time left."""
     sampled = sampling["max_warmup_seconds"] + sampling["max_seconds"]
     expected = [sampled if load_benchmark(cell.spec["benchmark"]).is_sampled else cell.limit_seconds for cell in cells]
     return sampled if set(expected) == {sampled} else statistics.fmean(expected)
@@ -151,8 +151,11 @@ def _freeze(
     preflight: str | None,
     slots: Mapping[tuple[str, int], Slot],
 ) -> Batch:
-    """Give launches their frozen content and id. The generation is the lowest under which nothing was finished yet, and
-    whose records supersede those of the store (regatta.store.history)."""
+    """Return the batch of launches with its frozen content and id.
+
+    Its generation is the lowest under which no batch was finished, and whose records supersede those of the store
+    (regatta.store.history).
+    """
     cells = {cell.id: cell for launch in launches for cell in launch.cells}
     nodes, gpus_per_node = launches[0].cells[0].shape
     keys = [(cell.id, launch.repeat) for launch in launches for cell in launch.cells]
@@ -190,7 +193,7 @@ def _batch_id(content: dict) -> str:
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
-    """Whether a batch is not finished: its next records, also of another attempt, supersede the earlier ones."""
+    """Return whether a batch is unfinished, and its next records supersede the earlier ones, also of other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation
         or (slot.generation == generation and slot.status in SAYS_NOTHING and slot.launch.startswith(f"{batch_id}-l"))
@@ -198,11 +201,8 @@ def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot
     )
 
 
-# What things cost: from the store's history, or from the campaign's limits where it has none.
-
-
 def make_price(campaign: Campaign, history: History) -> Price:
-    """Return the price of cells and launches. What was never measured costs what it may take by its limits."""
+    """Return the price of cells and launches. A cell that was never measured is priced at its limits."""
     known = history.cell_seconds()
     overheads = history.launch_overheads_s
     overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
@@ -218,25 +218,25 @@ def make_price(campaign: Campaign, history: History) -> Price:
 
 
 def limit_of(cell: Cell) -> str:
-    """Return what bounds a cell that was never measured: the sampling `limits`, or `cell_seconds` alone."""
+    """Return what bounds a cell: the sampling `limits`, or `cell_seconds` alone."""
     return "limits" if load_benchmark(cell.spec["benchmark"]).is_sampled else "cell_seconds"
 
 
 def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
-    """Return a note for each benchmark with cells to measure of which nothing tells how long they take."""
+    """Return a note for each benchmark with cells to measure of unknown duration."""
     known = history.cell_seconds()
     bounded_late = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
     numbers = Counter(cell.spec["benchmark"] for cell in bounded_late)
     return [
-        f"{num} of {name} without a record: how long one takes is unknown before its first run, since no sampling limit"
-        " ends it; it is priced at its deadline, cell_seconds"
+        f"{num} of {name} without a record: its duration is unknown before the first run, since no sampling limit ends"
+        " it; it is priced at its deadline, cell_seconds"
         for name, num in sorted(numbers.items())
     ]
 
 
 def at_most_minutes(campaign: Campaign, batches: Iterable[Batch]) -> float:
-    """Return the minutes if every cell and every start took until its deadline: each cell that does ends its launch,
-    so that the rest starts anew."""
+    """Return the minutes if every cell and every start reached its deadline: each such cell ends its launch, so that
+    the rest starts again."""
     start = campaign.data["limits"]["launch_start_seconds"]
     deadlines = Price(lambda cell: cell.limit_seconds + start, start)
     return sum(deadlines.seconds(batch.launches) for batch in batches) / 60

@@ -1,34 +1,140 @@
-"""Assemble plan.html: what plan.json and plan.txt say, as one page without scripts or foreign assets.
-
-Only the scripts that write a plan for people import this module: it loads jinja2, which Snakemake need not wait for.
-"""
+"""The plan as people read it: plan.txt and the terminal, and plan.html, one page without scripts or foreign assets."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import natural, rank_word
+from regatta.core.text import natural, rank_word, shape
 from regatta.launchers import launcher_of
-from regatta.plan.plan import Plan, plan_json
-from regatta.plan.text import ESTIMATE_FROM, job_requests, missing_lines
+from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
+from regatta.run.preflight import preflight_json
 from regatta.store.launch_files import write_text
 
-# The cells of a plan as its page shows them: the matrix as a picture, and the reasons, grouped and counted.
+SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
+ESTIMATE_FROM = {
+    "history": "from the store's history",
+    "limits": "from the campaign's limits: the store has no history of these cells",
+    "history and limits": "from the store's history where it has some, else from the campaign's limits",
+}
 
-# What became of a cell so far: its mark and its words. plan.json calls both `done` and `not_ok` done.
+
+# plan.txt: totals first, then batches, launch lines, and every cell with its reason.
+
+
+def plan_text(plan: Plan, max_cells: int | None = None) -> str:
+    """Return the plan as text. max_cells: how many cells to list; None lists all."""
+    gpu = rank_word(plan.campaign.data["device"])
+    sections = [
+        _totals(plan, gpu),
+        "\n  ".join(missing_lines(plan)),
+        _batches(plan, gpu),
+        "\n".join(f"jobs of {n}x{g} request: {words}" for (n, g), words in job_requests(plan).items()),
+        "\n".join(f"stack {name}, launch of its largest shape:\n  {line}" for name, line in launch_lines(plan).items()),
+        _cells(plan, max_cells),
+        "\n".join(f"note: {note}" for note in notes(plan)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def table(header: list[str], rows: list[list[object]]) -> str:
+    """Return rows under a header, columns aligned; numbers to the right."""
+    texts = [[str(value) for value in row] for row in rows]
+    widths = [max(len(row[i]) for row in [header, *texts]) for i in range(len(header))]
+    is_number = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(header))]
+    lines = [
+        "  ".join(v.rjust(w) if n else v.ljust(w) for v, w, n in zip(row, widths, is_number, strict=True)).rstrip()
+        for row in [header, *texts]
+    ]
+    return "\n".join(lines)
+
+
+def _totals(plan: Plan, gpu: str) -> str:
+    sums = totals(plan)
+    lines = [
+        f"campaign {plan.campaign.name}: {plan.campaign.file.path}, cluster {plan.campaign.cluster['name']}",
+        f"cells: {sums['todo']} todo, {sums['done']} done, {sums['skipped']} skipped",
+    ]
+    if sums["batches"]:
+        lines.append(
+            f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
+            f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours"
+            f" ({ESTIMATE_FROM[sums['estimate_from']]};"
+            f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline were reached)"
+        )
+        if plan.has_preflight_to_run:
+            preflight = preflight_json(plan.preflight, is_todo=True)
+            size = f"{preflight['nodes']}x{preflight['gpus_per_node']}"
+            lines.append(f"first: a preflight on {size}, one short launch each of {', '.join(preflight['stacks'])}")
+    else:
+        lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
+    return "\n".join(lines)
+
+
+def missing_lines(plan: Plan) -> list[str]:
+    """Return what a run on this machine would refuse, under a heading; nothing if it would refuse nothing."""
+    if not plan.campaign.missing:
+        return []
+    lines = ["this machine lacks files or programs; a run here is refused:"]
+    lines += [missing.text for missing in plan.campaign.missing]
+    if stacks := plan.campaign.provisional_stacks:
+        lines.append(f"cell ids of {', '.join(stacks)} are provisional: they depend on files that are not here")
+    return lines
+
+
+def _batches(plan: Plan, gpu: str) -> str:
+    rows = [
+        [
+            b["batch"],
+            f"{b['nodes']}x{b['gpus_per_node']}",
+            len(b["launches"]),
+            sum(launch["num_cells"] for launch in b["launches"]),
+            round(b["minutes"], 1),
+            round(b["gpu_hours"], 2),
+            b["estimate_from"],
+        ]
+        for b in batch_prices(plan)
+    ]
+    header = ["batch", "shape", "launches", "measurements", "minutes", f"{gpu} hours", "estimate from"]
+    return table(header, rows) if rows else ""
+
+
+def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
+    """Return for each shape what the scheduler is asked for, by its longest batch; nothing without a scheduler."""
+    cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
+    launcher = launcher_of(cluster)
+    if not launcher.submits:
+        return {}
+    minutes: dict[tuple[int, int], float] = {}
+    for batch in batch_prices(plan):
+        key = batch["nodes"], batch["gpus_per_node"]
+        minutes[key] = max(batch["minutes"], minutes.get(key, 0))
+    return {key: launcher.job_words(cluster, *key, device, longest) for key, longest in minutes.items()}
+
+
+def _cells(plan: Plan, max_cells: int | None) -> str:
+    rows = [
+        [p.status, p.cell.id, len(p.repeats), p.reason] for p in sorted(plan.cells, key=lambda p: p.status != "todo")
+    ]
+    rows += [["skipped", cell.id, 0, reason] for cell, reason in plan.matrix.skipped]
+    shown = rows if max_cells is None else rows[:max_cells]
+    text = table(["status", "cell", "launches", "why"], shown) if shown else "no cells"
+    return text + (f"\n... and {len(rows) - len(shown)} more in plan.txt" if len(shown) < len(rows) else "")
+
+
+# The cells on plan.html: the matrix as a picture, and the reasons, grouped and counted.
+
+# State of a cell: mark and label. plan.json calls both `done` and `not_ok` done.
 STATES = {
     "todo": ("\N{WHITE CIRCLE}", "to do"),
     "done": ("\N{CHECK MARK}", "done"),
     "not_ok": ("\N{MULTIPLICATION SIGN}", "done, not ok"),
     "skipped": ("\N{EN DASH}", "skipped"),
 }
-# What the words that a cell's reason begins with mean. Of those that are in it the first counts.
+# Kind of reason, by the words that it begins with, and its meaning. The first that matches counts.
 KINDS = {
     "asked for": "not ok before, and this plan was asked to measure it again",
     "failed before": "in a way that says nothing about the cell, such as a node that failed",
@@ -41,7 +147,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell of the matrix. `seconds` are those that it will take in all launches to come, without their starts."""
+    """A cell of the matrix. seconds: of all its launches to come, without their starts."""
 
     cell: Cell
     state: str
@@ -63,7 +169,7 @@ def planned_cells(plan: Plan) -> list[PlannedCell]:
 
 
 def state_counts(cells: Iterable[PlannedCell]) -> list[tuple[str, int]]:
-    """Return (state, number of cells) of the states that there are."""
+    """Return (state, number of cells) for each state that occurs."""
     numbers = Counter(cell.state for cell in cells)
     return [(state, numbers[state]) for state in STATES if numbers[state]]
 
@@ -74,58 +180,58 @@ def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
 
 
 def workload_rows(cells: list[PlannedCell]) -> list[dict]:
-    """Return the workloads in the order of the campaign: how many cells of each shape are in which state, and the same
-    for each setting."""
+    """Return the workloads in the campaign's order: cells by shape and state, and the same for each setting."""
     names, shapes = names_of(cells), sorted({cell.cell.shape for cell in cells})
-    rows: dict[str, list[PlannedCell]] = {}
-    for cell in cells:
-        rows.setdefault(names[cell.cell.id].parts["subject"], []).append(cell)
+
+    def by_shape(some: list[PlannedCell]) -> list[list[tuple[str, int]]]:
+        return [state_counts(cell for cell in some if cell.cell.shape == each) for each in shapes]
+
     found = []
-    for name in rows:
-        settings: dict[str, list[PlannedCell]] = {}
-        for cell in rows[name]:
-            settings.setdefault(names[cell.cell.id].without("shape").full, []).append(cell)
+    for name, members in _grouped(cells, lambda cell: names[cell.cell.id].parts["subject"]).items():
+        settings = _grouped(members, lambda cell: names[cell.cell.id].without("shape").full)
         found.append(
             {
                 "name": name,
-                "num": len(rows[name]),
-                "shapes": _by_shape(rows[name], shapes),
-                "gpu_hours": sum(cell.seconds * cell.cell.world_size for cell in rows[name]) / 3600,
-                "settings": [(own, _by_shape(settings[own], shapes)) for own in sorted(settings, key=natural)],
+                "num": len(members),
+                "shapes": by_shape(members),
+                "gpu_hours": sum(cell.seconds * cell.cell.world_size for cell in members) / 3600,
+                "settings": [(setting, by_shape(settings[setting])) for setting in sorted(settings, key=natural)],
             }
         )
     return found
 
 
-def _by_shape(cells: list[PlannedCell], shapes: list[tuple[int, int]]) -> list[list[tuple[str, int]]]:
-    return [state_counts(cell for cell in cells if cell.cell.shape == shape) for shape in shapes]
-
-
 def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, those of most cells first: kind, what it means, number, and parts.
 
-    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty where the kind says it all.
+    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if the kind
+    says it all.
     """
     names = names_of(cells)
-    kinds: dict[tuple[str, str], dict[tuple, list[str]]] = {}
-    for cell in cells:
-        parts = kinds.setdefault((cell.state, _kind(cell)), {})
-        parts.setdefault((cell.reason, cell.repeats), []).append(names[cell.cell.id].full)
     found: dict[str, list[dict]] = {state: [] for state in STATES}
-    for (state, kind), parts in kinds.items():
+    for (state, kind), members in _grouped(cells, lambda cell: (cell.state, _kind(cell))).items():
+        parts = _grouped(members, lambda cell: (cell.reason, cell.repeats))
         kind = _shared([reason for reason, _ in parts]) if state in ("done", "skipped") else kind
         found[state].append(
             {
                 "kind": kind,
                 "meaning": KINDS.get(kind.partition(":")[0]),
-                "num": sum(map(len, parts.values())),
+                "num": len(members),
                 "parts": [
-                    (_part_text(kind, *key), sorted(parts[key], key=natural))
+                    (_part_text(kind, *key), sorted((names[cell.cell.id].full for cell in parts[key]), key=natural))
                     for key in sorted(parts, key=lambda key: (natural(key[0]), key[1]))
                 ],
             }
         )
-    return [(state, sorted(own, key=lambda g: (-g["num"], natural(g["kind"])))) for state, own in found.items() if own]
+    return [(state, sorted(gs, key=lambda g: (-g["num"], natural(g["kind"])))) for state, gs in found.items() if gs]
+
+
+def _grouped(items: Iterable, key: Callable) -> dict[object, list]:
+    """Return the items by their key, both in order of appearance."""
+    groups: dict[object, list] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def _kind(cell: PlannedCell) -> str:
@@ -140,17 +246,19 @@ def _kind(cell: PlannedCell) -> str:
 
 
 def _shared(reasons: list[str]) -> str:
-    """Return what reasons have in common that differ in numbers alone, with an ellipsis for each number that differs."""
-    texts = zip(*(re.split(r"(\d+)", reason) for reason in reasons), strict=True)
-    return "".join(own[0] if len(set(own)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for own in texts)
+    """Return the text shared by reasons that differ in numbers alone, with an ellipsis for each number that differs."""
+    columns = zip(*(re.split(r"(\d+)", reason) for reason in reasons), strict=True)
+    return "".join(texts[0] if len(set(texts)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for texts in columns)
 
 
 def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
-    own = [] if reason == kind else [reason]
+    texts = [] if reason == kind else [reason]
     if repeats:
-        own.append(f"{'repeat' if len(repeats) == 1 else 'repeats'} {', '.join(map(str, repeats))}")
-    return "; ".join(own)
+        texts.append(f"{'repeat' if len(repeats) == 1 else 'repeats'} {', '.join(map(str, repeats))}")
+    return "; ".join(texts)
 
+
+# plan.html.
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MAX_LISTED_LAUNCHES = 8  # of one repeat; more are counted by stack
@@ -163,16 +271,25 @@ def write_page(plan: Plan) -> None:
 
 def render(plan: Plan) -> str:
     """Return the plan as a page. The same campaign and the same store give the same bytes."""
+    import jinja2  # here, so that a plan as text does not wait for it
+
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )  # fmt: skip
-    environment.filters |= {"shape": _shape, "minutes": _minutes, "hours": _hours}
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "shape": lambda nodes_and_gpus: shape(*nodes_and_gpus),
+        "minutes": lambda minutes: f"{minutes:,.1f}",
+        "hours": lambda hours: f"{hours:,.2f}" if hours >= 1 else f"{hours:.3f}",
+    }
     return environment.get_template("plan.html.j2").render(_context(plan))
 
 
 def _context(plan: Plan) -> dict:
     cells, saved = planned_cells(plan), plan_json(plan)
-    gpu = rank_word(plan.campaign.data["device"])
     rows = workload_rows(cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -181,7 +298,7 @@ def _context(plan: Plan) -> dict:
         "campaign": plan.campaign.data,
         "cluster": plan.campaign.cluster["name"],
         "text": plan.campaign.file.text,
-        "gpu": gpu,
+        "gpu": rank_word(plan.campaign.data["device"]),
         "estimate": ESTIMATE_FROM.get(saved["totals"]["estimate_from"]),
         "launcher": launcher_of(plan.campaign.cluster),
         "states": STATES,
@@ -199,16 +316,18 @@ def _context(plan: Plan) -> dict:
 
 
 def shape_bars(batches: list[dict]) -> list[dict]:
-    """Return for each shape the sums of its batches, and how long the bars of its minutes and hours are in percent."""
-    sums: dict[tuple[int, int], dict] = {}
-    for batch in batches:
-        shape = batch["nodes"], batch["gpus_per_node"]
-        own = sums.setdefault(shape, {"shape": shape, "batches": 0, "launches": 0, "minutes": 0.0, "gpu_hours": 0.0})
-        own["batches"] += 1
-        own["launches"] += len(batch["launches"])
-        own["minutes"] += batch["minutes"]
-        own["gpu_hours"] += batch["gpu_hours"]
-    return _bars(_bars([sums[shape] for shape in sorted(sums)], "minutes"), "gpu_hours")
+    """Return for each shape the sums of its batches, and the lengths of its bars in percent."""
+    rows = [
+        {
+            "shape": key,
+            "batches": len(members),
+            "launches": sum(len(batch["launches"]) for batch in members),
+            "minutes": sum(batch["minutes"] for batch in members),
+            "gpu_hours": sum(batch["gpu_hours"] for batch in members),
+        }
+        for key, members in sorted(_grouped(batches, lambda b: (b["nodes"], b["gpus_per_node"])).items())
+    ]
+    return _bars(_bars(rows, "minutes"), "gpu_hours")
 
 
 def _bars(rows: list[dict], field: str) -> list[dict]:
@@ -219,34 +338,17 @@ def _bars(rows: list[dict], field: str) -> list[dict]:
 
 def turns(launches: list[dict]) -> list[tuple[str, str]]:
     """Return (repeats, their stacks in turn with their cells), such as `0, 2` and `a (3 cells), b (3 cells)`."""
-    by_repeat: dict[int, list[dict]] = {}
-    for launch in launches:
-        by_repeat.setdefault(launch["repeat"], []).append(launch)
-    repeats: dict[str, list[int]] = {}
-    for repeat, own in by_repeat.items():
-        repeats.setdefault(_turn(own), []).append(repeat)
-    return [(", ".join(map(str, found)), text) for text, found in repeats.items()]
+    by_repeat = _grouped(launches, lambda launch: launch["repeat"])
+    by_text = _grouped(by_repeat, lambda repeat: _turn(by_repeat[repeat]))
+    return [(", ".join(map(str, repeats)), text) for text, repeats in by_text.items()]
 
 
 def _turn(launches: list[dict]) -> str:
-    """Return the launches of one repeat in their order, or their number by stack where there are many."""
-    if len(launches) <= MAX_LISTED_LAUNCHES:
-        return ", ".join(f"{launch['stack']} ({_plural(launch['num_cells'], 'cell')})" for launch in launches)
-    numbers = Counter(launch["stack"] for launch in launches)
-    return ", ".join(f"{stack} ({num:,} launches)" for stack, num in numbers.items())
-
-
-def _plural(num: int, noun: str) -> str:
-    return f"{num:,} {noun}{'' if num == 1 else 's'}"
-
-
-def _shape(shape: tuple[int, int]) -> str:
-    return "{}\N{MULTIPLICATION SIGN}{}".format(*shape)
-
-
-def _minutes(minutes: float) -> str:
-    return f"{minutes:,.1f}"
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.2f}" if hours >= 1 else f"{hours:.3f}"
+    """Return the launches of one repeat in their order, or their number by stack if there are many."""
+    if len(launches) > MAX_LISTED_LAUNCHES:
+        numbers = Counter(launch["stack"] for launch in launches)
+        return ", ".join(f"{stack} ({num:,} launches)" for stack, num in numbers.items())
+    return ", ".join(
+        f"{launch['stack']} ({launch['num_cells']:,} cell{'' if launch['num_cells'] == 1 else 's'})"
+        for launch in launches
+    )

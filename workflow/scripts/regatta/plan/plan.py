@@ -1,9 +1,8 @@
-"""Plan a campaign: which cells will run and why, which are done or skipped and why, in which batches, at what price."""
+"""Plan a campaign: which cells will run, are done or are skipped, and why; in which batches, at what cost."""
 
 import json
 import os
 import shlex
-from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +24,12 @@ from regatta.run.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json, write_text
 
-NO_SCRIPTS = {"stack.scripts": None}  # so that the first script of a stack, or none any more, is one change
+NO_SCRIPTS = {"stack.scripts": None}  # so that a first script, or the removal of the last, is one change
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """What will be done about one cell. `repeats` are those left to measure; `reason` says why, or why none are."""
+    """The plan of one cell. repeats: those left to measure. reason: why, or why none are left."""
 
     cell: Cell
     status: str  # todo or done
@@ -40,7 +39,7 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A campaign held against its store."""
+    """A campaign compared with its store."""
 
     campaign: Campaign
     results: Path
@@ -66,10 +65,10 @@ class Plan:
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
-    """Plan a campaign. is_retry: measure again whatever has a record that is not ok. may_lack_files: the plan is only
-    shown; what this machine lacks to run it is listed.
+    """Plan a campaign. Raises UserError if it cannot be run as it is written.
 
-    Raises UserError for a campaign that cannot be run as it is written.
+    is_retry: measure again all that has a record that is not ok. may_lack_files: the plan is only shown; what this
+    machine lacks to run it is listed.
     """
     campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
     results = results_root / campaign.name
@@ -86,7 +85,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 
 
 def freeze_campaign(plan: Plan) -> dict:
-    """Return the frozen campaign, which analysis and report read: what is planned, whatever has been measured so far."""
+    """Return the frozen campaign, which analysis and report read: what is planned, measured or not."""
     data = plan.campaign.data
     return {
         "schema": 1,
@@ -110,7 +109,7 @@ def freeze_campaign(plan: Plan) -> dict:
 
 
 def write_frozen(plan: Plan) -> None:
-    """Write the frozen campaign and the batches. Only one frozen campaign stays: the one that the report is about."""
+    """Write the frozen campaign and the batches. Earlier frozen campaigns are deleted."""
     for batch in plan.batches:
         write_json(plan.results / "batches" / batch.id / "batch.json", batch.content)
     if plan.has_preflight_to_run:
@@ -155,7 +154,7 @@ def plan_json(plan: Plan) -> dict:
 
 
 def totals(plan: Plan) -> dict:
-    """Return the plan's sums: cells by status, launches, minutes and GPU hours, and from what they were estimated."""
+    """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
     prices = batch_prices(plan)
     sources = {p["estimate_from"] for p in prices}
     return {
@@ -173,7 +172,7 @@ def totals(plan: Plan) -> dict:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return what a user should know before the campaign runs, beside the cells themselves."""
+    """Return notes for the user, to be read before the campaign runs."""
     found = list(plan.matrix.notes)
     processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
     cores = os.cpu_count() or 1
@@ -196,27 +195,32 @@ def launch_lines(plan: Plan) -> dict[str, str]:
 
 
 def batch_prices(plan: Plan) -> list[dict]:
-    """Return for each batch its shape, launches, minutes and GPU hours, and what the estimate is from."""
-    known = plan.history.cell_seconds()
-    return [_batch_json(plan, batch, known) for batch in plan.batches]
-
-
-def _batch_json(plan: Plan, batch: Batch, known: Container[str]) -> dict:
-    nodes, gpus_per_node = batch.shape
-    seconds = plan.price.seconds(batch.launches)
-    cells = {cell.id for launch in batch.launches for cell in launch.cells}
-    has_overhead = bool(plan.history.launch_overheads_s)
-    num_known = sum(cell in known for cell in cells)
-    source = "history and limits" if num_known or has_overhead else "limits"
-    return {
-        "batch": batch.id,
-        "nodes": nodes,
-        "gpus_per_node": gpus_per_node,
-        "launches": [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches],
-        "minutes": seconds / 60,
-        "gpu_hours": seconds / 3600 * nodes * gpus_per_node,
-        "estimate_from": "history" if num_known == len(cells) and has_overhead else source,
-    }
+    """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
+    known, has_overhead = plan.history.cell_seconds(), bool(plan.history.launch_overheads_s)
+    found = []
+    for batch in plan.batches:
+        nodes, gpus_per_node = batch.shape
+        seconds = plan.price.seconds(batch.launches)
+        cells = {cell.id for launch in batch.launches for cell in launch.cells}
+        num_known = sum(cell in known for cell in cells)
+        if num_known == len(cells) and has_overhead:
+            source = "history"
+        else:
+            source = "history and limits" if num_known or has_overhead else "limits"
+        found.append(
+            {
+                "batch": batch.id,
+                "nodes": nodes,
+                "gpus_per_node": gpus_per_node,
+                "launches": [
+                    {"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches
+                ],
+                "minutes": seconds / 60,
+                "gpu_hours": seconds / 3600 * nodes * gpus_per_node,
+                "estimate_from": source,
+            }
+        )
+    return found
 
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
@@ -227,13 +231,14 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
         return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
-    lost = next((slot for slot in slots.values() if slot is not None), None)
-    if missing and not recorded and lost:
-        return CellPlan(cell, "todo", f"failed before ({lost.status}: {lost.cause})", tuple(missing))
-    if missing and not recorded:
-        return CellPlan(cell, "todo", changes.get(cell.id, "new"), tuple(missing))
     if missing:
-        reason = f"{len(missing)} of {repeats} launches missing"
+        lost = next((slot for slot in slots.values() if slot is not None), None)
+        if recorded:
+            reason = f"{len(missing)} of {repeats} launches missing"
+        elif lost:
+            reason = f"failed before ({lost.status}: {lost.cause})"
+        else:
+            reason = changes.get(cell.id, "new")
         return CellPlan(cell, "todo", reason, tuple(missing))
     if bad:
         reason = f"{repeats - len(bad)} ok, {len(bad)} not ({failure}); --forcerun measure tries those again"
@@ -242,15 +247,15 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
 
 
 def _gone_cells(results: Path, now: set[str]) -> list[dict]:
-    """Return the cells of the campaign as it was frozen last that are not planned now; none where it cannot be read.
+    """Return the cells of the last frozen campaign that are not planned now; none if it cannot be read.
 
-    Only these are held against the schema: all of ten thousand cells would take a second of every plan.
+    Only these are checked against the schema: for all of ten thousand cells, every plan would take a second longer.
     """
     for path in sorted(results.glob("campaign.*.json")):
         try:
             content = json.loads(read_file(path))
             gone = [cell for cell in content["cells"] if cell["id"] not in now]
-        except UNREADABLE:  # it says nothing; a new one is written
+        except UNREADABLE:  # a new one is written
             continue
         if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
             return gone
@@ -258,7 +263,7 @@ def _gone_cells(results: Path, now: set[str]) -> list[dict]:
 
 
 def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str, str]:
-    """Return for each new cell the one field in which it differs from a cell that was planned before and now is not."""
+    """Return for each new cell the one field in which it differs from a cell that is no longer planned."""
     measured = {cell for cell, _ in history.slots}
     old: dict[str, tuple[str, object]] = {}
     for cell in gone:
@@ -284,7 +289,7 @@ def _signature(flat: dict, without: str) -> str:
 def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in spec.items():
-        if isinstance(value, dict) and key not in ("env", "scripts"):  # a variable more or less is one change, of env
+        if isinstance(value, dict) and key not in ("env", "scripts"):  # a variable added or removed is a change of env
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value

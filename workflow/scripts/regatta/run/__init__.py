@@ -1,1 +1,1 @@
-"""What runs inside one allocation: launches, their deadlines, their ends."""
+"""What runs inside one allocation: launches, their deadlines, and why they end."""

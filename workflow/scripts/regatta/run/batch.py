@@ -1,10 +1,11 @@
-"""A batch that is being measured: what it asks for, what the store holds of it, and the lines that the driver adds.
+"""A batch that is being measured: its launch requests, its records in the store, and the records that the driver adds.
 
 What a batch has measured is read from the store, never remembered: a supervisor that is killed and restarted resumes.
 """
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +27,7 @@ from regatta.store.launch_files import (
     write_json,
 )
 
-# What the supervisor asks of the ranks of one launch (docs/contracts.md, Launch request).
-
-SCHEMA = 1
+SCHEMA = 1  # of a launch request (docs/contracts.md)
 
 
 def launch_request(
@@ -36,19 +35,20 @@ def launch_request(
 ) -> dict:
     """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
 
-    path: where the request will be, `batches/<batch>/launches/<launch>.json`; it names the launch. Paths are absolute.
-    hosts: the nodes that its step is pinned to, if any.
+    path: `batches/<batch>/launches/<launch>.json`, where the request will be written. Paths are absolute. hosts: the
+    nodes that its step is pinned to, if any.
     """
     planned = batch["launches"][index]
     launch, folder = path.stem, path.parent.parent
-    geometry = Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+    # The sum of all deadlines, of cells and of the starts between them.
+    limit_seconds = 60 + sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells)
     argv = launch_argv(
-        geometry,
+        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
         batch["stacks"][planned["stack"]],
         [str(RUN_LAUNCH), "--request", str(path)],
         variables=os.environ,
         folders=(ROOT, store_file.parent.parent),
-        limit_seconds=_limit_seconds(batch, cells),
+        limit_seconds=limit_seconds,
         hosts=hosts,
     )
     return {
@@ -62,7 +62,7 @@ def launch_request(
         "nodes": batch["nodes"],
         "gpus_per_node": batch["gpus_per_node"],
         "device": batch["device"],
-        # Half, so that ranks that miss one of them can say so before the whole launch is late.
+        # Half, so that ranks can report a missing one before the whole launch is late.
         "start_timeout_seconds": batch["launch_start_seconds"] / 2,
         "store_file": str(store_file),
         "error_dir": str(folder / "errors" / launch),
@@ -72,12 +72,7 @@ def launch_request(
     }
 
 
-def _limit_seconds(batch: dict, cells: list[str]) -> float:
-    """Return by when a launch is over whatever happens: each cell and each start between them at its deadline."""
-    return sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells) + 60
-
-
-# The lines of a launch file that the driver writes, because the ranks that should have are dead.
+# Lines of a launch file that the driver writes in place of ranks that died.
 
 FROM_REQUEST = (
     "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
@@ -90,14 +85,14 @@ NOT_MEASURED = (
 
 
 def launch_line(request: dict) -> dict:
-    """The first line of a launch file whose ranks never wrote one: its environment is unknown."""
+    """Return the first line of a launch file whose ranks wrote none: its environment is unknown."""
     known = {key: request[key] for key in FROM_REQUEST}
     order = [cell["id"] for cell in request["cells"]]
     return {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
 
 
 def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
-    """The record of a cell that killed its ranks. Everything measured is None: unknown is never 0."""
+    """Return the record of a cell that killed its ranks. Everything measured is None: unknown is never 0."""
     entry = next(c for c in request["cells"] if c["id"] == cell)
     return {
         "kind": "record",
@@ -122,7 +117,7 @@ def stopped_line(reason: str) -> dict:
 class Stopped(Exception):
     """A signal asked the supervisor to stop. What was measured is in the store.
 
-    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and where the scheduler does not say.
+    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and if the scheduler does not say.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -135,9 +130,8 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches that no rank came up for in this job, each with its last request and the cause.
-    held: stacks of which nothing is started any more, and nothing recorded, with the cause: the preflight failed them,
-    or they were edited.
+    not_started: planned launches whose ranks did not come up in this job, each with its last request and the cause.
+    held: stacks that are neither started nor recorded, with the cause: the preflight failed them, or they were edited.
     """
 
     folder: Path
@@ -188,8 +182,8 @@ def noting_end(run: Run) -> Iterator[None]:
     """Note that this job measures the batch, and how it ends. If an earlier job could not, note what is known of it."""
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
-        said = f"{run.allocation.launcher.title} says {state}" if state else "it was killed, or its node failed"
-        note_job(run.folder, "stopped", lost["job"], [], f"no word of its end: {said}")
+        end = f"{run.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
+        note_job(run.folder, "stopped", lost["job"], [], f"end not recorded: {end}")
     note_job(run.folder, "started", run.allocation.job, [], "")
     try:
         yield
@@ -202,14 +196,12 @@ def noting_end(run: Run) -> Iterator[None]:
 
 
 def no_space(run: Run) -> UserError:
-    return UserError(
-        f"{run.results}: no space left on the disk. What was measured is kept. Free some space and run the same line"
-        " again."
-    )
+    where = f"{run.results}: no space left on the disk"
+    return UserError(f"{where}. What was measured is kept. Free some space and run the same line again.")
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
-    """Write what the ranks of the next attempt at a planned launch are asked to do, and return it."""
+    """Write the request of the next attempt at a planned launch, and return it."""
     launch = run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
     hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
@@ -221,7 +213,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
 
 
 def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
-    """Record cells that no rank is there to record."""
+    """Record cells that no rank is left to record."""
     path = run.launch_file(request["launch"])
     found = read_launch_file(path) if path.exists() else None
     if found is None or found.header is None:
@@ -233,7 +225,7 @@ def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elaps
 
 
 def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -> None:
-    """Write why a launch ended before its time. A node that failed is the cause of its cell's record, too."""
+    """Write why a launch was stopped. If a node failed, record the current cell as well."""
     watch.update()
     if not watch.has_header or watch.is_complete:
         return
@@ -244,14 +236,14 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
 
 
 def count(run: Run, line: dict) -> None:
-    """Take a new line of a launch file into account."""
+    """Count a new line of a launch file."""
     if line["kind"] == "record":
         run.progress.recorded(line["status"])
         run.stacks.note(line["spec"]["stack"]["name"], line)
 
 
-def note_what_is_known(run: Run) -> None:
-    """A supervisor that goes on where another was stopped knows how the stacks did before."""
+def note_earlier_records(run: Run) -> None:
+    """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index, planned in enumerate(run.batch["launches"]):
         for entry in (summarise(read_launch_file(path)) for path in run.attempts(index)):
             for record in entry["records"] if entry else []:
@@ -259,13 +251,10 @@ def note_what_is_known(run: Run) -> None:
 
 
 def write_manifest(run: Run) -> dict[str, int]:
-    """Write what each launch gave; a batch with a manifest is finished. Returns the number of records by status."""
+    """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
     entries = [summarise(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
     entries = [entry for entry in entries if entry is not None]
-    counts: dict[str, int] = {}
-    for entry in entries:
-        for record in entry["records"]:
-            counts[record["status"]] = counts.get(record["status"], 0) + 1
+    counts = Counter(record["status"] for entry in entries for record in entry["records"])
     manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}
     write_json(run.folder / "manifest.json", manifest)
     return counts

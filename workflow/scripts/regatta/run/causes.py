@@ -25,7 +25,7 @@ class Cause:
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:
-    """Return the error files of the ranks, earliest first. A file that is cut off is left out: its log line remains."""
+    """Return the error files of the ranks, earliest first. Truncated files are skipped: their log line remains."""
     errors = []
     for path in sorted(error_dir.glob("rank-*.json")):
         try:
@@ -48,45 +48,43 @@ def read_log_tail(log: Path) -> str:
 def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
     """Return why a launch died by itself.
 
-    errors: of its ranks, earliest first; one rank's end makes the others fail with connection errors, so a rank that a
-    signal killed comes first, then the earliest error. num_oom_kills: processes that the kernel killed meanwhile.
+    errors: of its ranks, earliest first. num_oom_kills: processes that the kernel killed meanwhile. The end of one rank
+    makes the others fail with connection errors, so a rank killed by a signal comes first, then the earliest error.
     """
-    said = launcher.read_log(log)
-    if said.node_problem:
-        return Cause("node_failure", None, one_line(said.node_problem), said.hosts)
-    killed = {rank: -code for rank, code in said.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
-    # When a rank raises, NCCL's watchdogs abort the others: their SIGABRT is no cause where there is an error file.
+    reading = launcher.read_log(log)
+    if reading.node_problem:
+        return Cause("node_failure", None, one_line(reading.node_problem), reading.hosts)
+    killed = {rank: -code for rank, code in reading.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
+    # When a rank raises, NCCL's watchdogs abort the others: with an error file their SIGABRT is a consequence.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
     if killed and not is_consequence:
         rank, number = next(iter(killed.items()))
         if number == signal.SIGKILL and num_oom_kills:
             return Cause("out_of_memory", None, f"rank {rank} was killed by the kernel: out of memory")
         return Cause("failed", None, f"rank {rank} was killed by {signal_name(number)}")
-    end = said.first_end
+    end = reading.first_end
     is_killed = end is not None and (end.exit_code or 0) < 0 and end.exit_code not in (-signal.SIGTERM, -signal.SIGABRT)
-    if not errors and said.left:
-        return Cause("failed", None, said.left)
-    last = last_line(log, launcher, said)
-    if is_killed:
-        return _cause_of_task(end, said, last, num_oom_kills)
+    if not errors and reading.left:
+        return Cause("failed", None, reading.left)
+    last = last_line(log, launcher, reading)
+    if end and (is_killed or not errors):
+        return _cause_of_task(end, reading, last, num_oom_kills)
     if errors:
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
         return Cause(first["status"], first["phase"], cause)
-    if end:
-        return _cause_of_task(end, said, last, num_oom_kills)
     how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
     return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last}"))
 
 
-def _cause_of_task(end: TaskEnd, said: LogReading, last: str, num_oom_kills: int) -> Cause:
-    """Return why a launch died, from the first rank that the launcher saw end badly, and the nodes that it names."""
+def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:
+    """Return why a launch died, from the first rank that failed by the launcher's log, and the nodes that it names."""
     where, code = f"rank {end.rank} on {end.host}", end.exit_code
     if end.text.startswith("Out Of Memory") or (code == -signal.SIGKILL and num_oom_kills):
-        return Cause("out_of_memory", None, f"{where} was killed by the kernel: out of memory", said.hosts)
+        return Cause("out_of_memory", None, f"{where} was killed by the kernel: out of memory", reading.hosts)
     if code is not None and code < 0:
-        return Cause("failed", None, f"{where} was killed by {signal_name(-code)}", said.hosts)
-    return Cause("failed", "launch", one_line(f"{where}: {end.text}; the log ends: {last}"), said.hosts)
+        return Cause("failed", None, f"{where} was killed by {signal_name(-code)}", reading.hosts)
+    return Cause("failed", "launch", one_line(f"{where}: {end.text}; the log ends: {last}"), reading.hosts)
 
 
 def store_write_error(launcher: Launcher, log: str) -> str | None:
@@ -104,12 +102,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_line(log: str, launcher: Launcher, said: LogReading) -> str:
-    """Return the last meaningful line of the ranks: an error of a rank that failed, where there is one."""
+def last_line(log: str, launcher: Launcher, reading: LogReading) -> str:
+    """Return the last meaningful line of the ranks: an error of a rank that failed, if there is one."""
     foreign = re.compile(f"{PYTORCH_LOG}|{launcher.log_lines}")
     lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not foreign.match(line)]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
-    failed = {f"[rank{rank}]" for rank, code in said.rank_codes.items() if code > 0}
+    failed = {f"[rank{rank}]" for rank, code in reading.rank_codes.items() if code > 0}
     of_failed = [line for line in errors if line.split(":")[0] in failed]
     return (of_failed or errors or lines or ["(empty)"])[-1]
 
@@ -120,7 +118,7 @@ def one_line(text: str) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory since boot, 0 where it does not say."""
+    """Return how many processes the kernel has killed for memory since boot, 0 if unknown."""
     try:
         found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:

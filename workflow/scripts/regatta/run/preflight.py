@@ -1,7 +1,7 @@
-"""The preflight: one short launch per stack, before the batches, that shows what the ranks really run on.
+"""The preflight: one short launch per stack, before the batches, that reports what the ranks run on.
 
-Planned here and frozen like a batch; its path carries the hash of what it looks at. One that failed is done anew by the
-next run, one that passed stands for all that follow.
+Planned here and frozen like a batch; its path carries the hash of what it examines. A run repeats one that failed, and
+reuses one that passed.
 """
 
 import json
@@ -25,12 +25,13 @@ from regatta.runtimes import runtime_of
 from regatta.store.launch_files import read_frozen, write_json
 
 MAX_NODES = 2
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 
 class NodeFailed(UserError):
-    """It says nothing about any stack: Snakemake submits the preflight again."""
+    """A node failed, which says nothing about any stack: Snakemake submits the preflight again."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for what is left to do, or None where there is nothing to check: on one machine without
-    containers each launch file says the same."""
+    """Return the preflight for what is left to do, or None if none is needed: on one machine without containers each
+    launch file holds the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     if not chosen or not (has_image or launcher_of(campaign.cluster).submits):
@@ -66,13 +67,13 @@ def plan_preflight(
     while True:
         found = Preflight(f"preflight-{content_hash(content)}", content)
         path = results / "preflight" / f"{found.id}.json"
-        if not path.exists() or (not failed_stacks(path) and is_readable(path)):
+        if not path.exists() or has_passed(path):
             return found
         content["generation"] += 1
 
 
 def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
-    """Return what a preflight looks at, as plan.json holds it; None where none is needed."""
+    """Return a preflight as plan.json holds it; None if none is needed."""
     if preflight is None:
         return None
     kept = {key: preflight.content[key] for key in ("nodes", "gpus_per_node")}
@@ -81,28 +82,27 @@ def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
 
 
 def failed_stacks(path: Path) -> dict[str, str]:
-    """Return the stacks that a preflight failed, each with what was found. Nothing if there is no result to read."""
+    """Return the stacks that a preflight failed, each with its problems. Nothing if there is no result to read."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except UNREADABLE:
         return {}
 
 
-def is_readable(path: Path) -> bool:
-    """Whether a preflight's result says of each stack if it passed. A damaged one says nothing, and is made again."""
+def has_passed(path: Path) -> bool:
+    """Return whether a result says of each stack that it passed. A damaged one does not, and is made again."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
-        return bool(stacks) and all(isinstance(s["verdict"]["ok"], bool) and s["stack"] for s in stacks)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return bool(stacks) and all(s["verdict"]["ok"] is True and s["stack"] for s in stacks)
+    except UNREADABLE:
         return False
 
 
 def latest_preflight(results: Path) -> list[str]:
-    """Return the path of the preflight that was done last, or nothing: for a report with nothing left to measure."""
+    """Return the path of the last preflight, or nothing: for a report when nothing is left to measure."""
     files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
-    found = sorted(files, key=lambda path: path.stat().st_mtime_ns)
-    return [str(path) for path in found[-1:]]
+    return [str(path) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)[-1:]]
 
 
 def run_preflight(folder: Path) -> dict:
@@ -112,8 +112,8 @@ def run_preflight(folder: Path) -> dict:
     attempt = len(list(folder.glob("*.launch.json")))
     with allocation.exclusive_use(folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
         stacks = [
-            _look_at(folder, frozen, allocation, name, stack, attempt + index)
-            for index, (name, stack) in enumerate(frozen["stacks"].items())
+            _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
+            for index, name in enumerate(frozen["stacks"])
         ]
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
@@ -126,60 +126,43 @@ def _raise_if_abandoned(parent: int) -> Callable[[], None]:
 
     def check() -> None:
         if os.getppid() != parent:
-            raise UserError("the preflight was not started: the process that asked for it died.")
+            raise UserError("the preflight was not started: the process that requested it died.")
 
     return check
 
 
-def _look_at(folder: Path, frozen: dict, allocation: Allocation, name: str, stack: dict, number: int) -> dict:
-    """Launch one stack, wait for it, and judge what its ranks reported."""
-    launch = f"{name}-{number:02d}"
-    out_file, error_dir = folder / f"{launch}.seen.json", folder / "errors" / launch
-    error_dir.mkdir(parents=True, exist_ok=True)
-    cause = changed_since_planned(name, stack, frozen["cluster"])
-    request, log = None, folder / f"{launch}.log"
+def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
+    """Launch one stack, wait for it, and judge the report of its ranks."""
+    stack = frozen["stacks"][name]
+    out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
+    (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
+    request, cause = None, changed_since_planned(name, stack, frozen["cluster"])
     if cause is None:
         try:
-            request = _write_request(folder, frozen, allocation, name, stack, launch, out_file, error_dir)
+            request = _write_request(folder.resolve(), frozen, allocation, name, launch)
             cause = _launch(allocation, request, stack, log, frozen["launch_start_seconds"])
         except NodeFailed:
             raise
         except UserError as error:
             cause = str(error)
-    seen = read_frozen(out_file) if out_file.exists() else None
+    report = read_frozen(out_file) if out_file.exists() else None
     nccl_text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"{launch}.nccl.*.log")))
-    verdict = judge({"name": name, **stack}, seen, nccl_text, None if seen else cause)
+    verdict = judge({"name": name, **stack}, report, nccl_text, None if report else cause)
     if request is None:  # nothing was launched, so there is no log to read
         verdict["problems"] = [cause]
     kept = {key: stack[key] for key in ("kind", "image", "image_id")}
-    return {
-        "stack": name,
-        **kept,
-        "verdict": verdict,
-        "seen": seen,
-        "log": str(log),
-        "argv": request and request["argv"],
-    }
+    argv = request and request["argv"]
+    return {"stack": name, **kept, "verdict": verdict, "seen": report, "log": str(log), "argv": argv}
 
 
-def _write_request(
-    folder: Path,
-    frozen: dict,
-    allocation: Allocation,
-    name: str,
-    stack: dict,
-    launch: str,
-    out_file: Path,
-    error_dir: Path,
-) -> dict:
-    geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
-    path = (folder / f"{launch}.launch.json").resolve()
+def _write_request(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
+    stack, path = frozen["stacks"][name], folder / f"{launch}.launch.json"
     argv = launch_argv(
-        geometry,
+        Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"]),
         stack,
         [str(PROGRAM), "--request", str(path)],
         variables=os.environ,
-        folders=(ROOT, folder.parent.parent.resolve()),
+        folders=(ROOT, folder.parent.parent),
         limit_seconds=2 * frozen["launch_start_seconds"],
         hosts=allocation.step_hosts(frozen["nodes"]),
     )
@@ -189,8 +172,8 @@ def _write_request(
         "launch": launch,
         **{key: frozen[key] for key in ("nodes", "gpus_per_node", "device", "backends")},
         "start_timeout_seconds": frozen["launch_start_seconds"] / 2,
-        "out_file": str(out_file.resolve()),
-        "error_dir": str(error_dir.resolve()),
+        "out_file": str(folder / f"{launch}.seen.json"),
+        "error_dir": str(folder / "errors" / launch),
         **{key: stack[key] for key in ("image", "image_id")},
         "argv": argv,
     }

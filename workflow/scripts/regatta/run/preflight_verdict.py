@@ -1,7 +1,7 @@
-"""What a preflight means for a stack: whether it may be measured, and otherwise what to mount or to change.
+"""Judge the preflight of a stack: whether it may be measured, and otherwise what to mount or to change.
 
-A stack that falls back to TCP sockets measures something, and nothing says so but a number that is 20 times too low.
-Standard library only: whoever plans or runs batches loads this too.
+A stack that falls back to TCP sockets runs without an error, with a bandwidth that may be 20 times too low.
+Standard library only: planning and running batches load this module.
 """
 
 import re
@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from regatta.runtimes import runtime_of
 
-# Names of shared libraries: which files are meant by `libfabric`, and which libraries carry the communication.
-
-# Those that make a difference between stacks. Longer names first: libnccl-net is no libnccl.
+# Libraries that carry the communication. Longer names first: libnccl-net is not libnccl.
 COMMUNICATION = (
     "libnccl-tuner", "libnccl-net", "libnccl", "librccl-net", "librccl", "libfabric", "libcxi", "libefa", "libibverbs",
     "libmlx5", "libpsm2", "libpsm3", "libucp", "libmpi", "libpmix", "libcuda", "libcudart", "libtorch_cpu",
@@ -24,9 +22,9 @@ def stem(name: str) -> str:
 
 
 def libraries_named(wanted: str, libraries: list[dict]) -> list[dict]:
-    """Return those of a rank's libraries that a name means: of exactly that name, else those that only add to it.
+    """Return those of a rank's libraries that a name means: of exactly that name, else with a suffix.
 
-    So libnccl-net means libnccl-net-ofi.so where there is no libnccl-net.so, and libnccl never means a plug-in.
+    So libnccl-net means libnccl-net-ofi.so if there is no libnccl-net.so, and libnccl never means a plug-in.
     """
     wanted = stem(wanted)
     exact = [library for library in libraries if stem(library["name"]) == wanted]
@@ -35,11 +33,11 @@ def libraries_named(wanted: str, libraries: list[dict]) -> list[dict]:
 
 def family_of(name: str) -> str | None:
     """Return which of COMMUNICATION a file is, also under a longer name such as libmpi_gnu_123.so.12, or None."""
-    own = stem(name)
-    return next((f for f in COMMUNICATION if own == f or own.startswith((f"{f}-", f"{f}_"))), None)
+    base = stem(name)
+    return next((f for f in COMMUNICATION if base == f or base.startswith((f"{f}-", f"{f}_"))), None)
 
 
-# What NCCL says of itself in the log that NCCL_DEBUG=INFO makes it write: version, network, plug-in, transports.
+# NCCL's log with NCCL_DEBUG=INFO: version, network, plug-in, transports.
 
 MOST_WARNINGS = 5
 
@@ -52,8 +50,7 @@ CHANNEL = re.compile(r"^(?:Channel|Ring) \d+(?:/\d+)? : .*? via ((?:NET|COLLNET|
 BEHIND_TRANSPORT = re.compile(r"\s+comm 0x.*$")  # NCCL up to 2.18 names the communicator there
 DEVICE = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")  # number of a network device, and of the proxy's
 
-# Why the plug-in is not there, the most telling words first: what the dynamic linker says; that there is no such file;
-# that NCCL goes on without one.
+# Why the plug-in is missing, most specific first: an error of the dynamic linker; no such file; NCCL's fallback.
 PLUGIN = re.compile(r"^NET/Plugin ?: (?P<words>.+)$")
 REASONS = (
     re.compile(r"cannot open shared object|undefined symbol|version `.*' not found|wrong ELF class|is unsupported"),
@@ -65,11 +62,11 @@ FALLBACK = re.compile(r"[.,]?\s*(?:No plugin found \(\S+\), )?[Uu]sing internal 
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What a log holds; None or () for what it does not say.
+    """The facts in a log; None or () if it does not contain them.
 
-    networks: each that a communicator uses, in order of appearance. plugin: name and interface of the network plug-in
-    that was loaded, which is not to say that it is used. plugin_problem: why none was, in NCCL's words. provider: that
-    of libfabric. transports: without numbers of devices, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
+    networks: of all communicators, in order of appearance. plugin: name and interface of the network plug-in that was
+    loaded, but perhaps not used. plugin_problem: why none was, in NCCL's words. provider: of libfabric. transports:
+    without numbers of devices, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
     """
 
     version: str | None
@@ -113,7 +110,7 @@ def _transport(words: str) -> str:
 
 
 def _plugin_problem(infos: list[str]) -> str | None:
-    """Return in NCCL's words why there is no network plug-in, as exactly as it says, or None if it says nothing."""
+    """Return in NCCL's words why there is no network plug-in, most specific first, or None if it says nothing."""
     reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
     for kind in REASONS:
         for reason in reasons:
@@ -129,24 +126,31 @@ SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # of libfabric: fi_tcp(7), 
 MOST_NAMES = 4  # of hosts or ranks in a note
 
 
-def judge(stack: dict, seen: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
+def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
     """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
 
-    seen: what rank 0 wrote, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the launch
-    did not end well, or None. A problem fails the stack; a note does not.
+    report: of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
+    launch failed, or None. A problem fails the stack; a note does not.
     """
     nccl = parse_nccl_log(nccl_text)
-    problems = _launch_problems(seen, launch_cause)
-    if seen is not None:
-        problems += _placement_problems(seen) + _backend_problems(seen, nccl)
-    if seen is None or not seen["placement_problems"]:
-        problems += _network_problems(stack, seen, nccl)
-    if seen is not None and not seen["placement_problems"]:
-        problems += _library_problems(stack, seen)
+    if launch_cause is not None:
+        remedy = "Read its log, then fix image, python, binds, wrapper or env."
+        problems = [f"The launch failed: {_sentence(launch_cause)} {remedy}"]
+    elif report is None:
+        problems = ["The ranks left no report, for an unknown reason. Read the log of the launch."]
+    else:
+        problems = []
+    misplaced = report["placement_problems"] if report else []
+    remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
+    problems += [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in misplaced]
+    if report:
+        problems += _backend_problems(report, nccl)
+    if not misplaced:
+        problems += _network_problems(stack, report, nccl) + (_library_problems(stack, report) if report else [])
     return {
         "ok": not problems,
         "problems": problems,
-        "notes": _notes(stack, seen, nccl),
+        "notes": _notes(stack, report, nccl),
         "nccl": nccl.version,
         "network": nccl.network,
         "plugin": nccl.plugin,
@@ -155,62 +159,45 @@ def judge(stack: dict, seen: dict | None, nccl_text: str, launch_cause: str | No
     }
 
 
-def _launch_problems(seen: dict | None, cause: str | None) -> list[str]:
-    if cause is not None:
-        return [f"The launch failed: {_sentence(cause)} Read its log, then mend image, python, binds, wrapper or env."]
-    if seen is None:
-        return ["The ranks left no report, and nothing says why. Read the log of the launch."]
-    return []
-
-
-def _placement_problems(seen: dict) -> list[str]:
-    remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
-    problems = seen["placement_problems"]
-    return [f"Ranks are not where they were asked for: {_sentence(found)} {remedy}" for found in problems]
-
-
-def _backend_problems(seen: dict, nccl: NcclLog) -> list[str]:
+def _backend_problems(report: dict, nccl: NcclLog) -> list[str]:
     found = []
-    for tried in seen["backends"]:
+    for tried in report["backends"]:
         if not tried["ok"]:
             said = f" NCCL: {_sentence(nccl.warnings[0])}" if tried["backend"] == "nccl" and nccl.warnings else ""
             cause = _sentence(tried["cause"] or "no cause is known")
             remedy = (
-                "No cell of this stack can be measured with it: read the log, then mend image, binds, wrapper or env."
+                "No cell of this stack can be measured with it: read the log, then fix image, binds, wrapper or env."
             )
             found.append(f"Backend {tried['backend']} does not work: {cause}{said} {remedy}")
     return found
 
 
-def _network_problems(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
-    """Return what is wrong with the network that NCCL uses, if the stack says which one it must be."""
+def _network_problems(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
+    """Return what is wrong with the network that NCCL uses, if the stack requires one."""
     required = stack["required_network"]
-    if required is None or not _uses_nccl(seen, nccl):
+    if required is None or not _uses_nccl(report, nccl):
         return []
     if not nccl.networks:
         if nccl.plugin_problem or nccl.plugin or nccl.warnings:
             return [f"NCCL found no network, required is '{required}'. {_why(stack, nccl)}{_what_to_mount(stack)}"]
-        remedy = (
-            "A wrapper or env that sets NCCL_DEBUG, NCCL_DEBUG_FILE or NCCL_DEBUG_SUBSYS silences it: leave them out."
-        )
-        return [f"NCCL did not say which network it uses, required is '{required}'. {remedy}"]
+        remedy = "Remove NCCL_DEBUG, NCCL_DEBUG_FILE and NCCL_DEBUG_SUBSYS from the wrapper and env: they silence it."
+        return [f"NCCL did not log which network it uses, required is '{required}'. {remedy}"]
     if not all(_same_network(network, required) for network in nccl.networks):
         slow = "All traffic between nodes would go through TCP sockets. " if SOCKETS in nccl.networks else ""
-        rename = "" if slow else f" Or name '{nccl.network}' in required_network, if that is what you want."
+        rename = "" if slow else f" Or set required_network to '{nccl.network}', if that is intended."
         found = f"NCCL uses {nccl.network}, required is '{required}'. {slow}"
         return [f"{found}{_why(stack, nccl)}{_what_to_mount(stack)}{rename}"]
     provider = (nccl.provider or "").partition(";")[0]
     if provider in SOCKET_PROVIDERS and required.lower() in LIBFABRIC:
-        return [
-            f"NCCL uses {nccl.network} with libfabric's provider {nccl.provider}, which is TCP sockets; one of the fabric"
-            f" (cxi, efa, verbs) is expected. {_which_libfabric(seen)}{_what_to_mount(stack)}"
-        ]
+        found = f"NCCL uses {nccl.network} with libfabric's provider {nccl.provider}, which is TCP sockets"
+        expected = "one of the fabric (cxi, efa, verbs) is expected"
+        return [f"{found}; {expected}. {_which_libfabric(report)}{_what_to_mount(stack)}"]
     return []
 
 
-def _uses_nccl(seen: dict | None, nccl: NcclLog) -> bool:
-    if seen is not None:
-        return any(tried["backend"] == "nccl" for tried in seen["backends"])
+def _uses_nccl(report: dict | None, nccl: NcclLog) -> bool:
+    if report is not None:
+        return any(tried["backend"] == "nccl" for tried in report["backends"])
     return bool(nccl.networks or nccl.warnings or nccl.plugin_problem)
 
 
@@ -220,17 +207,17 @@ def _same_network(network: str, required: str) -> bool:
 
 
 def _why(stack: dict, nccl: NcclLog) -> str:
-    """Return what NCCL says of the plug-in that it should have used."""
+    """Return what NCCL logs about the plug-in that it should have used."""
     if nccl.plugin:
         said = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
-        return f"NCCL loads the plug-in {nccl.plugin}, and does not use it{said}. "
+        return f"NCCL loads the plug-in {nccl.plugin}, but does not use it{said}. "
     if nccl.plugin_problem:
         return f"The {runtime_of(stack).place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
     return ""
 
 
 def _what_to_mount(stack: dict) -> str:
-    """Return what to do about a network that is not the required one. It depends on how libraries reach the stack."""
+    """Return how to give a stack the libraries of its required network."""
     required = stack["required_network"].lower()
     needed = "NCCL's plug-in for it"
     if required in LIBFABRIC:
@@ -240,55 +227,55 @@ def _what_to_mount(stack: dict) -> str:
     return runtime_of(stack).library_remedy(stack, needed)
 
 
-def _which_libfabric(seen: dict | None) -> str:
+def _which_libfabric(report: dict | None) -> str:
     found = {
         f"{library['path']} ({library['origin']})"
-        for rank in (seen or {}).get("ranks", [])
+        for rank in (report or {}).get("ranks", [])
         for library in libraries_named("libfabric", rank["libraries"])
     }
     return f"Loaded is {' and '.join(sorted(found))}. " if found else ""
 
 
-def _library_problems(stack: dict, seen: dict) -> list[str]:
-    """Return which libraries that the host must give were not loaded, or came from the image."""
+def _library_problems(stack: dict, report: dict) -> list[str]:
+    """Return which libraries required from the host were not loaded, or came from the image."""
     found = []
     for name in stack["required_host_libraries"]:
-        loaded = {_where(rank): libraries_named(name, rank["libraries"]) for rank in seen["ranks"]}
+        loaded = {_where(rank): libraries_named(name, rank["libraries"]) for rank in report["ranks"]}
         missing = [rank for rank, libraries in loaded.items() if not libraries]
         if missing:
             found.append(
-                f"{name} is not loaded {_on(missing, loaded, 'on any rank')}, required from the host. Mount it, and put it first in"
-                f" LD_LIBRARY_PATH: binds, wrapper (containers/README.md). If it is mounted, nothing asks for it: look for"
-                " what should, such as NCCL's plug-in."
+                f"{name} is not loaded {_on(missing, loaded, 'on any rank')}, required from the host."
+                " Mount it, and put it first in LD_LIBRARY_PATH: binds, wrapper (containers/README.md)."
+                " If it is mounted, what needs it is missing, such as NCCL's plug-in."
             )
         images = [(rank, lib["path"]) for rank, libs in loaded.items() for lib in libs if lib["origin"] == "image"]
         if images:
-            paths = " and ".join(sorted({path for _, path in images}))
+            paths, ranks = " and ".join(sorted({path for _, path in images})), [rank for rank, _ in images]
             found.append(
-                f"{name} is loaded from the image ({paths}) {_on([rank for rank, _ in images], loaded)}, required from the"
-                " host. Mount the host's, and put it before the image's in LD_LIBRARY_PATH: binds, wrapper (containers/README.md)."
+                f"{name} is loaded from the image ({paths}) {_on(ranks, loaded)}, required from the host."
+                " Mount the host's, and put it before the image's in LD_LIBRARY_PATH:"
+                " binds, wrapper (containers/README.md)."
             )
     return found
 
 
-def _notes(stack: dict, seen: dict | None, nccl: NcclLog) -> list[str]:
+def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
     notes = []
-    num_hosts = len({rank["host"] for rank in seen["ranks"]}) if seen else 0
+    num_hosts = len({rank["host"] for rank in report["ranks"]}) if report else 0
     required = stack["required_network"]
-    if required and seen and not seen["placement_problems"] and not _uses_nccl(seen, nccl):
-        names = ", ".join(tried["backend"] for tried in seen["backends"]) or "none"
-        notes.append(f"required_network '{required}' was not checked: only NCCL tells its network, and backends are {names}.")  # fmt: skip
+    if required and report and not report["placement_problems"] and not _uses_nccl(report, nccl):
+        names = ", ".join(tried["backend"] for tried in report["backends"]) or "none"
+        reason = f"only NCCL reports its network, and backends are {names}"
+        notes.append(f"required_network '{required}' was not checked: {reason}.")
     if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
-        notes.append(
-            "NCCL uses TCP sockets between nodes. If they have a faster network, name it in required_network: then the"
-            " preflight says what is missing."
-        )
+        remedy = "If they have a faster network, set required_network: then the preflight reports what is missing."
+        notes.append(f"NCCL uses TCP sockets between nodes. {remedy}")
     notes += [f"NCCL warns: {warning}" for warning in nccl.warnings]
-    return notes + (_differences(seen["ranks"]) if seen else [])
+    return notes + (_differences(report["ranks"]) if report else [])
 
 
 def _differences(ranks: list[dict]) -> list[str]:
-    """Return in what of versions and libraries the ranks differ, and which of them: they should all run the same."""
+    """Return the versions and libraries in which ranks differ, and on which: they should all run the same."""
     values = {name: {_where(rank): rank[name] or "none" for rank in ranks} for name in ("torch", "driver")}
     for family in COMMUNICATION:
         values[family] = {_where(rank): _all_of(family, rank["libraries"]) for rank in ranks}
@@ -298,14 +285,14 @@ def _differences(ranks: list[dict]) -> list[str]:
         for rank, value in by_rank.items():
             groups.setdefault(value, []).append(rank)
         if len(groups) > 1:
-            told = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
-            notes.append(f"{name} is not the same everywhere: {told}.")
+            values_text = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
+            notes.append(f"{name} differs between ranks: {values_text}.")
     return notes
 
 
 def _all_of(family: str, libraries: list[dict]) -> str:
-    own = sorted(f"{lib['path']} ({lib['origin']})" for lib in libraries if family_of(lib["name"]) == family)
-    return " and ".join(own) or "not loaded"
+    members = sorted(f"{lib['path']} ({lib['origin']})" for lib in libraries if family_of(lib["name"]) == family)
+    return " and ".join(members) or "not loaded"
 
 
 def _where(rank: dict) -> tuple[str, int]:

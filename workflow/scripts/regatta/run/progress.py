@@ -1,23 +1,28 @@
-"""Follow a launch through its launch file: which cell runs, which are recorded, what is late, which stacks fail."""
+"""Progress and outcome of a run: the line on the terminal, what each launch has recorded, and the exit status."""
 
+import csv
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
+from regatta.core.text import plural
+from regatta.run.preflight import failed_stacks, latest_preflight
+from regatta.store.history import SAYS_NOTHING, read_history
 from regatta.store.launch_files import parse_line
-
-# One line on the terminal that says how far a batch is. Nothing is written where there is no terminal.
 
 
 class Progress:
-    """Progress of one batch. total: measurements still to make; counts: measurements made, by status.
+    """The progress line of one batch; nothing is written without a terminal.
 
-    expected_seconds: what one measurement is expected to take, used for the time left until there is a pace.
+    total: measurements still to make. counts: measurements made, by status. expected_seconds: per measurement, used for
+    the time left until the first is recorded.
     """
 
     def __init__(
@@ -33,13 +38,13 @@ class Progress:
         self.stream, self.clock = stream, clock
         self.begin = self.last_record = clock()
         self.pace_seconds = expected_seconds  # per measurement, starts of launches included
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.is_terminal = stream.isatty()
 
     def recorded(self, status: str) -> None:
-        self.counts[status] = self.counts.get(status, 0) + 1
+        self.counts[status] += 1
         self.last_record = self.clock()
-        self.pace_seconds = (self.last_record - self.begin) / sum(self.counts.values())
+        self.pace_seconds = (self.last_record - self.begin) / self.counts.total()
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
@@ -59,23 +64,22 @@ class Progress:
             self.is_terminal = False
 
     def line(self, launch_number: int, cell: str | None) -> str:
-        done = sum(self.counts.values())
-        statuses = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
+        statuses = f" ({_counts_text(self.counts)})" if self.counts else ""
         return (
-            f"{self.shape}: {done}/{self.total} measured{f' ({statuses})' if statuses else ''}, {self.time_left()},"
+            f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}, {self.time_left()},"
             f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
         )
 
     def time_left(self) -> str:
         """Return the time left in this batch at the pace of its last record. It never rises within a cell."""
-        num_left = max(0, self.total - sum(self.counts.values()))
+        num_left = max(0, self.total - self.counts.total())
         seconds = max(0.0, self.pace_seconds * num_left - (self.clock() - self.last_record))
         return f"{int(seconds // 60)}m{int(seconds % 60):02d}s left"
 
 
 @dataclass
 class Watch:
-    """What is known of a launch so far. Call `update` often; times are of `clock`, in seconds."""
+    """Follow a launch through its launch file. Call `update` often; times are of `clock`, in seconds."""
 
     path: Path
     limits: dict[str, float]  # cell id -> seconds
@@ -129,8 +133,6 @@ class Watch:
         self.since = self.clock()
 
 
-# Which stacks are given up: one whose cells fail alike before any is ok.
-
 ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
 OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no sign of a stack that does not work
 
@@ -161,7 +163,63 @@ class StackWatch:
 
 
 def _signature(record: dict) -> tuple:
-    """Failures are alike if their words are: numbers, paths and ranks differ between cells. (Not the phase: what is
-    known from before a restart does not have it.)"""
+    """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
+
+    Without the phase: records of before a restart do not have it.
+    """
     words = re.sub(r"\d+", "#", record["cause"] or "")
     return record["status"], re.sub(r"\S*/\S*", "/", words)
+
+
+def _counts_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+
+
+def outcome_text(results: Path) -> str:
+    """Return counts by status, the most common cause of failures, and how to try them again.
+
+    An empty text if there is no measurements.csv yet.
+    """
+    path = results / "measurements.csv"
+    if not path.exists():
+        return ""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["repeat"]]  # skipped cells have none
+    counts = _counts_text(Counter(row["status"] for row in rows)) or "none"
+    lines = [f"{results.name}: {len(rows)} measurements planned: {counts}"]
+    causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
+    if causes:
+        cause, count = causes.most_common(1)[0]
+        lines.append(f"  {count} of {causes.total()} failures: {cause}")
+        lines.append('  retry what is not ok: the same line with --forcerun measure (make: ARGS="--forcerun measure")')
+    for preflight in latest_preflight(results):
+        for stack, cause in failed_stacks(Path(preflight)).items():
+            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the same line again")
+    return "\n".join(lines)
+
+
+def run_status(
+    results: Path, planned: Collection[tuple[str, int]], batches: Iterable[str], failed_step: str | None
+) -> tuple[int, str]:
+    """Return the exit status of a run that has ended (README, Exit status), and why it is not 0.
+
+    planned: cell and repeat of all measurements of the campaign. batches: those that this run was to finish.
+    failed_step: what went wrong other than measuring, None if nothing did.
+    """
+    slots = read_history(results).slots
+    statuses = [slots[slot].status if slot in slots else "not_measured" for slot in planned]
+    num_missing = sum(status in ("not_measured", *SAYS_NOTHING) for status in statuses)
+    unfinished = [batch for batch in batches if not (results / "batches" / batch / "manifest.json").exists()]
+    if num_missing:
+        counts = f"{num_missing} of {plural(len(planned), 'measurement')} have no record"
+    elif unfinished:  # of a retry: its measurements have records from before
+        counts = f"{plural(len(unfinished), 'batch', 'batches')} did not finish"
+    else:
+        counts = f"all of {plural(len(planned), 'measurement')} have a record"
+    if failed_step:
+        return UNEXPECTED_ERROR, f"{failed_step}; {counts}"
+    if not planned:
+        return NOTHING_MEASURED, "nothing to measure: every cell of the campaign is skipped"
+    if "ok" not in statuses:
+        return NOTHING_MEASURED, f"nothing was measured: {counts}, and none is ok"
+    return (INCOMPLETE, counts) if num_missing or unfinished else (0, "")

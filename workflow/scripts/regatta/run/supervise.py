@@ -1,4 +1,4 @@
-"""Run the launches of one batch, each with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
+"""Run the launches of one batch, with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from regatta.run.batch import (
     close_stopped_launch,
     count,
     no_space,
-    note_what_is_known,
+    note_earlier_records,
     noting_end,
     write_manifest,
     write_records,
@@ -41,8 +41,8 @@ POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
 SECONDS_WITHOUT_ANSWER = 600  # of the scheduler
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
-MAX_FRUITLESS_LAUNCHES = 2  # launches in a row that end before any cell starts; then the launch itself is what fails
-MAX_JOBS_WITHOUT_START = 3  # jobs in which launches of a batch could not start; after that it is the cells that fail
+MAX_FRUITLESS_LAUNCHES = 2  # in a row, that end before any cell starts; then the launch itself is at fault
+MAX_JOBS_WITHOUT_START = 3  # in which launches of a batch could not start; then its cells are recorded as failed
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
@@ -60,7 +60,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
         left = {index: len(run.remaining(index)) for index in indices}
         shape = f"{batch['nodes']}x{batch['gpus_per_node']}"
         run.progress = Progress(shape, len(left), sum(left.values()), batch["expected_seconds"])
-        note_what_is_known(run)
+        note_earlier_records(run)
         try:
             with noting_end(run):
                 for index, num_cells in left.items():
@@ -115,7 +115,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
 
 
 def _wait_for_scheduler(run: Run) -> None:
-    """Wait while the scheduler does not answer, as during a restart: the launch would fail, and no node is to blame."""
+    """Wait while the scheduler does not answer, as during a restart: a launch would fail, and no node is at fault."""
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
     while not run.allocation.launcher.is_answering() and time.monotonic() < deadline:
         _raise_if_stopped(run)
@@ -123,26 +123,27 @@ def _wait_for_scheduler(run: Run) -> None:
 
 
 def _leave_nodes(run: Run, cause: Cause) -> None:
-    """End the job after a node has failed: with the nodes that are left no launch of this shape can start."""
+    """End the job after a node has failed: on the remaining nodes no launch of this shape can start."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
-    raise UserError(
-        f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}. What was measured is kept; the"
-        " batch goes on in another job."
-    )
+    where = ", ".join(hosts) or "of this job"
+    text = f"{run.id}: a node failed ({where}): {cause.text}"
+    raise UserError(f"{text}. What was measured is kept; the batch continues in another job.")
 
 
 def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
-    """Return those nodes of this job that the launcher names in the causes; all of them where it names none."""
+    """Return those nodes of this job that the launcher names in the causes; all of them if it names none."""
     hosts = run.allocation.hosts()
     named = {host for cause in causes for host in cause.hosts}
     return [host for host in hosts if host in named] or hosts
 
 
 def _settle_launches_without_start(run: Run) -> None:
-    """Decide about launches that no rank came up for. If only other stacks came up in this job, the stack does not
-    work, and its cells fail; so they do without a scheduler. Else the nodes may be to blame: Snakemake resubmits the
-    batch, and avoids them."""
+    """Decide about launches whose ranks did not come up.
+
+    If only other stacks came up in this job, or without a scheduler, the stack does not work and its cells fail.
+    Otherwise the nodes may be at fault: Snakemake resubmits the batch and avoids them.
+    """
     if not run.not_started:
         return
     cause = next(iter(run.not_started.values()))[1]
@@ -161,8 +162,8 @@ def _settle_launches_without_start(run: Run) -> None:
 
 
 def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | None, int | None]:
-    """Run one launch to its end. Returns what was seen of it, why it ended early (None if it did not), and the
-    nanoseconds that its last cell had run."""
+    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and the nanoseconds
+    that its last cell had run."""
     launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
     log = run.folder / "logs" / f"{launch}.log"
     limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}
@@ -190,18 +191,15 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
     text = read_log_tail(log)
     if problem := store_write_error(run.allocation.launcher, text):
         raise UserError(f"{problem} What was measured is kept.")
-    errors = read_rank_errors(Path(request["error_dir"]))
-    return (
-        watch,
-        find_cause(run.allocation.launcher, errors, text, process.returncode, kernel_oom_kills() - num_oom_kills),
-        elapsed_ns,
-    )
+    errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
+    cause = find_cause(run.allocation.launcher, errors, text, process.returncode, num_oom_kills)
+    return watch, cause, elapsed_ns
 
 
 def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict) -> bool:
-    """Follow a launch until it ends or is late; return whether it is late. Raises Stopped when told to stop."""
+    """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal."""
     while True:
-        is_over = process.poll() is not None  # before the last look at the file, so that nothing is missed
+        is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
         for line in watch.update():
             count(run, line)
         run.progress.show(index + 1, watch.current)
@@ -223,7 +221,7 @@ def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, reque
 
 
 def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
-    """A scheduler ends ranks, launcher and supervisor together: a launch may have ended because its job is ending."""
+    """Raise Stopped if the launch ended because its job is ending: a scheduler ends ranks and supervisor together."""
     try:
         _raise_if_stopped(run)
         state = run.allocation.state()
@@ -250,17 +248,13 @@ def _late(watch: Watch) -> Cause:
     if watch.current is not None:
         limit = watch.limits[watch.current]
         return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
-    limit = watch.start_seconds
-    return Cause(
-        "timeout",
-        "launch",
-        f"no cell started within {limit:g} s (launch_start_seconds); the log holds the ranks' stacks",
-    )
+    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); the log holds the ranks' stacks"
+    return Cause("timeout", "launch", text)
 
 
 @contextlib.contextmanager
 def _noting_signals(run: Run) -> Iterator[None]:
-    """Note the first request to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
+    """Note the first signal to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
 
     def note(number: int, _frame: object) -> None:
         run.stop_signal = run.stop_signal or number

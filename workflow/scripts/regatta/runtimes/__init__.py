@@ -1,4 +1,4 @@
-"""Container runtimes, by the name that a stack's `runtime` has; `host` is the runtime of kind host, which needs none.
+"""Container runtimes, by the `runtime` of a stack; `host` is that of kind host, which has no container.
 
 A new runtime is a module with a `Runtime` and a line here.
 """

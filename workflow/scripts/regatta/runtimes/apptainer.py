@@ -13,12 +13,12 @@ from regatta.runtimes.base import Runtime, Site, bind_problem, expand, file_hash
 
 SIF_MAGIC = slice(32, 42)  # header of a SIF file: github.com/apptainer/sif, pkg/sif/sif.go
 SIF_UUID = slice(48, 64)
-# Options after which ranks have no meeting point, no rank, and nothing of the stack's env.
+# Options that remove the ranks' environment: MASTER_ADDR, RANK and the stack's env.
 WITHOUT_ENVIRONMENT = ("-e", "--cleanenv", "-C", "--containall", "--compat")
-# The runtime has a shell evaluate what it puts into an image: these characters mean nothing to one.
+# The runtime evaluates values in a shell: these characters have no meaning there.
 PLAIN_VALUE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 SET_BY_RUNTIME = ("PATH", "LD_LIBRARY_PATH")
-VARIABLES = ("APPTAINER", "SINGULARITY")  # binds, variables and options that a user's shell gives to every image
+VARIABLES = ("APPTAINER", "SINGULARITY")  # prefixes; binds, variables and options of the user's shell for every image
 BUILD = "containers/README.md"
 
 
@@ -32,7 +32,7 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
     outer = [folder for folder in unique if not any(folder != f and folder.is_relative_to(f) for f in unique)]
     for path in dict.fromkeys([Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []):
         if not any(path.is_relative_to(folder) for folder in outer):
-            outer.append(path)  # also what a link points at
+            outer.append(path)  # also the target of a link
     line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
     for bind in [*binds, *(bind_word(str(path)) for path in outer)]:
         line += ["--bind", bind]
@@ -45,9 +45,9 @@ def bind_word(path: str) -> str:
 
 
 def variable_names(stack: dict, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the names by which the runtime sets variables in an image although the image sets them, too.
+    """Return the names by which the runtime overrides variables that the image sets.
 
-    Without such a name the image's value wins silently. A value that a shell would change has none: it arrives
+    Without such a name the image's value wins silently. A value that a shell would change has none: it is passed
     unchanged, unless the image sets that variable.
     """
     return {
@@ -58,7 +58,7 @@ def variable_names(stack: dict, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_python(stack: dict) -> Path | None:
-    """Return the path on the host of a Python that the image has through a bind, the home folder or this folder."""
+    """Return the path on the host of a Python that is mounted: in a bind, the home folder or the working folder."""
     python = stack["python"] or ""
     if "/" not in python:
         return None
@@ -73,18 +73,18 @@ def host_python(stack: dict) -> Path | None:
 
 
 def image_id(image: Path) -> str:
-    """Return the UUID in a SIF file's header: cheap, where a hash of 10 GB is not.
+    """Return the UUID in a SIF file's header: a hash of 10 GB would take too long.
 
     Raises ValueError for another file, and for one without a UUID: some tools leave it empty.
     """
     if image.exists() and not image.is_file() and not image.is_dir():  # reading a FIFO would block
-        raise ValueError("is no SIF image")
+        raise ValueError("is not a SIF image")
     with image.open("rb") as file:
         header = file.read(SIF_UUID.stop)
     if len(header) < SIF_UUID.stop or header[SIF_MAGIC] != b"SIF_MAGIC\0":
-        raise ValueError("is no SIF image")
+        raise ValueError("is not a SIF image")
     if not any(header[SIF_UUID]):
-        raise ValueError("has no UUID in its header, by which images are told apart")
+        raise ValueError("has no UUID in its header, which identifies an image")
     return str(uuid.UUID(bytes=header[SIF_UUID]))
 
 
@@ -104,21 +104,21 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     elif text := _image_problem(image, stack["image"]):
         found.append(Problem(("image",), text, is_missing=True, is_in_id=True))
     if wrapper and not (os.path.isfile(wrapper) and os.access(wrapper, os.R_OK | os.X_OK)):
-        text = "is no program that can be run. Correct the path, or chmod +x it."
+        text = "is not an executable file. Correct the path, or chmod +x it."
         found.append(Problem(("wrapper",), text, is_missing=True, is_in_id=True))
     if kind == "bind-mounted" and not stack["binds"]:
         text = "lacks binds. Add the host's libraries (source:target), or make it contained."
         found.append(Problem((), f"is of kind bind-mounted and {text}", has_value=False))
-    unset = f"does not reach a container: the runtime sets it anew. Set it in a wrapper ({BUILD})."
+    unset = f"does not reach a container: the runtime overwrites it. Set it in a wrapper ({BUILD})."
     found += [Problem(("env", key), unset, has_value=False) for key in SET_BY_RUNTIME if key in stack["env"]]
     for index, option in enumerate(stack["runtime_options"]):
         if option.split("=")[0] in WITHOUT_ENVIRONMENT:
-            text = "would keep the ranks' variables out of the image. Take it out."
+            text = "would keep the ranks' variables out of the image. Remove it."
             found.append(Problem(("runtime_options", index), text))
     binds = [bind_problem(bind, index, site) for index, bind in enumerate(stack["binds"])]
     found += [problem for problem in binds if problem]
     if site.is_here and shutil.which(stack["runtime"]) is None:
-        text = "is not installed here. Install it, or name the other of the two."
+        text = "is not installed here. Install it, or set the other of apptainer and singularity."
         found.append(Problem(("runtime",), text, is_missing=True))
     return found
 
@@ -129,9 +129,8 @@ def _image_problem(image: Path, text: str) -> str | None:
     except ValueError as error:
         return f"{error}. Build one: apptainer build NAME.sif ... ({BUILD})."
     except OSError as error:
-        where = "" if str(image) == text else f" ({image}, from the folder in which Regatta was called)"
-        remedy = f"Correct the path; {BUILD} says how to build an image."
-        return f"cannot be read{where}: {error.strerror}. {remedy}"
+        where = "" if str(image) == text else f" ({image}, relative to the working folder)"
+        return f"cannot be read{where}: {error.strerror}. Correct the path; how to build an image: {BUILD}."
     return None
 
 

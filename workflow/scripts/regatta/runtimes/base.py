@@ -1,4 +1,4 @@
-"""What a container runtime is to the rest of Regatta, and what runtimes share: paths, binds, hashes of files."""
+"""The interface of a container runtime, and what runtimes share: paths, binds, hashes of files."""
 
 import hashlib
 import os
@@ -13,9 +13,10 @@ from regatta.core.errors import Problem, UserError
 
 @dataclass(frozen=True)
 class Site:
-    """What is known of the machine that ranks run on.
+    """The machine that ranks run on.
 
-    is_here: it is this one. node_folders: that this one lacks. job_variables: prefixes of those that only a job has.
+    is_here: it is this one. node_folders: exist on compute nodes only. job_variables: prefixes of variables that are
+    set in jobs only.
     """
 
     is_here: bool
@@ -25,26 +26,26 @@ class Site:
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the Python of a stack is started, and what of the stack that involves."""
+    """How the Python of a stack is started, and which keys of the stack that involves."""
 
-    place: str  # what holds the libraries of the ranks
+    place: str  # of the ranks' libraries, in messages
     has_image: bool  # False on the host, where all paths are those of the host
-    identity_keys: tuple[str, ...]  # what of a stack belongs to a cell's id, besides its kind, python and env
+    identity_keys: tuple[str, ...]  # keys of a stack in a cell's id, besides kind, python and env
     default_python: str  # interpreter of a stack that names none
-    # Words before Python, of (stack, device, variables, folders). variables: of the job, put into binds; None keeps
-    # their names. folders: what ranks read and write.
+    # Words before Python, of (stack, device, variables, folders). variables: of the job, substituted in binds; None
+    # keeps their names. folders: read and written by ranks.
     prefix: Callable[[dict, str, Mapping[str, str] | None, tuple[Path, ...]], list[str]]
-    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # under which they override those of an image
+    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # that override the image's variables
     host_python: Callable[[dict], Path | None]  # the host's path of the stack's Python; None inside an image
     identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
     problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # of (stack, keys that its file has, site)
     library_remedy: Callable[[dict, str], str]  # how to give a stack libraries that it lacks
-    user_variables: tuple[str, ...] = ()  # prefixes of variables of the runtime: no id knows them; not inherited
+    user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables: in no cell's id, so not inherited
     kept_variables: tuple[str, ...] = ()  # except these
 
 
 def whole_path(text: str | None) -> Path | None:
-    """Return a path of a campaign file as an absolute one, with ~ and variables expanded."""
+    """Return a path of a campaign file as an absolute path, with ~ and variables expanded."""
     return Path(os.path.expanduser(os.path.expandvars(text))).absolute() if text else None
 
 
@@ -57,19 +58,18 @@ def file_hash(path: Path) -> str:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Return a bind with its $VARIABLES replaced. Raises UserError that names one that is not set."""
+    """Return a bind with its $VARIABLES replaced. Raises UserError for one that is not set."""
     try:
         return Template(text).substitute(variables)
     except KeyError as error:
-        raise UserError(
-            f"binds: {text} names ${error.args[0]}, which is not set in the job. Set it, or write the path."
-        ) from None
+        found = f"names ${error.args[0]}, which is not set in the job. Set it, or write the path"
     except ValueError:
-        raise UserError(f"binds: {text} holds a $ that begins no name of a variable. Write $$ for a plain $.") from None
+        found = 'contains "$" without a variable name. Write $$ for a literal $'
+    raise UserError(f"binds: {text} {found}.")
 
 
 def bind_problem(bind: str, index: int, site: Site) -> Problem | None:
-    """Return what is wrong with `source:target` of a stack's binds. A source that does not exist here is missing."""
+    """Return what is wrong with a bind, `source:target`. A source that does not exist here is missing."""
     key = ("binds", index)
     source, *rest = bind.split(":")
     if len(rest) > 2 or not source or (len(rest) == 2 and rest[1] not in ("ro", "rw")):
@@ -86,4 +86,4 @@ def bind_problem(bind: str, index: int, site: Site) -> Problem | None:
     if of_the_job or os.path.exists(path) or is_below(path, site.node_folders):
         return None
     hint = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
-    return Problem(key, f"is not there: {path} does not exist. {hint}", is_missing=True)
+    return Problem(key, f"cannot be used: {path} does not exist. {hint}", is_missing=True)

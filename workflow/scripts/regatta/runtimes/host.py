@@ -11,7 +11,7 @@ from regatta.core.errors import Problem
 from regatta.runtimes.base import Runtime, Site, is_below
 
 IMAGE_KEYS = ("image", "runtime", "runtime_options", "binds", "wrapper", "required_host_libraries")
-NO_EFFECT = "has no effect on kind host. Take it out, or make the stack contained or bind-mounted."
+NO_EFFECT = "has no effect on kind host. Remove it, or make the stack contained or bind-mounted."
 
 
 def host_python(stack: dict) -> Path | None:
@@ -28,8 +28,8 @@ def problems(stack: dict, given: Iterable[str], site: Site) -> list[Problem]:
         return found
     if not (os.path.isfile(python) and os.access(python, os.X_OK)):
         hint = " Neither ~ nor variables are expanded." if re.search(r"^~|\$", python) else ""
-        remedy = "Write its whole path; a folder that only nodes have goes into node_folders."
-        text = f"is no program that can be run here.{hint} {remedy}"
+        remedy = "Write its absolute path; a folder that only nodes have goes into node_folders."
+        text = f"is not an executable file here.{hint} {remedy}"
         found.append(Problem(("python",), text, is_missing=True, is_in_id=True))
     return found
 
