@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,24 @@ def test_every_axis_and_result_has_its_column(name):
 
 
 @pytest.mark.parametrize("name", benchmark_names())
+def test_a_program_has_an_option_for_each_axis(name):
+    text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+    lacking = [axis for axis in axes_of(name) if axis.replace("_", "-") not in text]
+    assert not lacking, f"workflow/scripts/bench/{name}.py: no option for {lacking}"
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_every_declared_result_is_written_by_a_program(name):
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PROGRAMS.rglob("*.py"))
+    words = set(re.findall(r"\w+", text)) | {"first_loss", "last_loss"}  # written as f"{...}_loss"
+    unwritten = [field for _, field in results_of(name) if field not in words]
+    assert not unwritten, f"{load_benchmark(name).file}: x-results declares {unwritten}, which no program writes"
+
+
+@pytest.mark.parametrize("name", benchmark_names())
 def test_rules_name_fields_of_a_cell(name):
     benchmark = load_benchmark(name)
-    for rule in benchmark.schema["x-impossible"]:
+    for rule in benchmark.schema.get("x-impossible", []):
         assert set(rule["when"]) <= RULE_FIELDS | set(benchmark.parameters)
         assert rule["reason"]
 
@@ -85,7 +101,7 @@ def new_schema(tmp_path: Path, monkeypatch, **changes: dict) -> None:
     for name in benchmark_names():
         (schemas / f"{name}.yaml").write_text((benchmarks.SCHEMAS / f"{name}.yaml").read_text())
         (programs / f"{name}.py").write_text("VERSION = 1\n")
-    axis = {"type": "array", "items": {"type": "integer"}, "x-label": "Root rank"} | changes
+    axis = {"type": "array", "items": {"type": "integer"}, "x-label": "Root rank", "description": "Rank"} | changes
     axis = {key: value for key, value in axis.items() if value is not None}
     schema = {"x-subject": "broadcast", "properties": {"root": axis}}
     (schemas / "broadcast.yaml").write_text(json.dumps(schema))

@@ -63,7 +63,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: images, binds, wrappers and programs that are not here do not raise; the campaign lists them.
     """
     file = read_yaml(path)
-    schema = _schema("campaign")
+    schema = file_schema("campaign")
     mistakes = schema_mistakes(file, file.data, schema) + _benchmark_mistakes(file)
     # What the schema refuses is left out of the checks that follow, so that all mistakes are said together.
     broken = {mistake.where[0] for mistake in mistakes if mistake.where}
@@ -89,7 +89,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
-def _schema(name: str) -> dict:
+def file_schema(name: str) -> dict:
     """Return a schema with the launchers and runtimes that there are: a new one takes no edit of the schema."""
     schema = load_schema(name)
     if name == "cluster":
@@ -132,7 +132,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    schema = _schema("cluster")
+    schema = file_schema("cluster")
     raise_mistakes(file, schema_mistakes(file, file.data, schema))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', as the file is called.")

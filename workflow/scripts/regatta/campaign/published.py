@@ -8,10 +8,10 @@ import copy
 import json
 from pathlib import Path
 
-from regatta.campaign.load import CELL_FIELDS
+from regatta.campaign.load import CELL_FIELDS, file_schema
 from regatta.campaign.versus import OF_EVERY_CELL
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark
-from regatta.core.schemas import SCHEMAS, load_schema
+from regatta.core.schemas import SCHEMAS
 
 PUBLISHED = SCHEMAS / "published"
 DIALECT = (
@@ -22,13 +22,13 @@ COMMENT = "Generated from workflow/schemas/*.yaml by workflow/scripts/publish_sc
 
 def published_schemas() -> dict[Path, str]:
     """Return the content of each file of workflow/schemas/published/."""
-    schemas = {"campaign": campaign_schema(), "cluster": load_schema("cluster")}
+    schemas = {"campaign": campaign_schema(), "cluster": file_schema("cluster")}
     return {PUBLISHED / f"{name}.json": _text(schema) for name, schema in schemas.items()}
 
 
 def campaign_schema() -> dict:
     """Return the campaign's schema with the benchmarks, their parameters, and the names of fields and axes inlined."""
-    schema = copy.deepcopy(load_schema("campaign"))
+    schema = copy.deepcopy(file_schema("campaign"))
     parameters, keys = parameter_benchmarks(), schema["properties"]
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}

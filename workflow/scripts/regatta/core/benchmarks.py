@@ -15,6 +15,7 @@ from regatta.core import schemas
 
 SCHEMAS = schemas.SCHEMAS / "benchmarks"
 COMMON_RESULTS = schemas.SCHEMAS / "results.yaml"
+SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
@@ -80,7 +81,7 @@ class Benchmark:
 
     @property
     def file(self) -> str:
-        return f"workflow/schemas/benchmarks/{self.name}.yaml"
+        return f"{SCHEMAS_FOLDER}/{self.name}.yaml"
 
 
 def benchmark_names() -> list[str]:
@@ -91,9 +92,7 @@ def benchmark_names() -> list[str]:
 def load_benchmark(name: str) -> Benchmark:
     program = PROGRAMS / f"{name}.py"
     if not program.is_file():
-        raise ValueError(
-            f"workflow/schemas/benchmarks/{name}.yaml has no program {program.name} in workflow/scripts/bench"
-        )
+        raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml has no program {program.name} in workflow/scripts/bench")
     return Benchmark(name, program_version(program), yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text("utf-8")))
 
 
@@ -108,20 +107,22 @@ def program_version(program: Path) -> int:
     for node in ast.parse(program.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "VERSION" for t in node.targets):
             return ast.literal_eval(node.value)
-    raise ValueError(f"{program} assigns no VERSION")
+    raise ValueError(f"workflow/scripts/bench/{program.name} assigns no VERSION")
 
 
 @cache
 def axes_of(name: str) -> dict[str, Axis]:
     """Return the declared axes of a benchmark by name. Raises ValueError for one that is not declared in full."""
     benchmark = load_benchmark(name)
+    if missing := [key for key in ("x-subject", "properties") if key not in benchmark.schema]:
+        raise ValueError(f"{benchmark.file} lacks {', '.join(missing)}")
     return {axis: declared_axis(benchmark, axis) for axis in benchmark.parameters}
 
 
 def declared_axis(benchmark: Benchmark, name: str) -> Axis:
     rule = benchmark.parameters[name]
-    if "x-label" not in rule:
-        raise ValueError(f"{benchmark.file}: properties.{name} lacks x-label")
+    if missing := [key for key in ("x-label", "items", "description") if key not in rule]:
+        raise ValueError(f"{benchmark.file}: properties.{name} lacks {', '.join(missing)}")
     kind = _type_of(rule["items"], f"{benchmark.file}: properties.{name}")
     told = rule["x-label"], rule.get("x-unit"), rule.get("x-words", "{}"), rule.get("x-series", False)
     return Axis(name, kind, *told)
@@ -131,6 +132,11 @@ def declared_axis(benchmark: Benchmark, name: str) -> Axis:
 def all_axes() -> dict[str, Axis]:
     """Return every axis of any benchmark. One that several have is the same in all: it is one column."""
     found: dict[str, Axis] = {}
+    for program in sorted(PROGRAMS.glob("*.py")):
+        if program.stem not in benchmark_names() and "\ndef build(" in program.read_text(encoding="utf-8"):
+            raise ValueError(
+                f"workflow/scripts/bench/{program.name} has no schema {program.stem}.yaml in {SCHEMAS_FOLDER}"
+            )
     for name in benchmark_names():
         for axis in axes_of(name).values():
             if found.setdefault(axis.name, axis) != axis:

@@ -6,6 +6,8 @@ import os
 import re
 import socket
 import subprocess
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TextIO
 
@@ -98,6 +100,15 @@ def _git(*arguments: str) -> str | None:
 SCRIPTS = Path(__file__).resolve().parents[2]
 
 
+def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:
+    """Raise ValueError for a module of regatta.`package` that defines a `kind` which the list `where` does not have."""
+    for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):
+        module = sys.modules.get(".".join(path.relative_to(SCRIPTS).with_suffix("").parts))
+        for name in re.findall(rf"^(\w+) = {kind}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if not any(getattr(module, name, None) is item for item in listed):
+                raise ValueError(f"{path.relative_to(ROOT)}: {name} is not listed in {where}")
+
+
 def sources(script: str) -> list[str]:
     """Return a script of workflow/scripts and every module of regatta that it imports, directly or not."""
     found: set[Path] = set()
@@ -108,7 +119,7 @@ def sources(script: str) -> list[str]:
             continue
         found.add(path)
         text = path.read_text(encoding="utf-8")
-        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import([\w, ]*)", text, re.MULTILINE):
+        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import (\([\w,\s]*\)|[\w, ]*)", text, re.MULTILINE):
             folder = SCRIPTS.joinpath(*package.split("."))
             modules = re.findall(r"(\w+)(?: as \w+)?", names)
             todo += [

@@ -3,6 +3,7 @@
 A new runtime is a module with a `Runtime` and a line here.
 """
 
+from regatta.core.files import check_listed
 from regatta.runtimes import apptainer, host
 from regatta.runtimes.base import Runtime
 
@@ -11,6 +12,7 @@ RUNTIMES = {
     "apptainer": apptainer.RUNTIME,
     "singularity": apptainer.RUNTIME,
 }
+check_listed("runtimes", "Runtime", RUNTIMES.values(), "RUNTIMES of runtimes/__init__.py")
 
 
 def runtime_of(stack: dict) -> Runtime:

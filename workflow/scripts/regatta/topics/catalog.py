@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.files import check_listed
 from regatta.report.provenance import read_headers
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
@@ -60,6 +61,7 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 
 TABLES = _tables_of(TOPICS)
+check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
 class _OnDemand(dict):
