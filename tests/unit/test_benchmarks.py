@@ -39,13 +39,16 @@ def fields_of_parameters(program: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", benchmark_names())
 def test_program_and_schema_have_the_same_parameters(name):
-    assert sorted(load_benchmark(name).parameters) == sorted(fields_of_parameters(PROGRAMS / f"{name}.py"))
+    differing = set(load_benchmark(name).parameters) ^ set(fields_of_parameters(PROGRAMS / f"{name}.py"))
+    files = f"workflow/scripts/bench/{name}.py: class Parameters and {load_benchmark(name).file}"
+    assert not differing, f"{files} differ in {', '.join(sorted(differing))}"
 
 
 @pytest.mark.parametrize("name", benchmark_names())
 def test_a_program_has_what_a_launch_imports(name):
     tree = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
-    assert "build" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert "build" in functions, f"workflow/scripts/bench/{name}.py has no function build"
     assert load_benchmark(name).version >= 1
 
 

@@ -185,10 +185,14 @@ def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
     found = {}
     for group, fields in groups.items():
         for name, declared in fields.items():
-            try:
-                result = Result(group, name, **(GROUPS[group] | declared))
-            except (KeyError, TypeError) as error:
-                raise ValueError(f"{where}.{group}.{name}: {error}") from None
+            if group not in GROUPS:
+                raise ValueError(f"{where}.{group}: unknown group. Choose from: {', '.join(GROUPS)}")
+            keys = GROUPS[group] | declared
+            if unknown := keys.keys() - Result.__dataclass_fields__.keys():
+                raise ValueError(f"{where}.{group}.{name}: unknown key {', '.join(sorted(unknown))}")
+            if missing := [key for key in ("type", "label") if key not in keys]:
+                raise ValueError(f"{where}.{group}.{name}: lacks {', '.join(missing)}")
+            result = Result(group, name, **keys)
             if result.type not in TYPES or result.better not in (None, "smaller", "larger"):
                 raise ValueError(f"{where}.{group}.{name}: unknown type {result.type!r} or better {result.better!r}")
             is_measurement = group == "values" and result.column and result.table == "measurements"

@@ -160,7 +160,13 @@ STEP_COLUMNS = (
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
-    """Return rows as a table that has exactly `columns`; what a row lacks is unknown."""
+    """Return rows as a table that has exactly `columns`; what a row lacks is unknown.
+
+    Rows may have more of what a cell is (store/collect.py, cell_row). Raises ValueError for any other field.
+    """
+    undeclared = {name for row in rows for name in row} - columns.keys() - MEASUREMENTS.keys()
+    if undeclared:
+        raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
     return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
 
 
