@@ -12,7 +12,10 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md", "containers/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-WHERE_PATHS_BEGIN = ("", "workflow/scripts", "workflow/scripts/bench", "config/campaigns", "workflow/scripts/regatta")
+WHERE_PATHS_BEGIN = (
+    *("", "workflow/scripts", "workflow/scripts/bench", "config/campaigns", "workflow/scripts/regatta"),
+    "examples/benchmark",
+)
 UPSTREAM = ("executors/local.py", "benchmarks/distributed/ddp/benchmark.py")  # files of other projects
 
 

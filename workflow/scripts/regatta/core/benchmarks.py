@@ -184,9 +184,9 @@ def undeclared(record: dict) -> list[str]:
 def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
     found = {}
     for group, fields in groups.items():
-        for name, declared in fields.items():
-            if group not in GROUPS:
-                raise ValueError(f"{where}.{group}: unknown group. Choose from: {', '.join(GROUPS)}")
+        if group not in GROUPS:
+            raise ValueError(f"{where}.{group}: unknown group. Choose from: {', '.join(GROUPS)}")
+        for name, declared in (fields or {}).items():
             keys = GROUPS[group] | declared
             if unknown := keys.keys() - Result.__dataclass_fields__.keys():
                 raise ValueError(f"{where}.{group}.{name}: unknown key {', '.join(sorted(unknown))}")
