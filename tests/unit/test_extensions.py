@@ -1,4 +1,4 @@
-"""What is declared in one place and missing in another is an error that names both. docs/extending.md lists them all."""
+"""What is declared in one place and missing in another is an error that names both: docs/extending.md."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from regatta.formats import FORMATS
 from regatta.runtimes import RUNTIMES
 from regatta.store.tables import TEXT, make_table
 from regatta.topics.base import Topic
-from regatta.topics.catalog import TOPICS
+from regatta.topics.catalog import TOPICS, missing_axes
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,13 @@ def test_findings_without_a_sentence_are_an_error():
 def test_a_field_that_its_table_does_not_declare_is_an_error():
     with pytest.raises(ValueError, match=r"cost_eur is not a column of its table \(cell\)"):
         make_table([{"cell": "a", "batch_size": 8, "cost_eur": 1}], {"cell": TEXT})
+
+
+def test_the_parameters_that_a_table_of_cells_lacks_are_named():
+    assert missing_axes(["cell", "implementation", "batch_size", "dtype"]) == "hidden of benchmark 'sync_batchnorm'"
+    assert missing_axes(["cell", "implementation", "hidden", "batch_size", "dtype"]) == ""
+    assert missing_axes(["cell", "batch_size"]) == ""  # several benchmarks have it
+    assert missing_axes(["implementation"]) == ""  # not a table of cells
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,12 @@ X_LABEL = r"    x-label: Workers per rank"
         (SCHEMA, replaced("    epoch_bytes:", "    epoch_size:"), DECLARED, "x-results declares ['epoch_size']"),
         (TOPIC, None, ANALYSE, "cannot import name 'dataloader' from 'regatta.topics'"),
         (CATALOG, without(r"    dataloader\.TOPIC,"), ANALYSE, f"{TOPIC}: TOPIC is not listed"),
+        (
+            TOPIC,
+            replaced('"sample_bytes", "num_batches")', '"sample_bytes")'),
+            ANALYSE,
+            "lacks num_batches of benchmark",
+        ),
         (TOPIC, without("TOPIC = "), ANALYSE, "topics.dataloader' has no attribute 'TOPIC'"),
         (TOPIC, without('    "bandwidth_gb_per_s": REAL'), ("analyse",), "bandwidth_gb_per_s is not a column"),
     ],
