@@ -57,7 +57,7 @@ def test_the_parameters_that_a_table_of_cells_lacks_are_named():
     [
         ({"value": {}}, r"x-results\.value: unknown group. Choose from: values, parts_ns, memory, checks"),
         ({"checks": {"is_right": {}}}, r"x-results\.checks\.is_right: lacks label"),
-        ({"parts_ns": {"load": {"label": "Load", "colum": "x"}}}, r"x-results\.parts_ns\.load: unknown key colum"),
+        ({"parts_ns": {"load": {"label": "Load", "heading": "x"}}}, r"x-results\.parts_ns\.load: unknown key heading"),
         ({"values": {"rate": {"label": "Rate"}}}, r"x-results\.values\.rate: lacks type"),
     ],
 )

@@ -299,7 +299,7 @@ X_LABEL = r"    x-label: Workers per rank"
         (SCHEMA, without("    description: Proc"), ANALYSE, f"{SCHEMA}: properties.num_workers lacks description"),
         (SCHEMA, without("x-subject"), ANALYSE, f"{SCHEMA} lacks x-subject"),
         (SCHEMA, replaced("label: First batch, ", ""), ANALYSE, "x-results.parts_ns.first_batch: lacks label"),
-        (SCHEMA, replaced("{label: Samples", "{lable: Samples"), ANALYSE, "every_sample_is_right: unknown key lable"),
+        (SCHEMA, replaced("{label: Samples", "{title: Samples"), ANALYSE, "every_sample_is_right: unknown key title"),
         (SCHEMA, replaced("    epoch_bytes:", "    epoch_size:"), DECLARED, "x-results declares ['epoch_size']"),
         (TOPIC, None, ANALYSE, "cannot import name 'dataloader' from 'regatta.topics'"),
         (CATALOG, without(r"    dataloader\.TOPIC,"), ANALYSE, f"{TOPIC}: TOPIC is not listed"),
