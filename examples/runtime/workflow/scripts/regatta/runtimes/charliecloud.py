@@ -1,7 +1,8 @@
 """Charliecloud: an image is a SquashFS archive, started with `ch-run`, version 0.37 or newer, with squashfuse.
 
-ch-run keeps the environment of the host and shares /tmp, so ranks get their variables and meet on a node. It has no
-option for GPUs: `ch-fromhost --nvidia` prepares an image once. Manual: https://hpc.github.io/charliecloud/ch-run.html
+ch-run keeps the environment of the host and shares /tmp, so ranks get their variables and meet on a node. For GPUs,
+`ch-fromhost --nvidia` adds the driver's libraries before the image is packed; ch-run is given no option for them.
+Manual: https://hpc.github.io/charliecloud/ch-run.html
 """
 
 import hashlib
