@@ -3,111 +3,26 @@
 What is missing must be named by the command or the test that fails.
 """
 
-import csv
 import json
-import os
 import re
-import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
-from campaigns import QUICK_REPORT, SAMPLING, fake_campaign, write_campaign
+from campaigns import SAMPLING, fake_campaign
+from copied_tree import ROOT, SCRIPTS, check, make_tree, pytest_of, rebuild, rows_of, run, run_campaign, section_of
 
-import warm_start
-
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "extending.md"
-NOT_COPIED = (".git", ".venv*", ".snakemake", ".*_cache", "__pycache__", "results", "*.sif")
-SCRIPTS, SCHEMA = "workflow/scripts", "workflow/schemas/benchmarks/dataloader.yaml"
+SCHEMA = "workflow/schemas/benchmarks/dataloader.yaml"
 PROGRAM, TOPIC = f"{SCRIPTS}/bench/dataloader.py", f"{SCRIPTS}/regatta/topics/dataloader.py"
 CATALOG = f"{SCRIPTS}/regatta/topics/catalog.py"
 COST = f"{SCRIPTS}/regatta/topics/training_cost.py"
 FORMAT, FORMATS = f"{SCRIPTS}/regatta/formats/perftest.py", f"{SCRIPTS}/regatta/formats/__init__.py"
 FORMATS_PAGE, SAMPLE = "docs/formats.md", "tests/golden/formats/perftest-write-lat.txt"
 RUNTIME, RUNTIMES = f"{SCRIPTS}/regatta/runtimes/charliecloud.py", f"{SCRIPTS}/regatta/runtimes/__init__.py"
-
-# Of a copy of the tree: how a fork takes its modules from there.
-
-
-def use_tree(tree: str) -> None:
-    """Forget Regatta's modules of this checkout, and look for them in a copy."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "regatta"]:
-        del sys.modules[name]
-    sys.path[:] = [path.replace(str(ROOT), tree) for path in sys.path]
-
-
-def run(
-    tree: Path, *words: object, cwd: Path | None = None, path: Path | None = None, env: dict | None = None
-) -> CompletedProcess:
-    """Run a script of a copy, or a module: run(tree, "plan.py", ...) or run(tree, "-m", "pytest", ...)."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | (env or {})
-    if path:
-        environment["PATH"] = os.pathsep.join([str(path), environment["PATH"]])
-    head = [] if words[0] == "-m" else [str(tree / SCRIPTS / words[0])]
-    command = [sys.executable, *head, *map(str, words[len(head) :])]
-    return warm_start.run(command, cwd=cwd or tree, env=environment, prepare=partial(use_tree, str(tree)))
-
-
-def check(done: CompletedProcess) -> None:
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def pytest_of(tree: Path, *names: str) -> CompletedProcess:
-    return run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names)
-
-
-def make_tree(folder: Path, example: str) -> Path:
-    tree = folder / "tree"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
-    for part in ("workflow", "tests"):
-        if (EXAMPLES / example / part).exists():
-            shutil.copytree(EXAMPLES / example / part, tree / part, dirs_exist_ok=True)
-    for patch in sorted((EXAMPLES / example).glob("*.patch")):
-        subprocess.run(["git", "apply", str(patch)], cwd=tree, check=True, env=os.environ | {"GIT_DIR": "/nonexistent"})
-    return tree
-
-
-def run_campaign(tree: Path, folder: Path, campaign: dict, path: Path | None = None) -> Path:
-    """Measure a campaign, and build its report in forks, which is faster. path: a folder that comes first in PATH."""
-    file = write_campaign(folder, campaign)
-    words = ("--snakefile", tree / "Snakefile", "--profile", tree / "profiles" / "local", "--configfile", file)
-    check(run(tree, "-m", "snakemake", *words, cwd=folder, path=path, env=QUICK_REPORT))
-    results = folder / "results" / campaign["name"]
-    rebuild(tree, results)
-    return results
-
-
-def rebuild(tree: Path, results: Path) -> str:
-    """Build the report again from the store, as rebuild_report.py does, and return it."""
-    (frozen,) = results.glob("campaign.*.json")
-    measurements, tables = results / "measurements.csv", results / "tables"
-    store = ("--launches", results / "launches")
-    known = ("--measurements", measurements)
-    problems = ("--problems", results / "problems.json")
-    check(run(tree, "collect.py", "--campaign", frozen, *store, "--out", measurements, *problems))
-    check(run(tree, "analyse.py", "--campaign", frozen, *known, "--out-dir", tables))
-    page = ("--tables", tables, "--out", results / "report.html")
-    check(run(tree, "report.py", "--campaign", frozen, *known, *store, *page))
-    return (results / "report.html").read_text(encoding="utf-8")
-
-
-def section_of(page: str, name: str) -> str:
-    """Return a section of the report as text, without images."""
-    section = page.partition(f'<section id="{name}"')[2].partition("</section>")[0]
-    return " ".join(re.sub(r"<[^>]*>", " ", section).split())
-
-
-def rows_of(path: Path) -> list[dict]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
 
 # Each example to the report.
 
@@ -150,6 +65,17 @@ def test_the_benchmark_runs_to_the_report(benchmark):
     assert "1/1" in text
 
 
+ENUMERATING = (
+    "benchmarks.py",
+    "collect_golden.py",
+    "config_readme.py",
+    "docs.py::test_contracts_list_the_columns_of_the_collected_files",
+    "frozen_schemas.py::test_each_parameter_has_the_type_of_its_column",
+    "published_schemas.py::test_what_is_published_is_what_the_schemas_say",
+    "report.py::test_every_number_is_defined_in_the_documentation",
+)
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerate_benchmarks(benchmark, tmp_path):
@@ -162,8 +88,7 @@ def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerat
     assert "config/README.md is out of date. Run: python workflow/scripts/publish_schemas.py" in outdated.stdout
     check(run(tree, "publish_schemas.py"))
     assert "## Parameters of `dataloader`" in readme.read_text()
-    names = ("benchmarks", "config_readme", "published_schemas", "frozen_schemas", "docs", "collect_golden")
-    check(pytest_of(tree, *(f"tests/unit/test_{name}.py" for name in names)))
+    check(pytest_of(tree, *(f"tests/unit/test_{name}" for name in ENUMERATING)))
     for path, text in texts.items():
         path.write_text(text)
 
@@ -280,7 +205,7 @@ def output_without(tree: Path, file: str, change: Change, *words: str) -> str:
 
 
 ANALYSE, IMPORT, PLAN = ("analyse.py", "--help"), ("import_results.py", "--help"), ("plan.py", "--help")
-DECLARED = ("tests/unit/test_benchmarks.py",)
+DECLARED = ("tests/unit/test_benchmarks.py", "-k", "dataloader")
 READ = ("tests/unit/test_formats_read.py", "-k", "every_format or each_format")
 X_LABEL = r"    x-label: Workers per rank"
 
