@@ -6,7 +6,8 @@ from bench_cells import BENCH, collective_cell, make_cell, train_step_cell
 pytestmark = pytest.mark.torch
 pytest.importorskip("yaml")
 
-from regatta.core.benchmarks import benchmark_names, undeclared  # noqa: E402
+from regatta.campaign.benchmarks import normalise  # noqa: E402
+from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared  # noqa: E402
 
 TRAIN_RUN = {
     "model": "cifar_cnn", "data": "synthetic", "data_folder": None, "epochs": 2, "batch_size": 16,
@@ -20,6 +21,20 @@ CELLS = [
     collective_cell("barrier"),
     make_cell("sync_batchnorm", {"implementation": "own", "batch_size": 4, "hidden": 8, "dtype": "fp32"}),
     make_cell("train_run", TRAIN_RUN),
+]
+
+
+def smallest_cell(name: str) -> dict:
+    """Return a cell of a benchmark with its defaults, else with the first or smallest value of each axis."""
+    benchmark, values = load_benchmark(name), {}
+    for axis, rule in benchmark.parameters.items():
+        items = rule["items"]["anyOf"][0] if "anyOf" in rule["items"] else rule["items"]
+        values[axis] = rule.get("default", items.get("enum", [items.get("minimum")]))[0]
+    return make_cell(name, normalise(benchmark, values))
+
+
+CELLS += [
+    smallest_cell(name) for name in benchmark_names() if name not in {cell["spec"]["benchmark"] for cell in CELLS}
 ]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,16 @@ def fields_of_parameters(program: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", benchmark_names())
 def test_program_and_schema_have_the_same_parameters(name):
-    assert sorted(load_benchmark(name).parameters) == sorted(fields_of_parameters(PROGRAMS / f"{name}.py"))
+    differing = set(load_benchmark(name).parameters) ^ set(fields_of_parameters(PROGRAMS / f"{name}.py"))
+    files = f"workflow/scripts/bench/{name}.py: class Parameters and {load_benchmark(name).file}"
+    assert not differing, f"{files} differ in {', '.join(sorted(differing))}"
 
 
 @pytest.mark.parametrize("name", benchmark_names())
 def test_a_program_has_what_a_launch_imports(name):
     tree = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
-    assert "build" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert "build" in functions, f"workflow/scripts/bench/{name}.py has no function build"
     assert load_benchmark(name).version >= 1
 
 
@@ -60,9 +64,24 @@ def test_every_axis_and_result_has_its_column(name):
 
 
 @pytest.mark.parametrize("name", benchmark_names())
+def test_a_program_has_an_option_for_each_axis(name):
+    text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+    lacking = [axis for axis in axes_of(name) if axis.replace("_", "-") not in text]
+    assert not lacking, f"workflow/scripts/bench/{name}.py: no option for {lacking}"
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_every_declared_result_is_written_by_a_program(name):
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PROGRAMS.rglob("*.py"))
+    words = set(re.findall(r"\w+", text)) | {"first_loss", "last_loss"}  # written as f"{...}_loss"
+    unwritten = [field for _, field in results_of(name) if field not in words]
+    assert not unwritten, f"{load_benchmark(name).file}: x-results declares {unwritten}, which no program writes"
+
+
+@pytest.mark.parametrize("name", benchmark_names())
 def test_rules_name_fields_of_a_cell(name):
     benchmark = load_benchmark(name)
-    for rule in benchmark.schema["x-impossible"]:
+    for rule in benchmark.schema.get("x-impossible", []):
         assert set(rule["when"]) <= RULE_FIELDS | set(benchmark.parameters)
         assert rule["reason"]
 
@@ -85,7 +104,7 @@ def new_schema(tmp_path: Path, monkeypatch, **changes: dict) -> None:
     for name in benchmark_names():
         (schemas / f"{name}.yaml").write_text((benchmarks.SCHEMAS / f"{name}.yaml").read_text())
         (programs / f"{name}.py").write_text("VERSION = 1\n")
-    axis = {"type": "array", "items": {"type": "integer"}, "x-label": "Root rank"} | changes
+    axis = {"type": "array", "items": {"type": "integer"}, "x-label": "Root rank", "description": "Rank"} | changes
     axis = {key: value for key, value in axis.items() if value is not None}
     schema = {"x-subject": "broadcast", "properties": {"root": axis}}
     (schemas / "broadcast.yaml").write_text(json.dumps(schema))

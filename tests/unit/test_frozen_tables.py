@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from published_columns import without_new_columns
 from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, write_laptop, write_results
 from synthetic_failures import write_failing
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
@@ -117,9 +118,10 @@ def test_the_tables_are_byte_for_byte_what_they_were(name, tmp_path, capsys):
             path.unlink()
         for file, text in texts.items():
             (golden / file).write_text(text, encoding="utf-8")
-    assert set(texts) == {path.name for path in golden.iterdir()}
-    for file, text in texts.items():
-        expected = (golden / file).read_text(encoding="utf-8")
+    frozen = {path.name: path.read_text(encoding="utf-8") for path in golden.iterdir()}
+    assert set(frozen) <= set(texts)  # a new topic adds tables
+    for file, expected in frozen.items():
+        text = without_new_columns(texts[file])
         if file == "exported.csv":  # one row for each number: their order is that of the topics
             text, expected = (sorted(rows.splitlines()) for rows in (text, expected))
         assert text == expected, file

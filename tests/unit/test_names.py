@@ -70,7 +70,6 @@ def test_a_benchmark_without_schema_has_a_name_all_the_same():
 
 VALUES = {
     "batch_size": st.integers(1, 10**9),
-    "message_bytes": st.integers(1, 10**12),
     "bucket_cap_mb": st.floats(1e-6, 1e6),
     "data_folder": st.sampled_from([None, "/a", "/b · c", "none"]),
 }
@@ -82,6 +81,8 @@ def value_of(name: str, rule: dict) -> st.SearchStrategy:
         return VALUES[name]
     if "enum" in items:
         return st.sampled_from(items["enum"])
+    if rule.get("x-unit") == "bytes":
+        return st.integers(1, 10**12)
     return st.booleans() if items["type"] == "boolean" else st.integers(1, 10**6)
 
 

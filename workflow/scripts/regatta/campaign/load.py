@@ -62,7 +62,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file = read_yaml(path)
-    schema = _schema("campaign")
+    schema = file_schema("campaign")
     errors = schema_errors(file, file.data, schema) + _benchmark_errors(file)
     # The checks that follow skip the keys that the schema refuses, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
@@ -88,7 +88,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
-def _schema(name: str) -> dict:
+def file_schema(name: str) -> dict:
     """Return a schema with the names of all launchers and runtimes: a new one takes no edit of the schema."""
     schema = load_schema(name)
     if name == "cluster":
@@ -134,7 +134,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
             f" Write that file, or choose from: {', '.join(known)}."
         )
     file = read_yaml(path)
-    schema = _schema("cluster")
+    schema = file_schema("cluster")
     raise_errors(file, schema_errors(file, file.data, schema))
     if file.data["name"] != name:
         raise UserError(f"{file.at(('name',))}: name = '{file.data['name']}' must be '{name}', the name of the file.")

@@ -17,6 +17,7 @@ from regatta.core import schemas
 
 SCHEMAS = schemas.SCHEMAS / "benchmarks"
 COMMON_RESULTS = schemas.SCHEMAS / "results.yaml"
+SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
@@ -84,7 +85,7 @@ class Benchmark:
 
     @property
     def file(self) -> str:
-        return f"workflow/schemas/benchmarks/{self.name}.yaml"
+        return f"{SCHEMAS_FOLDER}/{self.name}.yaml"
 
 
 def benchmark_names() -> list[str]:
@@ -110,17 +111,19 @@ def program_version(program: Path) -> int:
     for node in ast.parse(program.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "VERSION" for t in node.targets):
             return ast.literal_eval(node.value)
-    raise ValueError(f"{program} assigns no VERSION")
+    raise ValueError(f"workflow/scripts/bench/{program.name} assigns no VERSION")
 
 
 @cache
 def axes_of(name: str) -> dict[str, Axis]:
     """Return the declared axes of a benchmark by name. Raises ValueError for one that is not declared in full."""
     benchmark, axes = load_benchmark(name), {}
+    if missing := [key for key in ("x-subject", "properties") if key not in benchmark.schema]:
+        raise ValueError(f"{benchmark.file} lacks {', '.join(missing)}")
     for axis, rule in benchmark.parameters.items():
         where = f"{benchmark.file}: properties.{axis}"
-        if "x-label" not in rule:
-            raise ValueError(f"{where} lacks x-label")
+        if missing := [key for key in ("x-label", "items", "description") if key not in rule]:
+            raise ValueError(f"{where} lacks {', '.join(missing)}")
         words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
         kind = _column_type(rule["items"], where)
         axes[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series)
@@ -131,6 +134,11 @@ def axes_of(name: str) -> dict[str, Axis]:
 def all_axes() -> dict[str, Axis]:
     """Return every axis of any benchmark. One that several have must be the same in all: it is one column."""
     found: dict[str, Axis] = {}
+    for program in sorted(PROGRAMS.glob("*.py")):
+        if program.stem not in benchmark_names() and "\ndef build(" in program.read_text(encoding="utf-8"):
+            raise ValueError(
+                f"workflow/scripts/bench/{program.name} has no schema {program.stem}.yaml in {SCHEMAS_FOLDER}"
+            )
     for name in benchmark_names():
         for axis in axes_of(name).values():
             if found.setdefault(axis.name, axis) != axis:
@@ -178,11 +186,15 @@ def undeclared(record: dict) -> list[str]:
 def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
     found = {}
     for group, fields in groups.items():
-        for name, declared in fields.items():
-            try:
-                result = Result(group, name, **(GROUPS[group] | declared))
-            except (KeyError, TypeError) as error:
-                raise ValueError(f"{where}.{group}.{name}: {error}") from None
+        if group not in GROUPS:
+            raise ValueError(f"{where}.{group}: unknown group. Choose from: {', '.join(GROUPS)}")
+        for name, declared in (fields or {}).items():
+            keys = GROUPS[group] | declared
+            if unknown := keys.keys() - Result.__dataclass_fields__.keys():
+                raise ValueError(f"{where}.{group}.{name}: unknown key {', '.join(sorted(unknown))}")
+            if missing := [key for key in ("type", "label") if key not in keys]:
+                raise ValueError(f"{where}.{group}.{name}: lacks {', '.join(missing)}")
+            result = Result(group, name, **keys)
             if result.type not in TYPES or result.better not in (None, "smaller", "larger"):
                 raise ValueError(f"{where}.{group}.{name}: unknown type {result.type!r} or better {result.better!r}")
             is_measurement = group == "values" and result.column and result.table == "measurements"

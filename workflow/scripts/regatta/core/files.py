@@ -6,7 +6,8 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
 
@@ -82,6 +83,15 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:
+    """Raise ValueError if a module of regatta.`package` defines a `kind` that the list `where` lacks."""
+    for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):
+        module = sys.modules.get(".".join(path.relative_to(SCRIPTS).with_suffix("").parts))
+        for name in re.findall(rf"^(\w+) = {kind}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if not any(getattr(module, name, None) is item for item in listed):
+                raise ValueError(f"{path.relative_to(ROOT)}: {name} is not listed in {where}")
+
+
 def sources(script: str) -> list[str]:
     """Return a script of workflow/scripts and every module of regatta that it imports, directly or not.
 
@@ -95,7 +105,7 @@ def sources(script: str) -> list[str]:
             continue
         found.add(path)
         text = path.read_text(encoding="utf-8")
-        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import([\w, ]*)", text, re.MULTILINE):
+        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import (\([\w,\s]*\)|[\w, ]*)", text, re.MULTILINE):
             folder = SCRIPTS.joinpath(*package.split("."))
             modules = [folder / name for name in re.findall(r"(\w+)(?: as \w+)?", names)]
             todo += [folder / "__init__.py", *(module.with_suffix(".py") for module in (folder, *modules))]

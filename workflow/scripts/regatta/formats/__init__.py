@@ -1,5 +1,6 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+from regatta.core.files import check_listed
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
 from regatta.formats.nccl import NCCL_JSON, NCCL_TEXT
 from regatta.formats.osu import OSU
@@ -9,6 +10,7 @@ from regatta.formats.tidy_csv import CSV
 
 # In the order in which a file is tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, SUITE)
+check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 
 

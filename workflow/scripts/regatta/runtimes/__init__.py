@@ -1,8 +1,9 @@
 """Container runtimes, by the `runtime` of a stack; `host` is that of kind host, which has no container.
 
-A new runtime is a module with a `Runtime` and a line here.
+A new runtime is a module with a `Runtime`, an import and an entry: docs/extending.md.
 """
 
+from regatta.core.files import check_listed
 from regatta.runtimes import apptainer, host
 from regatta.runtimes.base import Runtime
 
@@ -11,6 +12,7 @@ RUNTIMES = {
     "apptainer": apptainer.RUNTIME,
     "singularity": apptainer.RUNTIME,
 }
+check_listed("runtimes", "Runtime", RUNTIMES.values(), "RUNTIMES of runtimes/__init__.py")
 
 
 def runtime_of(stack: dict) -> Runtime:

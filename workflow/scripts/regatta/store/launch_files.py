@@ -14,8 +14,10 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
+from regatta.core.benchmarks import all_axes
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 
@@ -176,14 +178,25 @@ def _damage(value: object, path: Path) -> str | None:
     """Return how the content of a file breaks its schema, or None. The file's name gives the schema, if it has one."""
     # Such as campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
-    if name is None or name[1] not in load_schema("frozen")["x-kinds"]:
+    if name is None or name[1] not in frozen_schema()["x-kinds"]:
         return None
     return mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
 
 
+@cache
+def frozen_schema() -> dict:
+    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks."""
+    schema = load_schema("frozen")
+    parts = schema["$defs"]
+    kinds = {"integer": "size_or_unknown", "number": "number_or_unknown", "boolean": "flag_or_unknown"}
+    known = {axis.name: parts[kinds[axis.type]] for axis in all_axes().values() if axis.type in kinds}
+    parts["spec"]["properties"]["parameters"]["properties"] = known
+    return schema
+
+
 def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
     """Return where the content of a frozen file, or one part of it, first breaks its schema, and how; or None."""
-    schema = load_schema("frozen")["$defs"][kind]
+    schema = frozen_schema()["$defs"][kind]
     if key is not None:
         schema = {"type": "object", "required": [key], "properties": {key: schema["properties"][key]}}
     return first_violation(value, schema, is_strict=True)

@@ -133,7 +133,12 @@ STEP_COLUMNS = (
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
-    """Return rows as a table with exactly `columns`; a missing value is unknown."""
+    """Return rows as a table with exactly `columns`; a missing value is unknown.
+
+    Rows may have other fields of a cell too (store/collect.py, cell_row). Raises ValueError for any other field.
+    """
+    if undeclared := {name for row in rows for name in row} - columns.keys() - MEASUREMENTS.keys():
+        raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
     return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
 
 

@@ -151,3 +151,7 @@ class Topic:
     sentence: Callable[[Finding], str] | None = None
     warnings: Callable[[ReportData], list[Advice]] = nothing
     methods: Callable[[dict], list[tuple[str, str]]] = nothing
+
+    def __post_init__(self) -> None:
+        if self.findings is not nothing and self.sentence is None:
+            raise ValueError(f"topic '{self.id}' has findings and no sentence, which turns them into text")

@@ -1,9 +1,12 @@
 """All topics in the order of the page, and their tables. A new topic is one line here."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.benchmarks import axes_of, benchmark_names
+from regatta.core.files import check_listed
 from regatta.report.provenance import read_headers
 from regatta.store.collect import read_collected, read_store
 from regatta.store.launch_files import read_frozen
@@ -48,19 +51,38 @@ TOPICS: tuple[Topic, ...] = (
 )
 
 
+def missing_axes(columns: Collection[str]) -> str:
+    """Return the parameters that a table of cells lacks, with their benchmark; empty if it lacks none.
+
+    A table is of a benchmark if it has a parameter that no other benchmark has.
+    """
+    axes = {name: axes_of(name).keys() for name in benchmark_names()}
+    for name, parameters in axes.items():
+        shared = {axis for other in axes if other != name for axis in axes[other]}
+        if "cell" in columns and (parameters - shared) & set(columns) and (missing := parameters - set(columns)):
+            return f"{', '.join(sorted(missing))} of benchmark '{name}'"
+    return ""
+
+
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
-    """Return the tables of all topics by name. Raises ValueError if a name is used twice, also by the store."""
+    """Return the tables of all topics by name.
+
+    Raises ValueError if a name is used twice, also by the store, and for a table of cells that lacks a parameter.
+    """
     found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:
         for name, spec in topic.tables.items():
             if name in found:
                 raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
+            if missing := missing_axes(spec.columns):
+                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: two cells would look alike")
             found[name], tables[name] = f"topic '{topic.id}'", spec
     return tables
 
 
 TABLES = _tables_of(TOPICS)
+check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
 class _OnDemand(dict):

@@ -1,0 +1,130 @@
+"""Data loading: throughput of torch's DataLoader over the number of workers, tables/data_loading.csv."""
+
+import pandas as pd
+
+from regatta.core.statistics import over_launches
+from regatta.core.text import bracket, duration, three
+from regatta.report.panels import (
+    Figure,
+    Section,
+    Table,
+    launches,
+    make_figure,
+    make_series,
+    name_rows,
+    on_one_shape,
+    panels,
+)
+from regatta.report.plotting import Axis, Panel
+from regatta.store.collect import cell_row
+from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+
+PARAMETERS = ("num_workers", "batch_size", "sample_bytes", "num_batches")
+DATA_LOADING = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*PARAMETERS, *SHAPE_COLUMNS)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    "throughput_samples_per_s": REAL,
+    "throughput_low_samples_per_s": REAL,
+    "throughput_high_samples_per_s": REAL,
+    "bandwidth_gb_per_s": REAL,
+    "first_batch_s": REAL,
+}
+
+
+def data_loading_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each dataloader cell, measured or not."""
+    ok = measurements[measurements["status"] == "ok"]
+    rows = []
+    for cell in campaign["cells"]:
+        if cell["spec"]["benchmark"] == "dataloader":
+            of_cell = ok[ok["cell"] == cell["id"]]
+            rows.append(cell_row(cell) | {"num_planned": campaign["repeats"]} | _columns(cell["spec"], of_cell))
+    return make_table(rows, DATA_LOADING)
+
+
+def _columns(spec: dict, measured: pd.DataFrame) -> dict:
+    """Return the throughput of all ranks: samples of an epoch / median over launches of the slowest rank's time."""
+    time = over_launches(measured["p50_s"].dropna().tolist())
+    row = {"num_launches": len(measured), "interval": time.kind}
+    if time.median is None:
+        return row
+    parameters = spec["parameters"]
+    samples = spec["nodes"] * spec["gpus_per_node"] * parameters["batch_size"] * parameters["num_batches"]
+    return row | {
+        "throughput_samples_per_s": samples / time.median,
+        "throughput_low_samples_per_s": time.high and samples / time.high,
+        "throughput_high_samples_per_s": time.low and samples / time.low,
+        "bandwidth_gb_per_s": samples * parameters["sample_bytes"] / time.median / 1e9,
+        "first_batch_s": measured["first_batch_s"].median(),
+    }
+
+
+def section(data: ReportData) -> Section:
+    rows = data.tables["data_loading"]
+    measured = rows[rows["throughput_samples_per_s"].notna()]
+    named = name_rows(measured, "dataloader", without=("num_workers",))
+    found = panels(named, title=on_one_shape)
+    figures = tuple(_figure(f"data-loading-{i}", *panel, data.ok) for i, panel in enumerate(found, start=1))
+    return Section("data-loading", "Data loading", "No data loading was measured.", figures=figures)
+
+
+def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) -> Figure:
+    def throughputs(row) -> list[float]:
+        samples = row.world_size * row.batch_size * row.num_batches
+        return [samples / seconds for seconds in ok.loc[ok["cell"] == row.cell, "p50_s"].dropna()]
+
+    series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
+    workers = sorted(set(rows["num_workers"]))
+    x = Axis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
+    best = rows.loc[rows["throughput_samples_per_s"].idxmax()]
+    rate = three(best["throughput_samples_per_s"])
+    alt = f"{title}: {rate} samples/s at most, with {best['num_workers']} workers per rank."
+    caption = "Throughput of all ranks over the workers of a rank. Each point is one launch; higher is better."
+    return make_figure(
+        figure_id,
+        f"Data loading: {title}",
+        Panel(x, Axis("samples/s", low=0), series),
+        (alt, caption),
+        _table(title, rows),
+        rows[list(DATA_LOADING)],
+        "data_loading",
+    )
+
+
+def _table(title: str, rows: pd.DataFrame) -> Table:
+    body = tuple(
+        (
+            f"{row.num_workers} workers, {row.label}".replace("\n", " "),
+            launches(row),
+            three(row.throughput_samples_per_s),
+            bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s, row.interval),
+            three(row.bandwidth_gb_per_s),
+            duration(row.first_batch_s),
+        )
+        for row in rows.itertuples()
+    )
+    heads = ("loader", "n", "samples/s", "range or 95 % CI", "GB/s", "first batch")
+    return Table(f"Throughput of all ranks: {title}", heads, body)
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    if all(cell["spec"]["benchmark"] != "dataloader" for cell in campaign["cells"]):
+        return []
+    text = (
+        "One iteration is one epoch on each rank, from the creation of the iterator to the last batch. Workers "
+        "persist; nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples are "
+        "created in memory: storage, decoding and copies to a GPU are not included."
+    )
+    return [("Data loading", text)]
+
+
+TABLES = {
+    "data_loading": TableSpec(
+        DATA_LOADING, lambda campaign, tables: data_loading_table(campaign, tables["measurements"])
+    )
+}
+TOPIC = Topic("dataloader", "Data loading", TABLES, section, methods=methods)

@@ -1,0 +1,25 @@
+"""What is frozen: the columns of released benchmarks. Those that a new benchmark adds are left out of comparisons."""
+
+import csv
+import io
+
+from regatta.core.benchmarks import all_axes, result_columns
+from regatta.store.tables import PUBLISHED_AXES, PUBLISHED_RESULTS
+
+
+def new_columns() -> set[str]:
+    """Return the columns of axes and results that tables.py does not list as published."""
+    results = {**result_columns("values"), **result_columns("parts_ns")}
+    return (all_axes().keys() - set(PUBLISHED_AXES)) | (results.keys() - set(PUBLISHED_RESULTS))
+
+
+def without_new_columns(text: str) -> str:
+    """Return a CSV file without these columns, unchanged where it has none of them."""
+    heads = text.partition("\n")[0].split(",")
+    kept = [index for index, head in enumerate(heads) if head not in new_columns()]
+    if len(kept) == len(heads):
+        return text
+    out = io.StringIO()
+    rows = ([row[index] for index in kept] for row in csv.reader(io.StringIO(text)))
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()

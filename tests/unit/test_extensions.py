@@ -1,0 +1,68 @@
+"""What is declared in one place and missing in another is an error that names both: docs/extending.md."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from regatta.core.benchmarks import load_benchmark, results_of
+from regatta.core.files import check_listed, sources
+from regatta.formats import FORMATS
+from regatta.runtimes import RUNTIMES
+from regatta.store.tables import TEXT, make_table
+from regatta.topics.base import Topic
+from regatta.topics.catalog import TOPICS, missing_axes
+
+
+@pytest.mark.parametrize(
+    ("package", "kind", "listed", "missing"),
+    [
+        ("topics", "Topic", TOPICS[:-1], "topics/comparison/section.py: TOPIC"),
+        ("formats", "Format", FORMATS[1:], "formats/tidy_csv.py: CSV"),
+        ("runtimes", "Runtime", [RUNTIMES["host"]], "runtimes/apptainer.py: RUNTIME"),
+    ],
+)
+def test_a_module_that_its_list_lacks_is_named(package, kind, listed, missing):
+    with pytest.raises(ValueError, match=f"workflow/scripts/regatta/{missing} is not listed in THE_LIST"):
+        check_listed(package, kind, listed, "THE_LIST")
+
+
+@pytest.mark.parametrize("script", ["analyse.py", "report.py"])
+def test_an_edit_of_any_topic_builds_tables_and_report_again(script):
+    functions = [function for topic in TOPICS for function in (topic.section, topic.methods) if function]
+    modules = {Path(sys.modules[function.__module__].__file__) for function in functions}
+    assert len(modules) > 10
+    assert modules <= set(map(Path, sources(script)))
+
+
+def test_findings_without_a_sentence_are_an_error():
+    with pytest.raises(ValueError, match="topic 'cost' has findings and no sentence"):
+        Topic("cost", "Cost", findings=lambda data: [])
+
+
+def test_a_field_that_its_table_does_not_declare_is_an_error():
+    with pytest.raises(ValueError, match=r"cost_eur is not a column of its table \(cell\)"):
+        make_table([{"cell": "a", "batch_size": 8, "cost_eur": 1}], {"cell": TEXT})
+
+
+def test_the_parameters_that_a_table_of_cells_lacks_are_named():
+    assert missing_axes(["cell", "implementation", "batch_size", "dtype"]) == "hidden of benchmark 'sync_batchnorm'"
+    assert missing_axes(["cell", "implementation", "hidden", "batch_size", "dtype"]) == ""
+    assert missing_axes(["cell", "batch_size"]) == ""  # several benchmarks have it
+    assert missing_axes(["implementation"]) == ""  # not a table of cells
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ({"value": {}}, r"x-results\.value: unknown group. Choose from: values, parts_ns, memory, checks"),
+        ({"checks": {"is_right": {}}}, r"x-results\.checks\.is_right: lacks label"),
+        ({"parts_ns": {"load": {"label": "Load", "heading": "x"}}}, r"x-results\.parts_ns\.load: unknown key heading"),
+        ({"values": {"rate": {"label": "Rate"}}}, r"x-results\.values\.rate: lacks type"),
+    ],
+)
+def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, results, message):
+    schema = load_benchmark("collective").schema
+    monkeypatch.setitem(schema, "x-results", results)
+    with pytest.raises(ValueError, match=message):
+        results_of.__wrapped__("collective")

@@ -1,0 +1,333 @@
+"""Each extension of examples/: applied to a copy of the tree, run to the report, and then without one of its pieces.
+
+What is missing must be named by the command or the test that fails.
+"""
+
+import json
+import re
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from campaigns import SAMPLING, fake_campaign
+from copied_tree import ROOT, SCRIPTS, check, make_tree, pytest_of, rebuild, rows_of, run, run_campaign, section_of
+
+EXAMPLES = ROOT / "examples"
+PAGE = ROOT / "docs" / "extending.md"
+SCHEMA = "workflow/schemas/benchmarks/dataloader.yaml"
+PROGRAM, TOPIC = f"{SCRIPTS}/bench/dataloader.py", f"{SCRIPTS}/regatta/topics/dataloader.py"
+CATALOG = f"{SCRIPTS}/regatta/topics/catalog.py"
+COST = f"{SCRIPTS}/regatta/topics/training_cost.py"
+FORMAT, FORMATS = f"{SCRIPTS}/regatta/formats/perftest.py", f"{SCRIPTS}/regatta/formats/__init__.py"
+FORMATS_PAGE, SAMPLE = "docs/formats.md", "tests/golden/formats/perftest-write-lat.txt"
+RUNTIME, RUNTIMES = f"{SCRIPTS}/regatta/runtimes/charliecloud.py", f"{SCRIPTS}/regatta/runtimes/__init__.py"
+
+# Each example to the report.
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory) -> tuple[Path, Path]:
+    """(tree, results) of the benchmark `dataloader`, measured on two ranks."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("benchmark")
+    tree = make_tree(folder, "benchmark")
+    parameters = {"num_workers": [0, 1], "batch_size": [2], "sample_bytes": ["1KiB"], "num_batches": [3]}
+    campaign = fake_campaign(
+        name="loading",
+        stacks={"host": {"kind": "host"}},
+        shapes=[{"nodes": [1], "gpus_per_node": [2]}],
+        repeats=1,
+        sampling=SAMPLING,
+        benchmarks=[{"benchmark": "dataloader", "parameters": parameters}],
+    )
+    return tree, run_campaign(tree, folder, campaign)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_benchmark_runs_to_the_report(benchmark):
+    _, results = benchmark
+    measured = rows_of(results / "measurements.csv")
+    assert [(row["status"], row["num_workers"], row["epoch_bytes"]) for row in measured] == [
+        ("ok", "0", "6144"),
+        ("ok", "1", "6144"),
+    ]
+    assert json.loads((results / "problems.json").read_text())["invalid"] == []
+    loading = {row["num_workers"]: row for row in rows_of(results / "tables" / "data_loading.csv")}
+    for row in measured:
+        throughput = float(loading[row["num_workers"]]["throughput_samples_per_s"])
+        assert throughput == pytest.approx(2 * 2 * 3 / float(row["p50_s"]), rel=1e-6)
+        assert 0 < float(row["first_batch_s"]) < float(row["max_s"])
+    text = section_of((results / "report.html").read_text(), "data-loading")
+    assert "0 workers" in text
+    assert "1/1" in text
+
+
+ENUMERATING = (
+    "benchmarks.py",
+    "collect_golden.py",
+    "config_readme.py",
+    "docs.py::test_contracts_list_the_columns_of_the_collected_files",
+    "frozen_schemas.py::test_each_parameter_has_the_type_of_its_column",
+    "published_schemas.py::test_what_is_published_is_what_the_schemas_say",
+    "report.py::test_every_number_is_defined_in_the_documentation",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerate_benchmarks(benchmark, tmp_path):
+    tree, results = benchmark
+    check(run(tree, "export_results.py", results, "--format", "csv", "--out", tmp_path / "out.csv"))
+    assert {row["num_workers"] for row in rows_of(tmp_path / "out.csv")} >= {"0", "1"}
+    readme = tree / "config" / "README.md"
+    texts = {path: path.read_text() for path in (readme, tree / "workflow" / "schemas" / "published" / "campaign.json")}
+    outdated = pytest_of(tree, "tests/unit/test_config_readme.py", "-k", "tables")
+    assert "config/README.md is out of date. Run: python workflow/scripts/publish_schemas.py" in outdated.stdout
+    check(run(tree, "publish_schemas.py"))
+    assert "## Parameters of `dataloader`" in readme.read_text()
+    check(pytest_of(tree, *(f"tests/unit/test_{name}" for name in ENUMERATING)))
+    for path, text in texts.items():
+        path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def section(tmp_path_factory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("section"), "section")
+
+
+@pytest.mark.slow
+def test_the_section_is_on_the_page(section, finished):
+    _, results = finished
+    text = section_of(rebuild(section, results), "cost")
+    for row in rows_of(results / "tables" / "scaling.csv"):
+        hours = 1e6 / float(row["throughput_per_gpu_samples_per_s"]) / 3600
+        assert f" {hours:.3g} " in text
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("format"), "format")
+
+
+@pytest.mark.slow
+def test_the_format_is_imported_to_the_report(imported, tmp_path):
+    check(run(imported, "import_results.py", imported / SAMPLE, "--campaign", "rdma", cwd=tmp_path))
+    page = rebuild(imported, tmp_path / "results" / "rdma")
+    rows = rows_of(tmp_path / "results" / "rdma" / "tables" / "collectives.csv")
+    found = {row["message_bytes"]: (row["operation"], row["nodes"], float(row["latency_s"])) for row in rows}
+    assert found == {
+        "2": ("ib_write_lat", "2", 1.47e-6),
+        "4": ("ib_write_lat", "2", 1.47e-6),
+        "4096": ("ib_write_lat", "2", 2.26e-6),
+    }
+    assert "ib_write_lat" in page
+    text = (imported / SAMPLE).read_text()
+    (tmp_path / "cut.txt").write_text(text[: text.rindex("---------\n") - 100])
+    refused = run(imported, "import_results.py", "cut.txt", "--campaign", "cut", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cut.txt:" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("runtime"), "runtime")
+
+
+CH_RUN = """\
+#!/bin/sh
+# Runs the command behind the image without a container.
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_runtime_starts_ranks_to_the_report(runtime, tmp_path):
+    pytest.importorskip("torch")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "ch-run").write_text(CH_RUN)
+    (commands / "ch-run").chmod(stat.S_IRWXU)
+    (tmp_path / "torch.sqfs").write_bytes(b"hsqs" + bytes(92))
+    stack = {"kind": "contained", "runtime": "ch-run", "image": "torch.sqfs", "python": sys.executable}
+    campaign = fake_campaign(stacks={"image": stack}, repeats=1, benchmarks=fake_campaign()["benchmarks"][1:])
+    results = run_campaign(runtime, tmp_path, campaign, path=commands)
+    line = f"ch-run --write-fake --cd={runtime} {tmp_path}/torch.sqfs -- {sys.executable}"
+    assert line in json.loads((results / "plan.json").read_text())["stacks"]["image"]
+    assert {row["status"] for row in rows_of(results / "measurements.csv")} == {"ok", "skipped"}
+    assert "ch-run" in (results / "report.html").read_text()
+    (tmp_path / "torch.sqfs").write_bytes(b"no image")
+    refused = run(runtime, "plan.py", "--campaign", tmp_path / "campaign.yaml", cwd=tmp_path, path=commands)
+    assert "stacks.image.image" in refused.stdout + refused.stderr
+    assert "is not a SquashFS archive" in refused.stdout + refused.stderr
+
+
+# Without one piece. A change is of a file of the tree: None removes it, a function returns its new text.
+
+Change = Callable[[str], str] | None
+
+
+def without(pattern: str) -> Callable[[str], str]:
+    """Return a function that removes the one place that a pattern matches, up to the end of the line."""
+
+    def change(text: str) -> str:
+        found, num = re.subn(rf"^{pattern}.*\n", "", text, flags=re.MULTILINE)
+        assert num == 1, pattern
+        return found
+
+    return change
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+def output_without(tree: Path, file: str, change: Change, *words: str) -> str:
+    """Return what a command prints while one file of the tree is changed. It must fail."""
+    path = tree / file
+    text = path.read_text(encoding="utf-8")
+    try:
+        path.unlink() if change is None else path.write_text(change(text), encoding="utf-8")
+        done = pytest_of(tree, *words) if words[0].startswith("tests/") else run(tree, *words)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+ANALYSE, IMPORT, PLAN = ("analyse.py", "--help"), ("import_results.py", "--help"), ("plan.py", "--help")
+DECLARED = ("tests/unit/test_benchmarks.py", "-k", "dataloader")
+READ = ("tests/unit/test_formats_read.py", "-k", "every_format or each_format")
+X_LABEL = r"    x-label: Workers per rank"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("file", "change", "words", "message"),
+    [
+        (PROGRAM, None, ANALYSE, f"{SCHEMA} has no program dataloader.py"),
+        (SCHEMA, None, ANALYSE, f"{PROGRAM} has no schema dataloader.yaml"),
+        (PROGRAM, without("VERSION = 1"), ANALYSE, f"{PROGRAM} assigns no VERSION"),
+        (PROGRAM, replaced("def build(", "def _build("), DECLARED, f"{PROGRAM} has no function build"),
+        (PROGRAM, without("    num_batches: int$"), DECLARED, f"{SCHEMA} differ in num_batches"),
+        (PROGRAM, replaced("num-batches", "batches"), DECLARED, f"{PROGRAM}: no option for ['num_batches']"),
+        (SCHEMA, without(X_LABEL), ANALYSE, f"{SCHEMA}: properties.num_workers lacks x-label"),
+        (SCHEMA, without("    description: Proc"), ANALYSE, f"{SCHEMA}: properties.num_workers lacks description"),
+        (SCHEMA, without("x-subject"), ANALYSE, f"{SCHEMA} lacks x-subject"),
+        (SCHEMA, replaced("label: First batch, ", ""), ANALYSE, "x-results.parts_ns.first_batch: lacks label"),
+        (SCHEMA, replaced("{label: Samples", "{title: Samples"), ANALYSE, "every_sample_is_right: unknown key title"),
+        (SCHEMA, replaced("    epoch_bytes:", "    epoch_size:"), DECLARED, "x-results declares ['epoch_size']"),
+        (TOPIC, None, ANALYSE, "cannot import name 'dataloader' from 'regatta.topics'"),
+        (CATALOG, without(r"    dataloader\.TOPIC,"), ANALYSE, f"{TOPIC}: TOPIC is not listed"),
+        (
+            TOPIC,
+            replaced('"sample_bytes", "num_batches")', '"sample_bytes")'),
+            ANALYSE,
+            "lacks num_batches of benchmark",
+        ),
+        (TOPIC, without("TOPIC = "), ANALYSE, "topics.dataloader' has no attribute 'TOPIC'"),
+        (TOPIC, without('    "bandwidth_gb_per_s": REAL'), ("analyse",), "bandwidth_gb_per_s is not a column"),
+    ],
+)
+def test_a_missing_piece_of_a_benchmark_is_named(benchmark, file, change, words, message):
+    tree, results = benchmark
+    if words == ("analyse",):
+        (frozen,) = results.glob("campaign.*.json")
+        tables = ("--measurements", str(results / "measurements.csv"), "--out-dir", str(results / "tables"))
+        words = ("analyse.py", "--campaign", str(frozen), *tables)
+    assert message in output_without(tree, file, change, *words)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (r"    epoch_bytes: ", "values.epoch_bytes is not declared in x-results of"),
+        (r"    first_batch: ", "parts_ns.first_batch is not declared in x-results of"),
+        (r"    every_sample_is_right: ", "checks.every_sample_is_right is not declared in x-results of"),
+    ],
+)
+def test_a_result_that_the_schema_does_not_declare_is_a_problem_of_the_store(benchmark, tmp_path, line, message):
+    tree, results = benchmark
+    (frozen,) = results.glob("campaign.*.json")
+    schema = tree / SCHEMA
+    text = schema.read_text(encoding="utf-8")
+    try:
+        schema.write_text(without(line)(text), encoding="utf-8")
+        store = ("--launches", results / "launches", "--out", tmp_path / "measurements.csv")
+        check(run(tree, "collect.py", "--campaign", frozen, *store))
+    finally:
+        schema.write_text(text, encoding="utf-8")
+    (problem,) = json.loads((tmp_path / "problems.json").read_text())["invalid"]
+    assert f"{message} {SCHEMA}" in problem["problem"]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (COST, None, "cannot import name 'training_cost' from 'regatta.topics'"),
+        (CATALOG, without(r"    training_cost\.TOPIC,"), f"{COST}: TOPIC is not listed in TOPICS of topics/catalog.py"),
+        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no sentence"),
+    ],
+)
+def test_a_missing_piece_of_a_section_is_named(section, file, change, message):
+    assert message in output_without(section, file, change, *ANALYSE)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words", "message"),
+    [
+        (FORMAT, None, IMPORT, "No module named 'regatta.formats.perftest'"),
+        (FORMATS, replaced("OSU, PERFTEST,", "OSU,"), IMPORT, f"{FORMAT}: PERFTEST is not listed"),
+        (SAMPLE, None, READ, "tests/golden/formats: no file of {'perftest-text'}"),
+        (FORMATS_PAGE, without(r"\| `perftest-text`"), READ, "docs/formats.md, Import: no row for ['perftest-text']"),
+    ],
+)
+def test_a_missing_piece_of_a_format_is_named(imported, file, change, words, message):
+    assert message in output_without(imported, file, change, *words)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (RUNTIME, None, "cannot import name 'charliecloud' from"),
+        (RUNTIMES, without('    "ch-run": '), f"{RUNTIME}: RUNTIME is not listed in RUNTIMES of runtimes/__init__.py"),
+        (RUNTIME, without("    identify="), "missing 1 required positional argument: 'identify'"),
+    ],
+)
+def test_a_missing_piece_of_a_runtime_is_named(runtime, file, change, message):
+    assert message in output_without(runtime, file, change, *PLAN)
+
+
+# The page shows the files as they are.
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Return (file, excerpt) of each code block below a link to a file of examples/."""
+    text = PAGE.read_text(encoding="utf-8")
+    return re.findall(r"\]\(\.\./(examples/[^)]+)\):?\n\n```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_shows_every_patch_and_excerpts_of_the_files_as_they_are():
+    patches = {str(path.relative_to(ROOT)) for path in EXAMPLES.glob("*/*.patch")}
+    shown = {file for file, _ in blocks()}
+    assert patches <= shown
+    for file, excerpt in blocks():
+        rest = (ROOT / file).read_text(encoding="utf-8")
+        for part in re.split(r"^\.\.\.\n", excerpt, flags=re.MULTILINE):
+            before, found, rest = rest.partition(part)
+            assert found == part, f"docs/extending.md: {file} does not contain:\n{part}"
+            assert not before.endswith(tuple("abcdefghijklmnopqrstuvwxyz")), part
+
+
+def test_the_page_is_at_most_200_lines_long():
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 200
