@@ -36,6 +36,7 @@ def measured_once(tmp_path_factory) -> Path:
     with (shared / "measured_once.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
             folder.mkdir()
             done = snakemake(folder, write_campaign(folder, fake_campaign()), env=REAL_REPORT)
             assert done.returncode == 0, done.stdout + done.stderr

@@ -23,7 +23,8 @@ def use_tree(tree: str) -> None:
     """Forget Regatta's modules of this checkout, and look for them in a copy."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "regatta"]:
         del sys.modules[name]
-    sys.path[:] = [path.replace(str(ROOT), tree) for path in sys.path]
+    installed = sys.prefix  # may be in the checkout too
+    sys.path[:] = [path if path.startswith(installed) else path.replace(str(ROOT), tree) for path in sys.path]
 
 
 def run(

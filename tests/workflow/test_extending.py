@@ -14,6 +14,8 @@ import pytest
 from campaigns import SAMPLING, fake_campaign
 from copied_tree import ROOT, SCRIPTS, check, make_tree, pytest_of, rebuild, rows_of, run, run_campaign, section_of
 
+from regatta.core.text import three
+
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "extending.md"
 SCHEMA = "workflow/schemas/benchmarks/dataloader.yaml"
@@ -104,7 +106,7 @@ def test_the_section_is_on_the_page(section, finished):
     text = section_of(rebuild(section, results), "cost")
     for row in rows_of(results / "tables" / "scaling.csv"):
         hours = 1e6 / float(row["throughput_per_gpu_samples_per_s"]) / 3600
-        assert f" {hours:.3g} " in text
+        assert f" {three(hours)} " in text
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,7 @@ rule report:
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,
         code=sources("report.py"),
-        page=[
-            str(SCRIPTS.parent / "report" / name)
-            for name in ("report.html.j2", "cell_name.html.j2", "failures.html.j2", "preflight.html.j2", "style.css")
-        ],
+        page=sorted(map(str, (SCRIPTS.parent / "report").glob("*[!t]"))),  # templates and style sheet, without *.rst
     output:
         report=report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report"),
     log:

@@ -14,9 +14,18 @@ def option(name: str) -> Path:
     return Path(words[words.index(name) + 1])
 
 
+def table_names() -> list[str]:
+    if is_of_checkout:
+        return os.environ["QUICK_REPORT_TABLES"].split(",")  # importing regatta.topics costs most of a second
+    sys.path.insert(0, str(script.parent))
+    from regatta.topics.catalog import TABLES
+
+    return list(TABLES)
+
+
 def write_tables() -> None:
     option("--out-dir").mkdir(parents=True, exist_ok=True)
-    for name in os.environ["QUICK_REPORT_TABLES"].split(","):  # importing regatta.topics costs most of a second
+    for name in table_names():
         (option("--out-dir") / f"{name}.csv").write_text("")
 
 
@@ -41,11 +50,12 @@ def run_in_fork(words: list[str]) -> int:
 
 
 script = Path(sys.orig_argv[1]) if len(sys.orig_argv) > 1 else Path()
+is_of_checkout = Path(__file__).resolve().parents[3] in script.resolve().parents  # a copy has other modules
 if script.name == "analyse.py":
     write_tables()
     os._exit(0)
 if script.name == "report.py":
     write_page()
     os._exit(0)
-if script.name in ("freeze.py", "collect.py", "gate.py") and "WARM_START_SOCKET" in os.environ:
+if script.name in ("freeze.py", "collect.py", "gate.py") and "WARM_START_SOCKET" in os.environ and is_of_checkout:
     os._exit(run_in_fork(sys.orig_argv[1:]))
