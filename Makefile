@@ -1,7 +1,7 @@
-# Regatta's task list. `make` alone shows it.
+# Regatta's targets. `make` alone lists them.
 #
-# Set a variable on the command line: make campaign CONFIG=my.yaml. Paths may contain spaces, but neither dollar signs
-# nor quotation marks. All recipes run in this folder: from elsewhere, make -C /path/to/regatta ...
+# Set variables on the command line: make campaign CONFIG=my.yaml. Paths may contain spaces, but no dollar sign and no
+# quotation mark. All recipes run in this folder; from elsewhere: make -C /path/to/regatta ...
 
 VENV ?= .venv
 PYTHON ?=
@@ -9,26 +9,26 @@ CONFIG = config/config.yaml
 PROFILE = profiles/local
 ARGS =
 
-# A path that begins with a dash would be an option.
+# A path that begins with a dash would be parsed as an option.
 ifneq ($(filter -%,$(firstword $(VENV))),)
 override VENV := ./$(VENV)
 endif
 
-# Use only packages in VENV: not the user's site-packages, and no folder that a shell start-up file adds.
+# Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
 export VENV PYTHON CONFIG PROFILE
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
 SHELL = /bin/sh
 INSTALL = @sh requirements/install.sh "$$VENV"
-# Not bin/codespell and so on: these contain the path at which the environment was made.
+# Not bin/codespell etc.: those scripts contain the path at which the environment was created.
 IN_VENV = @"$$VENV/bin/python3" -m
-# No --configfile for the default campaign, so that `make campaign` and `snakemake --profile ...` are the same.
+# Omit --configfile for the default campaign, so that `make campaign` and `snakemake --profile ...` are equivalent.
 ifneq ($(CONFIG),config/config.yaml)
 CONFIGFILE = --configfile "$$CONFIG"
 endif
 SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
-# On one machine the ranks run in VENV too. On a cluster they run in images, and torch's 5 GB would be unused.
+# On one machine, ranks also run in VENV. On a cluster they use the stack's Python, so VENV does not need torch (5 GB).
 CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
 WORKFLOW_FILES = Snakefile workflow/rules
 PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -38,33 +38,33 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .SUFFIXES:
 .PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test test-all test-site
 
-help: ## list what can be made
+help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' Makefile
 	@echo "Variables:"
-	@echo "  CONFIG      campaign file (now $$CONFIG)"
-	@echo "  PROFILE     how it is scheduled (now $$PROFILE)"
-	@echo "  VENV        Python environment (now $$VENV); an existing one that Regatta did not make is used as is, never changed"
-	@echo "  PYTHON      interpreter of a new environment, such as python3.12; 3.11 or newer"
-	@echo "  ARGS        more words for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
-	@echo "If a run fails, make prints its exit status ('Error 3') and itself exits with 2:"
+	@echo "  CONFIG      campaign file (current: $$CONFIG)"
+	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
+	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
+	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
+	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
+	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
-	@echo "  2  error in campaign or command line        4  nothing measured"
-	@echo "  For the status itself: python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
+	@echo "  2  user error: campaign, command line       4  nothing measured"
+	@echo "  To get that status, run python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
 
-campaign: ## run a campaign: measure what is left to do, and build its report
+campaign: ## run a campaign: measure what is missing and build the report
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
 
-plan: ## show what would run, why, and at what cost; nothing runs
+plan: ## show what would run, why, and how long it would take; nothing runs
 	$(INSTALL) driver
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" plan $(SNAKEMAKE_OPTIONS)
 
-gate: ## run a campaign, and fail if a cell is not ok or slower than in gate.baseline_campaign
+gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.baseline_campaign
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
 
-report: ## build the report again from what has been measured
+report: ## rebuild the report from existing measurements
 	$(INSTALL) driver
 	@results=$$("$$VENV/bin/python3" -c 'import sys, yaml; print("results/" + yaml.safe_load(open(sys.argv[1]))["name"])' "$$CONFIG") && \
 	"$$VENV/bin/python3" workflow/scripts/rebuild_report.py "$$results" && echo "Report: $$results/report.html"
@@ -73,7 +73,7 @@ test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev
 	@$(PYTEST) -m "not install" --ignore tests/cluster --ignore tests/browser $(ARGS)
 
-test-site: ## run the tests on a Slurm cluster in namespaces, in a browser, and of the installation
+test-site: ## run the Slurm cluster, browser and installation tests (needs root, debootstrap, chromium)
 	$(INSTALL) driver rank dev
 	@$(PYTEST) -m "cluster or browser or install" --ignore tests/bench --ignore tests/workflow $(ARGS)
 
@@ -92,23 +92,23 @@ format: ## format all code
 	$(IN_VENV) ruff format --quiet .
 	$(IN_VENV) snakefmt $(WORKFLOW_FILES)
 
-bench: ## measure the overhead of Regatta; several minutes (docs/figures.md)
+bench: ## measure Regatta's overhead; takes several minutes (docs/figures.md)
 	$(INSTALL) driver rank dev
 	@status=0; for program in tests/figures/*.py; do \
 		case $$program in */common.py) continue ;; esac; \
 		echo "== $$program"; "$$VENV/bin/python3" "$$program" $(ARGS) || status=1; \
 	done; exit $$status
 
-env: ## make the environment and run nothing
+env: ## create the environment
 	$(INSTALL) driver rank
 
-env-driver: ## the same without torch: all that a cluster's login node needs
+env-driver: ## create the environment without torch, for a cluster's login node
 	$(INSTALL) driver
 
-env-dev: ## the same with all that tests and linters need
+env-dev: ## create the environment with tests and linters
 	$(INSTALL) driver rank dev
 
-clean-env: ## remove the environment, if Regatta made it
+clean-env: ## remove the environment if Regatta created it
 	@fail() { echo "$$*. Nothing is removed." >&2; exit 1; }; \
 	[ -n "$$VENV" ] && [ -d "$$VENV/.regatta" ] || fail "$$VENV was not made by Regatta"; \
 	[ ! -L "$${VENV%/}" ] || fail "$$VENV is a link. Name the folder that it leads to: make clean-env VENV='$$(cd "$$VENV" && pwd -P)'"; \
@@ -119,11 +119,11 @@ clean-env: ## remove the environment, if Regatta made it
 	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV contains the current folder" ;; esac
 	rm -rf "$$VENV"
 
-# Each set is pinned to the versions of the sets before it, so that all three fit into one environment, with one version
-# for every Python. Without --upgrade, valid pins are kept: make lock ARGS=--upgrade
+# Each set is constrained to the versions of the previous sets, so all three fit into one environment, and each package
+# has one version for every Python. Valid pins are kept; to update them: make lock ARGS=--upgrade
 COMPILE = cd requirements && uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
 	--fork-strategy fewest --no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
-lock: ## pin requirements/*.in anew into *.lock; needs uv
+lock: ## pin requirements/*.in in *.lock; needs uv
 	$(COMPILE) driver.in -o driver.lock
 	$(COMPILE) rank.in -c driver.lock -o rank.lock
 	$(COMPILE) dev.in -c driver.lock -c rank.lock -o dev.lock
