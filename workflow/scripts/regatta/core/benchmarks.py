@@ -7,7 +7,7 @@ reads their `VERSION = 1` from the source text.
 import ast
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -141,7 +141,7 @@ def all_axes() -> dict[str, Axis]:
             )
     for name in benchmark_names():
         for axis in axes_of(name).values():
-            if found.setdefault(axis.name, axis) != axis:
+            if replace(found.setdefault(axis.name, axis), words=axis.words) != axis:
                 raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared otherwise in another schema")
     return found
 
