@@ -1,6 +1,6 @@
 """Settings of Hypothesis: no deadline, for a busy machine is no failure, and the same cases in each run. Fixtures.
 
-Drawing is most of what a report costs. Only modules with `DRAWS = True` draw; elsewhere each figure is an empty SVG.
+Drawing is most of what a report costs. Only tests with the fixture `drawing` draw; elsewhere each figure is an empty SVG.
 """
 
 from pathlib import Path
@@ -13,14 +13,22 @@ settings.register_profile("regatta", deadline=None, derandomize=True)
 settings.load_profile("regatta")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _without_drawing(request):
-    if getattr(request.module, "DRAWS", False):
-        yield
-        return
+@pytest.fixture(autouse=True, scope="session")
+def _without_drawing():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("matplotlib.figure.Figure.savefig", _save_nothing)
+        from matplotlib.figure import Figure
+
+        patch.setattr(Figure, "save_drawing", Figure.savefig, raising=False)
+        patch.setattr(Figure, "savefig", _save_nothing)
         yield
+
+
+@pytest.fixture
+def drawing(monkeypatch):
+    """Draw for real in this test."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", Figure.save_drawing)
 
 
 def _save_nothing(figure, file, **_):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from comparison_results import cell_of, write_folder
-from synthetic import LAPTOP, laptop_campaign, make_report, write_laptop, write_results
+from synthetic import LAPTOP, analyse, laptop_campaign, write_laptop, write_results
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
@@ -90,7 +90,7 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
 
 def test_a_campaign_compared_with_itself_is_equivalent_or_inconclusive_in_every_row(tmp_path, script):
     write_results(tmp_path / "laptop", laptop_campaign() | {"repeats": 6}, LAPTOP)
-    make_report(tmp_path / "laptop")
+    analyse(tmp_path / "laptop")
     own = read_campaign(tmp_path / "laptop")
     found = compare_campaigns(own, own, 0.05)
     assert len(found.comparisons) == 17
@@ -263,7 +263,7 @@ def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):
 
 def test_a_folder_with_failures_of_every_kind_can_be_compared(tmp_path):
     write_laptop(tmp_path / "laptop")
-    make_report(tmp_path / "laptop")
+    analyse(tmp_path / "laptop")
     own = read_campaign(tmp_path / "laptop")
     found = compare_campaigns(own, own, 0.05)
     assert "0 of 17 comparisons slower" in comparison_text(found)

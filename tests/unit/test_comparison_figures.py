@@ -26,8 +26,6 @@ from regatta.topics.comparison.figures import (
 from regatta.topics.comparison.section import section
 from regatta.topics.comparison.tables import comparisons_table
 
-DRAWS = True  # conftest.py
-
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
 
@@ -174,7 +172,7 @@ def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high,
         assert texts == expected
 
 
-def test_the_same_rows_are_the_same_bytes_and_more_rows_are_a_higher_figure():
+def test_the_same_rows_are_the_same_bytes_and_more_rows_are_a_higher_figure(drawing):
     rows = [row("a", 1.1, 1.0, 1.2, verdict) for verdict in ("faster", "slower", "equivalent", "inconclusive")]
     svg, size = draw_forest(rows, 0.05)
     assert draw_forest(rows, 0.05) == (svg, size)
@@ -185,7 +183,7 @@ def test_the_same_rows_are_the_same_bytes_and_more_rows_are_a_higher_figure():
     draw_forest([row(ratio=300.0, low=0.002, high=500.0)], 0.05)
 
 
-def test_a_range_is_drawn_otherwise_than_an_interval():
+def test_a_range_is_drawn_otherwise_than_an_interval(drawing):
     interval, as_range = (
         draw_forest([Row("a", 1.1, 1.0, 1.2, is_interval, "6", "slower")], 0.0)[0] for is_interval in (True, False)
     )

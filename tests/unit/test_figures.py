@@ -10,7 +10,6 @@ from synthetic import (
     cluster_campaign,
     collective_cell,
     make_campaign,
-    make_report,
     train_cell,
     write_results,
 )
@@ -40,8 +39,6 @@ from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import scaling_figures
 from regatta.topics.scaling.tables import SCALING, scaling_table
 
-DRAWS = True  # conftest.py
-
 
 def series(num_points=3, label="ddp"):
     return Series(label, tuple(Point(2.0**i, (1.0 + i, 1.1 + i), 1.05 + i) for i in range(num_points)))
@@ -58,11 +55,11 @@ def tables_of(folder):
 
 def results(tmp_path, cells, **fields):
     folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda", **fields), CLUSTER)
-    make_report(folder)
+    analyse(folder)
     return tables_of(folder)
 
 
-def test_the_same_panel_gives_the_same_bytes():
+def test_the_same_panel_gives_the_same_bytes(drawing):
     panel = Panel(
         Axis("GPUs", is_log=True), Axis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
     )
@@ -70,7 +67,7 @@ def test_the_same_panel_gives_the_same_bytes():
     assert b"<dc:date>" not in draw(panel)
 
 
-def test_very_many_points_become_a_bitmap():
+def test_very_many_points_become_a_bitmap(drawing):
     many = Series("many", (Point(1.0, tuple(range(1, 2002)), 1000.0), Point(2.0, (5.0,), 5.0)))
     axes = (Axis("x"), Axis("y"))
     assert b"data:image/png;base64" in draw(Panel(*axes, (many,)))
@@ -78,7 +75,7 @@ def test_very_many_points_become_a_bitmap():
 
 
 @pytest.mark.parametrize("is_log", [True, False])
-def test_one_point_alone_can_be_drawn(is_log):
+def test_one_point_alone_can_be_drawn(is_log, drawing):
     one = Series("one", (Point(1.0, (5.0,), 5.0),))
     assert b"<svg" in draw(Panel(Axis("x", is_log=is_log), Axis("y", is_log=is_log), (one,)))
 
@@ -128,7 +125,7 @@ def test_cells_without_a_record_are_counted_in_the_caption(tmp_path):
     cells = [train_cell("resnet50", 1, 1, "none"), train_cell("resnet50", 1, 2), train_cell("resnet50", 1, 4)]
     faults = {(cells[2]["id"], repeat): ("failed", "init", "no") for repeat in range(3)}
     folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults)
-    make_report(folder)
+    analyse(folder)
     scaling, steps, _, _ = tables_of(folder)
     assert "Not drawn: 1 cell of 3 without a value." in scaling_figures(scaling, steps, "cuda")[0].caption
 
@@ -150,7 +147,7 @@ def test_no_panel_holds_more_than_six_series(tmp_path):
 
 def test_stacks_become_panels_when_they_do_not_fit_into_one(tmp_path):
     folder = write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
-    make_report(folder)
+    analyse(folder)
     scaling, steps, _, _ = tables_of(folder)
     titles = {figure.title for figure in scaling_figures(scaling, steps, "cuda")}
     assert "Efficiency: resnet50 · bound" in titles

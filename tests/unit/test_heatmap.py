@@ -2,7 +2,7 @@
 
 import matplotlib
 import pytest
-from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, make_report, write_results
+from synthetic import CLUSTER, LAPTOP, analyse, cluster_campaign, laptop_campaign, write_results
 
 from regatta.store.tables import MEASUREMENTS, read_csv
 from regatta.topics.catalog import read_tables
@@ -10,7 +10,7 @@ from regatta.topics.scaling.heatmap import colour_of, heatmap_figures
 
 
 def figures_of(folder, campaign, machine, faults=None):
-    make_report(write_results(folder, campaign, machine, faults))
+    analyse(write_results(folder, campaign, machine, faults))
     return heatmap_figures(
         read_tables(folder / "tables")["scaling"], read_csv(folder / "measurements.csv", MEASUREMENTS)
     )

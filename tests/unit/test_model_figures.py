@@ -10,7 +10,6 @@ from synthetic import (
     cluster_campaign,
     laptop_campaign,
     make_campaign,
-    make_report,
     report_data,
     train_cell,
     write_results,
@@ -38,7 +37,7 @@ from regatta.topics.scaling.tables import scaling_table
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "cluster"
-    make_report(write_results(folder, cluster_campaign(repeats=3), CLUSTER))
+    analyse(write_results(folder, cluster_campaign(repeats=3), CLUSTER))
     return read_tables(folder / "tables")
 
 
@@ -158,7 +157,7 @@ def test_every_fitted_model_has_its_residuals_beside_it(cluster):
 
 
 def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
-    make_report(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
+    analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
     tables = read_tables(tmp_path / "r" / "tables")
     assert scaling_model_figures(tables["scaling_models"], tables["scaling"], {}, "cpu") == []
     rows = refusal_table(tables["scaling_models"], tables["communication_models"]).rows
