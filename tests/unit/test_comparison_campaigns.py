@@ -112,13 +112,13 @@ Differences between the environments:
 Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6.
 
 cell                                   base    test               test/base  n  verdict
-all_reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
-all_reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 (1.442 to 1.560)  5  slower
+all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
+all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 (1.442 to 1.560)  5  slower
 
 Not shown, within the margin: 2 rows (2 equivalent). --all shows them.
 
 only in base: 1 cell
-  all_gather · 1×2 processes
+  all-gather · 1×2 processes
 
 only in test: 1 cell
   broadcast · 1×2 processes
@@ -137,7 +137,7 @@ def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tm
     assert comparison_text(found) == GOLDEN
     everything = comparison_text(found, shows_all=True)
     assert "Not shown" not in everything
-    assert "all_reduce · 1×2 processes · 256 KiB" in everything
+    assert "all-reduce · 1×2 processes · 256 KiB" in everything
 
 
 def test_the_text_has_the_direction_where_all_cells_have_it(tmp_path):

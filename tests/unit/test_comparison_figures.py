@@ -52,7 +52,7 @@ def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
 def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_below():
     (figure,) = section_of(times_of(RATIOS)).figures
     assert [r[0] for r in figure.table.rows] == [
-        "all_reduce · 1×2 · 16 KiB", "all_reduce · 1×2 · 4 KiB", "all_reduce · 1×2 · 32 KiB", "all_reduce · 1×2 · 8 KiB",
+        "all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB", "all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB",
     ]  # fmt: skip
     assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
     assert figure.title == "stack bound against contained: collective"
@@ -67,7 +67,7 @@ def values_of(times):
 def test_the_finding_counts_the_verdicts_and_names_the_largest_difference():
     values = values_of(times_of(RATIOS))
     assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
-    assert (values["largest"], values["largest_text"]) == ("all_reduce · 1×2 · 16 KiB", "0.500 (0.481 to 0.520)")
+    assert (values["largest"], values["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 (0.481 to 0.520)")
     assert values["margins"] == (0.05,)
     (figure,) = section_of(times_of(RATIOS)).figures
     assert figure.alt == finding_text(values)
@@ -125,7 +125,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     (table,) = section.tables
     assert table.caption == "stack again against contained: identical stacks (A/A), not judged (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
-    assert table.rows[0][0] == "all_reduce · 1×2 · 32 KiB"  # 0.8 % from 1
+    assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
     assert "Margin:" not in section.lead
 
@@ -151,7 +151,7 @@ def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
     split = pages(rows)
     assert [r for page in split for r in page] == rows
     assert all(sum(len(r.lines) for r in page) <= MAX_LINES for page in split)
-    assert row("resnet101 · 1×2 · bucket 100 MiB · bound").lines == ["resnet101 · 1×2 ·", "bucket 100 MiB · bound"]
+    assert row("ResNet-101 · 1×2 · bucket 100 MiB · bound").lines == ["ResNet-101 · 1×2 ·", "bucket 100 MiB · bound"]
     assert row("a_word_that_is_much_longer_than_a_line").lines == ["a_word_that_is_much_long", "er_than_a_line"]
     assert pages([]) == []
 
@@ -238,10 +238,10 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
     assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
-        "4096 · all_reduce · 1×2",
-        "16384 · all_reduce · 1×2",
+        "4096 · all-reduce · 1×2",
+        "16384 · all-reduce · 1×2",
     ]
-    assert full_names(table) == ["all_reduce · 1×2 processes · 4 KiB", "all_reduce · 1×2 processes · 16 KiB"]
+    assert full_names(table) == ["all-reduce · 1×2 processes · 4 KiB", "all-reduce · 1×2 processes · 16 KiB"]
 
 
 class Page(HTMLParser):

@@ -59,7 +59,7 @@ GOLDEN = """\
 
 Median time, and its ratio to the first. *: the environment changed before.
 cell                                              1               2              3*
-all_reduce · 1×2 processes · 16 KiB  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
+all-reduce · 1×2 processes · 16 KiB  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
 
 Not shown, at most 5.0 % from the first time: 1 cell. --all shows them.
 
@@ -72,17 +72,17 @@ def test_the_text_shows_what_left_the_margin_and_counts_the_rest(tmp_path, monke
     history = history_of(Path())
     assert history_text(history, 0.05) == GOLDEN
     everything = history_text(history, 0.05, shows_all=True)
-    assert "all_reduce · 1×2 processes · 4 KiB   1.10 s (1.000)               –  1.10 s (1.000)" in everything
+    assert "all-reduce · 1×2 processes · 4 KiB   1.10 s (1.000)               –  1.10 s (1.000)" in everything
     assert "No cell left the margin." in history_text(history, 0.5)
 
 
 def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_path):
     history = history_of(tmp_path)
     (figure,) = history_figures(history)
-    assert figure.alt.startswith("all_reduce · 1×2 processes · 16 KiB: 1.200 times the first time in ")
+    assert figure.alt.startswith("all-reduce · 1×2 processes · 16 KiB: 1.200 times the first time in ")
     assert figure.caption.endswith("*: the environment changed before campaign 3.")
-    assert [row[0] for row in figure.table.rows] == ["all_reduce · 1×2 processes · 16 KiB"] * 3 + [
-        "all_reduce · 1×2 processes · 4 KiB"
+    assert [row[0] for row in figure.table.rows] == ["all-reduce · 1×2 processes · 16 KiB"] * 3 + [
+        "all-reduce · 1×2 processes · 4 KiB"
     ] * 2
     assert history_table(history).rows[2][3:] == ("1.32 s", "(1.20 s to 1.44 s)", "3", "1.200")
     assert figure.image == history_figures(history)[0].image

@@ -141,7 +141,7 @@ def test_no_panel_holds_more_than_six_series(tmp_path):
     buckets = [train_cell("resnet50", 1, g, "ddp", b) for g in (1, 2) for b in range(1, 9)]
     scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
     figures = [f for f in scaling_figures(scaling, steps, "cuda") if f.id.startswith("throughput")]
-    assert [f.title for f in figures] == ["Throughput: resnet50 (1 of 2)", "Throughput: resnet50 (2 of 2)"]
+    assert [f.title for f in figures] == ["Throughput: ResNet-50 (1 of 2)", "Throughput: ResNet-50 (2 of 2)"]
     assert sum(len(f.table.rows) for f in figures) == 17
 
 
@@ -150,8 +150,8 @@ def test_stacks_become_panels_when_they_do_not_fit_into_one(tmp_path):
     analyse(folder)
     scaling, steps, _, _ = tables_of(folder)
     titles = {figure.title for figure in scaling_figures(scaling, steps, "cuda")}
-    assert "Efficiency: resnet50 · bound" in titles
-    assert "Efficiency: resnet50 · contained" in titles
+    assert "Efficiency: ResNet-50 · bound" in titles
+    assert "Efficiency: ResNet-50 · contained" in titles
 
 
 def test_one_bucket_size_makes_no_figure(tmp_path):
@@ -196,7 +196,7 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch)
     _, _, collectives, medians = results(tmp_path, cells)
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
-    titles = ["all_gather · fp32", "all_reduce · fp32 · 1×2", "all_reduce · fp32 · 1×4"]
+    titles = ["all-gather · fp32", "all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4"]
     assert [f.title for f in figures] == [
         f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
     ]
@@ -362,7 +362,7 @@ def test_what_varies_is_in_the_names_of_the_cells():
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
     throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")[:2]
     assert [row[0] for row in throughput.table.rows] == ["1×1 · none · batch 16", "1×2 · ddp · batch 16"]
-    assert efficiency.alt.startswith("resnet18 · batch 16, 1×2 · ddp: ")
+    assert efficiency.alt.startswith("ResNet-18 · batch 16, 1×2 · ddp: ")
     assert "the baseline 1×1 · none · batch 16 (" in efficiency.alt
 
 

@@ -28,7 +28,7 @@ def test_workloads_go_down_and_shapes_across(laptop):
     [figure] = laptop
     assert figure.table.columns == ("workload", "1×1", "1×2")
     assert [row[0] for row in figure.table.rows] == [
-        "mobilenet_v3_small: ddp bucket 1 MiB", "mobilenet_v3_small: ddp bucket 25 MiB", "resnet18: ddp bucket 1 MiB", "resnet18: ddp bucket 25 MiB",
+        "MobileNetV3-Small: ddp bucket 1 MiB", "MobileNetV3-Small: ddp bucket 25 MiB", "ResNet-18: ddp bucket 1 MiB", "ResNet-18: ddp bucket 25 MiB",
     ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_many_workloads_are_cut_into_even_parts(tmp_path):
     figures = figures_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
     assert [len(figure.table.rows) for figure in figures] == [6, 6]
     assert [row[0] for row in figures[0].table.rows][:3] == [
-        "resnet101: ddp bucket 1 MiB · bound", "resnet101: ddp bucket 25 MiB · bound", "resnet101: ddp bucket 100 MiB · bound",
+        "ResNet-101: ddp bucket 1 MiB · bound", "ResNet-101: ddp bucket 25 MiB · bound", "ResNet-101: ddp bucket 100 MiB · bound",
     ]  # fmt: skip
     assert figures[0].size == (390, 259)
 

@@ -77,7 +77,7 @@ def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
     campaign, measurements, scaling, models = amdahl_tables()
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
     values = finding.values
-    assert (values["name"], values["law"], values["num_ranks"]) == ("resnet18 · bucket 25 MiB", "amdahl", 32)
+    assert (values["name"], values["law"], values["num_ranks"]) == ("ResNet-18 · bucket 25 MiB", "amdahl", 32)
     assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
     assert values["samples_per_s"] == pytest.approx(80 * 32 / 1.62, rel=0.01)
     assert (values["num_fitted"], values["num_curves"]) == (4, 4)
@@ -91,8 +91,8 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
     figures = figures[::2]
     assert all("samples/s on 32 GPUs" in figure.alt for figure in figures)
     assert [figure.alt.partition(": ")[0] for figure in figures] == [
-        "resnet18 · bucket 25 MiB",
-        "resnet50 · bucket 1 MiB",
+        "ResNet-18 · bucket 25 MiB",
+        "ResNet-50 · bucket 1 MiB",
     ]
     assert all(figure.table.rows[0][0] == "1 to 16" for figure in figures)
     assert "32," in figures[0].csv
@@ -118,7 +118,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     figures = {f.title: f for f in communication_model_figures(tables["communication_models"], tables["collectives"])}
     # The machine of these results: 9 us for each of 32 ranks, then 31/32 of the message at 95 GB/s; bound is
     # 2.1 % slower, and noise only ever adds.
-    figure = figures["Communication model: all_gather · 8×4 GPUs · bound"]
+    figure = figures["Communication model: all-gather · 8×4 GPUs · bound"]
     num_cells, num, latency, _, bandwidth, bandwidth_ends, half = figure.table.rows[0]
     assert latency.endswith("µs")
     assert float(latency.split()[0]) == pytest.approx(32 * 9, rel=0.08)
@@ -162,14 +162,14 @@ def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
     assert scaling_model_figures(tables["scaling_models"], tables["scaling"], {}, "cpu") == []
     rows = refusal_table(tables["scaling_models"], tables["communication_models"]).rows
     assert sum(int(num) for kind, num, *_ in rows if kind == "scaling") == 4
-    assert any("resnet18" in which for kind, *_, which in rows if kind == "scaling")
+    assert any("ResNet-18" in which for kind, *_, which in rows if kind == "scaling")
     assert refusal_table(tables["scaling_models"][:0], tables["communication_models"][:0]) is None
 
 
 def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
     tables = cluster
     table = best_bucket_table(tables["buckets"])
-    row = next(row for row in table.rows if row[0] == "resnet101 · 8×4 GPUs · contained")
+    row = next(row for row in table.rows if row[0] == "ResNet-101 · 8×4 GPUs · contained")
     assert row[1] in ("25", "100")
     assert float(row[3]) > 0
     assert "all_reduce" in row[6]

@@ -20,23 +20,23 @@ def full(*cells: dict) -> list[str]:
 
 
 def test_a_name_says_subject_and_shape_and_what_varies():
-    assert full(step()) == ["resnet50 · 8×4 GPUs"]
+    assert full(step()) == ["ResNet-50 · 8×4 GPUs"]
     cells = step(), step(bucket_cap_mb=1), step(bucket_cap_mb=1, stack="bound")
     assert full(*cells) == [
-        "resnet50 · 8×4 GPUs · bucket 25 MiB · host",
-        "resnet50 · 8×4 GPUs · bucket 1 MiB · host",
-        "resnet50 · 8×4 GPUs · bucket 1 MiB · bound",
+        "ResNet-50 · 8×4 GPUs · bucket 25 MiB · host",
+        "ResNet-50 · 8×4 GPUs · bucket 1 MiB · host",
+        "ResNet-50 · 8×4 GPUs · bucket 1 MiB · bound",
     ]
     assert full(step(nodes=1, gpus_per_node=1, device="cpu"), step(device="cpu")) == [
-        "resnet50 · 1×1 process",
-        "resnet50 · 8×4 processes",
+        "ResNet-50 · 1×1 process",
+        "ResNet-50 · 8×4 processes",
     ]
 
 
 def test_a_flag_is_said_either_way():
     assert full(step(), step(compile=True)) == [
-        "resnet50 · 8×4 GPUs · no compile",
-        "resnet50 · 8×4 GPUs · compile",
+        "ResNet-50 · 8×4 GPUs · no compile",
+        "ResNet-50 · 8×4 GPUs · compile",
     ]
 
 
@@ -45,22 +45,22 @@ def test_what_varies_in_one_benchmark_is_not_said_of_another():
     call |= {"nodes": 1, "gpus_per_node": 4, "stack": "host", "backend": "nccl", "device": "cuda"}
     names = full(step(), step(dtype="bf16"), call | {"message_bytes": 4096}, call | {"message_bytes": 1536})
     assert names[1:] == [
-        "resnet50 · 8×4 GPUs · bf16",
-        "all_reduce · 1×4 GPUs · 4 KiB",
-        "all_reduce · 1×4 GPUs · 1.50 KiB",
+        "ResNet-50 · 8×4 GPUs · bf16",
+        "all-reduce · 1×4 GPUs · 4 KiB",
+        "all-reduce · 1×4 GPUs · 1.50 KiB",
     ]
 
 
 def test_values_that_rounding_would_make_one_are_said_in_full():
     call = {"benchmark": "collective", "operation": "all_reduce", "nodes": 1, "gpus_per_node": 4, "device": "cpu"}
     names = full(*(call | {"message_bytes": num} for num in (1234567, 1234568)))
-    assert names == ["all_reduce · 1×4 processes · 1234567 B", "all_reduce · 1×4 processes · 1234568 B"]
+    assert names == ["all-reduce · 1×4 processes · 1234567 B", "all-reduce · 1×4 processes · 1234568 B"]
 
 
 def test_a_label_has_where_the_cell_runs_in_its_second_line():
     name, _ = cell_names([step(), step(stack="bound", bucket_cap_mb=1)])
     assert name.label(*name.series, "shape", "stack") == "ddp bucket 25 MiB\nhost"
-    assert name.without("stack").full == "resnet50 · 8×4 GPUs · bucket 25 MiB"
+    assert name.without("stack").full == "ResNet-50 · 8×4 GPUs · bucket 25 MiB"
 
 
 def test_a_benchmark_without_schema_has_a_name_all_the_same():

@@ -132,15 +132,15 @@ def test_the_matrix_counts_cells_by_workload_and_shape(partial):
     assert "\N{MULTIPLICATION SIGN} 2 done, not ok" in text
     assert "\N{WHITE CIRCLE} to do: 18" in text
     # One row for each setting and stack, with the state of its one cell of each shape.
-    assert "resnet18 · ddp · bucket 1 MiB · tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
+    assert "ResNet-18 · ddp · bucket 1 MiB · tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
 
 
 def test_settings_that_no_name_tells_apart_are_rows_of_their_own(tmp_path):
     data = small(shapes=[{"nodes": [1], "gpus_per_node": [2]}])
     data["benchmarks"][0]["parameters"] |= {"strategy": ["ddp"], "bucket_cap_mb": [25], "batch_size": [8, 16]}
     text = Page(render(plan(tmp_path, data))).words("cells")
-    assert "resnet18 · batch 8" in text
-    assert "resnet18 · batch 16" in text
+    assert "ResNet-18 · batch 8" in text
+    assert "ResNet-18 · batch 16" in text
 
 
 def test_reasons_are_grouped_and_counted(partial):

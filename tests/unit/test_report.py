@@ -320,9 +320,9 @@ def test_cells_that_differ_in_what_no_id_names_have_different_names(tmp_path):
     skipped = [train_cell("resnet18", 1, 2, "none", batch_size=b) | {"reason": "no"} for b in (8, 16)]
     faults = {(cells[0]["id"], 0): ("failed", "init", "no")}
     page = visible(report_of(tmp_path, make_campaign(cells, skipped), faults=faults))
-    assert f'resnet18 · 1×1 process · batch 8 <span class="id">{cells[0]["id"]}</span>, repeat 0' in page
-    assert f'<li>resnet18 · 1×2 processes · batch 16 <span class="id">{skipped[1]["id"]}</span></li>' in page
-    assert f'<h3>resnet18 · 1×1 process · batch 16 <span class="id">{cells[1]["id"]}</span></h3>' in page
+    assert f'ResNet-18 · 1×1 process · batch 8 <span class="id">{cells[0]["id"]}</span>, repeat 0' in page
+    assert f'<li>ResNet-18 · 1×2 processes · batch 16 <span class="id">{skipped[1]["id"]}</span></li>' in page
+    assert f'<h3>ResNet-18 · 1×1 process · batch 16 <span class="id">{cells[1]["id"]}</span></h3>' in page
 
 
 def test_skipped_cells_stand_in_the_order_of_their_sizes(laptop):

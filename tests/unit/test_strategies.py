@@ -77,7 +77,7 @@ def test_memory_is_the_largest_over_launches():
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
     shown = memory_tables(memory)
     assert shown.columns == ("cell", "saved for backward", "process (RSS)")
-    assert shown.rows == (("resnet18 · 1×2 processes", "12 B", "7 B"),)
+    assert shown.rows == (("ResNet-18 · 1×2 processes", "12 B", "7 B"),)
     assert memory_tables(memory[:0]) is None
 
 
@@ -87,7 +87,7 @@ def test_a_figure_says_the_least_and_the_most_exposed():
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
     assert figure.alt == (
-        "resnet18 · 1×2: exposed communication 12 % of the step (ddp · bucket 1 MiB): 12.0 ms (range 10.0–20.0 ms, 3 launches)"
+        "ResNet-18 · 1×2: exposed communication 12 % of the step (ddp · bucket 1 MiB): 12.0 ms (range 10.0–20.0 ms, 3 launches)"
         " of 100 ms; 50 % of the step (ddp · bucket 25 MiB): 50.0 ms (range 50.0–50.0 ms, 3 launches) of 100 ms."
     )
     assert figure.table.rows[0][8:12] == ("12.0", "(10.0 to 20.0)", "12.0", "70.0")

@@ -18,7 +18,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
     figures, tables = figures_of(tmp_path, [OWN, ALONE])
     accuracy, loss, time = figures
     assert accuracy.alt.startswith(
-        "cifar_cnn on synthetic images: accuracy after 2 epochs: 10 % (range 10–10 %, 2 launches)"
+        "CIFAR CNN on synthetic images: accuracy after 2 epochs: 10 % (range 10–10 %, 2 launches)"
     )
     assert "4.20 nats (range 4.20–4.20 nats, 2 launches) with 1×1 · none" in loss.alt
     assert "3.00 s (range 3.00–3.00 s, 2 launches) with 1×1 · none to 3.02 s" in time.alt
@@ -39,7 +39,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
         "range (s)", "images/s", "train loss", "test loss", "range", "accuracy (%)", "range (%)",
     )  # fmt: skip
     assert outcome.rows[1] == (
-        "cifar_cnn on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
+        "CIFAR CNN on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
     assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator's peak", "process (RSS)")
@@ -47,10 +47,10 @@ def test_figures_say_where_trainings_ended(tmp_path):
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
     [figure, *_], tables = figures_of(tmp_path, [run_cell("own", data="cifar100", data_folder="/data")])
-    assert figure.title == "Accuracy: cifar_cnn on CIFAR-100 · 1×2"
+    assert figure.title == "Accuracy: CIFAR CNN on CIFAR-100 · 1×2"
     assert "Synthetic" not in figure.caption
     assert common_of_runs(tables["training_runs"]) == (
-        "All trainings: cifar_cnn on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. A batch is the"
+        "All trainings: CIFAR CNN on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. A batch is the"
         " images of one rank in one backward pass."
     )
 
@@ -60,8 +60,8 @@ def test_many_trainings_are_divided_by_shape(tmp_path):
     cells = [run_cell(s, gpus=g, norm=norm) for s, g in shapes for norm in ("own_sync", "torch_sync")]
     figures, _ = figures_of(tmp_path, cells)
     assert [figure.title for figure in figures[::3]] == [
-        "Accuracy: cifar_cnn on synthetic images · 1×1",
-        "Accuracy: cifar_cnn on synthetic images · 1×2",
+        "Accuracy: CIFAR CNN on synthetic images · 1×1",
+        "Accuracy: CIFAR CNN on synthetic images · 1×2",
     ]
     assert " to 10 % (" in figures[0].alt
 
@@ -72,7 +72,7 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     rows = name_rows(tables["training_runs"], "train_run")
     found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",)))
     words = ["ddp batch norm", "ddp own_sync norm", "own batch norm", "own own_sync norm"]
-    title = "cifar_cnn on synthetic images"
+    title = "CIFAR CNN on synthetic images"
     assert [(text, sorted(part["label"])) for text, part in found] == [
         (f"{title} · {shape}", words) for shape in ("1×1", "1×2")
     ]

@@ -230,7 +230,7 @@ def memory_of(*cells_and_saved):
 def test_memory_over_the_batch_size_has_what_is_saved_and_the_sum_of_the_parts():
     memory = memory_of((lm_cell(batch=2), 2 * GIB), (lm_cell(batch=8), 8 * GIB))
     (figure,) = memory_figures(memory, "cuda")
-    assert figure.title == "Memory by batch size: lm_small · 1×4"
+    assert figure.title == "Memory by batch size: Transformer small · 1×4"
     assert "batch 2 to 8: saved for backward 2 GiB to 8 GiB, all parts 5 GiB to 11 GiB" in figure.alt
     assert figure.table.columns == ("cell", "n", "saved", "all parts", "saved per sample")
     assert figure.table.rows == (
