@@ -71,7 +71,7 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(
-            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Take it out."
+            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Remove it."
         ) from None
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
