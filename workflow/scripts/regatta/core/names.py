@@ -144,10 +144,10 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
         found.append(CellName(parts, frozenset(varied), series, _ranks(cell)))
     if len({name.parts["subject"] for name in found}) > 1:
         found = [replace(name, varied=name.varied | {"subject"}) for name in found]
-    return _set_apart(found)
+    return _distinguished(found)
 
 
-def _set_apart(names: list[CellName]) -> list[CellName]:
+def _distinguished(names: list[CellName]) -> list[CellName]:
     """Add to names that are equal the fields that only some of them have: imported cells may lack any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):

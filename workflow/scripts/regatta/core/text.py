@@ -44,11 +44,11 @@ def bracket(low: float | None, high: float | None, kind: str | None, show: Calla
     return f"[{show(low)}, {show(high)}]{' of residuals' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
-def spread_head(kinds: Iterable[str | None]) -> str:
-    """Return the heading of a column of ranges and intervals: which of them its rows have. kinds: column `interval`."""
+def interval_heading(kinds: Iterable[str | None]) -> str:
+    """Return the heading of a column of ranges and intervals, by its rows. kinds: column `interval`."""
     known = {"range": "range", "interval": "95 % interval"}
     found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
-    return " or ".join(found) or "spread"
+    return " or ".join(found) or known["interval"]
 
 
 def is_unknown(value: object) -> bool:

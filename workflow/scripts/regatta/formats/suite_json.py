@@ -26,7 +26,7 @@ from regatta.formats.base import (
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
-STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no spread"}
+STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no range"}
 STEP = ("model", "batch_size", "strategy")
 
 
