@@ -31,8 +31,11 @@ from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
 
 MOST = 10**15
 # Python also reads 1_0, and digits of any script.
+COUNT = re.compile(r"\+?[0-9]{1,19}")
 NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 DEVICES = ("cpu", "cuda")
+KINDS = {**CELL, "version": WHOLE, **dict.fromkeys((*TIMES, "seconds"), REAL)}
+KINDS |= dict.fromkeys(("num_iterations", "warmup_iterations"), WHOLE)
 STATISTIC = "the median of a launch, as the file gives it"
 
 
@@ -74,14 +77,26 @@ def _rows(
         raise refusal(name, reader.line_num, f"no CSV ({error})", f"{len(head)} fields in each line") from None
 
 
-def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
-    """Return a number above 0. Raises UserError for anything else."""
-    try:
-        value = kind(text) if NUMBER.fullmatch(text) else -1
-    except ValueError:
-        value = -1
-    if not 0 < value <= MOST:
-        want = "a whole number above 0" if kind is int else "a number above 0"
+def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
+    """Return a field as the kind of its column; None where it is empty, and where an older file lacks the column.
+
+    least: of whole numbers. Raises UserError.
+    """
+    kind = KINDS.get(column, TEXT)
+    if not text or kind == TEXT:
+        return text or None
+    value = None
+    if kind == FLAG:
+        value, want = {"True": True, "False": False}.get(text), "True or False"
+    elif kind == WHOLE:
+        want = f"a whole number of {least} or more"
+        if COUNT.fullmatch(text) and int(text) >= least:
+            value = int(text)
+    else:
+        want = "a number above 0"
+        if NUMBER.fullmatch(text) and 0 < float(text) <= MOST:
+            value = float(text)
+    if value is None:
         raise refusal(name, line, f"{column} {quoted(text)}", want)
     return value
 
@@ -93,10 +108,6 @@ OF_BENCHMARK = {"train_step": ("model", "batch_size", "strategy"), "collective":
 OPTIONAL = {
     "train_step": ("bucket_cap_mb", "image_size", "context_length", "dtype", "optimizer"),
     "collective": ("dtype",),
-}
-NUMBERS = {
-    **dict.fromkeys(("nodes", "gpus_per_node", "batch_size", "message_bytes", "image_size", "context_length"), int),
-    **dict.fromkeys(("bucket_cap_mb", "seconds"), float),
 }
 COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
 
@@ -123,11 +134,8 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
     if row["device"] not in DEVICES:
         raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
     columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
-    values = {column: row[column] for column in columns if row.get(column) is not None}
-    for column, kind in NUMBERS.items():
-        if column in values:
-            values[column] = _number(values[column], column, name, line, kind)
-    given = {column: value for column, value in values.items() if column not in NEEDED}
+    values = {column: _value(row.get(column), column, name, line, least=1) for column in columns}
+    given = {column: value for column, value in values.items() if column not in NEEDED and value is not None}
     if benchmark == "collective":
         parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
     else:
@@ -141,7 +149,6 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
 
 FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
 EXPORTED = ("table", "cell", "benchmark", *FIELDS)
-KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
 
 
 @dataclass
@@ -187,7 +194,7 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
     benchmark, numbers = row["benchmark"], launch.numbers
     if benchmark not in benchmark_names():
         raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
-    shape = (_number(row[column], column, name, line, int) for column in ("nodes", "gpus_per_node"))
+    shape = (_value(row[column], column, name, line, least=1) for column in ("nodes", "gpus_per_node"))
     parameters = load_benchmark(benchmark).parameters
     parameters = {key: _value(row.get(key), key, name, line) for key in parameters}
     times = {time: numbers[time] for time in TIMES if time in numbers}
@@ -195,23 +202,6 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
     cell["version"] = _value(row.get("version"), "version", name, line)
     counts = {"num_iterations": numbers.get("num_iterations"), "num_warmup": numbers.get("warmup_iterations")}
     return Reading(line, benchmark, parameters, *shape, times, **counts, **cell)
-
-
-def _value(text: str | None, column: str, name: str, line: int) -> object:
-    """Return a field as the kind of its column. None where it is empty, and where an older file lacks the column."""
-    kind = KINDS.get(column, TEXT)
-    if not text or kind == TEXT:
-        return text or None
-    if kind == FLAG:
-        if text not in ("True", "False"):
-            raise refusal(name, line, f"{column} {quoted(text)}", "True or False")
-        return text == "True"
-    if kind == WHOLE:
-        if not re.fullmatch("[0-9]{1,19}", text):
-            raise refusal(name, line, f"{column} {quoted(text)}", "a whole number of 0 or more")
-        return int(text)
-    value = _number(text, column, name, line, float)
-    return int(value) if value.is_integer() else value
 
 
 # The tidy CSV, written.

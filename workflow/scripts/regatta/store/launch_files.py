@@ -225,11 +225,13 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if is_stdout(path):
-            _write_through(1, content)
+            print(end="", flush=True)  # what was printed before stands before it
+            with open(1, "wb", closefd=False) as file:
+                file.write(content)
         elif path.exists() and not path.is_file():
-            _write_through(path, content)
+            path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
+            _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
         error.filename = str(path)  # not the temporary file; for a full disk the system names none
         raise
@@ -241,14 +243,6 @@ def is_stdout(path: Path) -> bool:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:  # not there, or standard output is closed
         return False
-
-
-def _write_through(target: Path | int, content: bytes) -> None:
-    """Write into a device, a pipe, or an open descriptor, after what was written to it before."""
-    if target == 1:
-        print(end="", flush=True)
-    with open(target, "wb", closefd=target != 1) as file:
-        file.write(content)
 
 
 def _replace(path: Path, content: bytes) -> None:
