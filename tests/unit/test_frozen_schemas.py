@@ -212,7 +212,7 @@ def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
     (tmp_path / "jobs.jsonl").write_bytes(text.encode("utf-8", "surrogateescape"))
     assert hosts_to_avoid(tmp_path) == ["n1", "n2"]
     assert [entry["job"] for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
-    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None}
+    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None, "time_utc": ""}
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"launches": 5}', '{"launches": [[]]}', '{"launches": {"a": 1}}'])

@@ -292,28 +292,21 @@ def open_job(folder: Path) -> dict | None:
 
 def last_noted_utc(folder: Path) -> str:
     """Return when a job last noted something of a batch; an empty text where none has."""
-    times = [entry.get("time_utc") for entry in _entries(folder)]
-    return max((time for time in times if isinstance(time, str)), default="")
-
-
-def _entries(folder: Path) -> Iterator[dict]:
-    try:
-        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
+    return max((entry["time_utc"] for entry in _noted(folder)), default="")
 
 
 def _noted(folder: Path) -> list[dict]:
     """Return the readable notes of a batch's jobs, oldest first."""
+    try:
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
+    except OSError:
+        return []
     found = []
-    for entry in _entries(folder):
-        with contextlib.suppress(KeyError, TypeError):
+    for line in lines:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            entry = json.loads(line)
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
-            job = entry.get("job") if isinstance(entry.get("job"), str) else None
-            found.append({"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts, "job": job})
+            job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
+            noted = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            found.append(noted | {"job": job, "time_utc": time_utc or ""})
     return found

@@ -201,10 +201,10 @@ def violation(line: dict) -> str | None:
     return None
 
 
-def problem_of(record: dict) -> str | None:
-    """Return why a record cannot be analyzed, or None: it breaks the schema, or its samples are unreadable."""
+def problem_of(line: dict) -> str | None:
+    """Return why a line cannot be analyzed, or None: it breaks the schema, or a record's samples are unreadable."""
     try:
-        return violation(record) or measured(record, record["spec"])[1]
+        return violation(line) or (measured(line, line["spec"])[1] if line["kind"] == "record" else None)
     except (KeyError, TypeError) as error:
         return one_line(f"its spec lacks the shape ({error!r})")
 
@@ -277,8 +277,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
         return None
     if not isinstance(windows, dict) or not {"steps_per_window", "elapsed_ns"} <= windows.keys():
         raise ValueError("windows lacks steps_per_window or elapsed_ns")
-    steps = windows["steps_per_window"]
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not (steps := count(windows["steps_per_window"], "windows.steps_per_window")):
         raise ValueError(f"windows.steps_per_window = {steps!r} is no positive whole number")
     slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
