@@ -192,13 +192,18 @@ def check_json(value: object, name: str, kind: str) -> None:
 # Entries of JSON, with the keys that Regatta adds when it writes such a file.
 
 
-def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> tuple[int, int]:
-    """Return (nodes, GPUs per node) as an entry states it, or by the GPUs of a node that the user gives."""
+def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> dict:
+    """Return the fields of a reading beside its parameters. The user gives the GPUs per node where the entry does not.
+
+    stack, version: None where the entry lacks them.
+    """
+    version = entry.get("version")
+    cell = {"stack": entry.get("stack"), "version": None if version is None else int(version)}
     shape = entry.get("nodes"), entry.get("gpus_per_node")
     if None not in shape:
         if shape[0] * shape[1] != num_ranks:
             raise refusal(name, None, f"{place}.nodes = {shape[0]}", f"nodes x gpus_per_node = {num_ranks} ranks")
-        return int(shape[0]), int(shape[1])
+        return cell | {"nodes": int(shape[0]), "gpus_per_node": int(shape[1])}
     if num_ranks > 1 and options.gpus_per_node is None:
         raise UserError(
             f"{name}: {place} has {num_ranks} ranks, and the file does not say how many GPUs a node has. Add"
@@ -208,7 +213,7 @@ def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place:
     if shape is None:
         want = f"whole nodes of {options.gpus_per_node} GPUs; correct --gpus-per-node"
         raise refusal(name, None, f"{place} has {num_ranks} ranks", want)
-    return shape
+    return cell | {"nodes": shape[0], "gpus_per_node": shape[1]}
 
 
 def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
@@ -218,12 +223,6 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
         if name in known and name not in named:
             known[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     return known
-
-
-def entry_cell(entry: dict) -> dict:
-    """Return the fields of a reading that identify its cell, None where the entry lacks them."""
-    version = entry.get("version")
-    return {"stack": entry.get("stack"), "version": None if version is None else int(version)}
 
 
 # Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.

@@ -18,7 +18,6 @@ from regatta.formats.base import (
     collective_parameters,
     entry_cell,
     entry_parameters,
-    entry_shape,
     other_parameters,
     refusal,
 )
@@ -82,9 +81,9 @@ def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[R
     for benchmark, parameters, place, entry, times in found:
         if not times:
             raise refusal(name, None, f"results.{place} has no time", "a time in milliseconds")
-        shape = entry_shape(entry, int(run["world_size"]), options, name, f"results.{place}")
+        cell = entry_cell(entry, int(run["world_size"]), options, name, f"results.{place}")
         printed = {key: value for key, value in entry.items() if type(value) in (int, float)}
-        readings.append(Reading(None, benchmark, parameters, *shape, times, printed, **entry_cell(entry)))
+        readings.append(Reading(None, benchmark, parameters, times_s=times, printed=printed, **cell))
     return readings
 
 
