@@ -224,7 +224,7 @@ ERRORS = {
     "not a number": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
-        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is no finite number."
+        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
         " Write a number, or a text in quotes.",
     ),
     "a name that is a path": (

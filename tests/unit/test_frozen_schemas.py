@@ -123,7 +123,7 @@ def test_the_page_of_contracts_names_each_file_that_has_a_schema():
 @pytest.mark.parametrize("levels", [100, 400, 700, 900, 960, 980, 990])
 def test_a_value_of_any_depth_is_told(tmp_path, levels):
     text = json.dumps(laptop_campaign())[:-1] + ', "repeats": ' + "[" * levels + "]" * levels + "}"
-    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|it is no JSON)"):
+    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|not a JSON)"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 

@@ -163,7 +163,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
             text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
             found.append(file.error(("peaks", index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
-        text = "gpus_per_node = detect counts this machine's, which is no node. Give the number."
+        text = "gpus_per_node = detect counts this machine's, which is not a compute node. Give the number."
         found.append(file.error(("gpus_per_node",), text))
     return found
 
@@ -270,14 +270,14 @@ def complete_versus(versus: str | dict) -> dict:
 
 
 def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return the error of an axis that no cell of the campaign has, or of a reference that is no value of the axis."""
+    """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values."""
     if "versus" not in data or "benchmarks" not in data:
         return []
     versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *_parameter_names(data)]
     axis = versus["axis"]
     if axis not in names:
         where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
-        text = f"{place(where)} = {show(axis)} is no axis of this campaign.{nearest(axis, names)}"
+        text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"
         return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
     values = axis_values(data, axis)
     if versus["reference"] is None or not values or _is_among(versus["reference"], values):
@@ -285,7 +285,7 @@ def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
     given = data["versus"]["reference"]
     hint = nearest(given, values) if isinstance(given, str) else ""
     known = ", ".join(value if isinstance(value, str) else show(value) for value in values)
-    text = f"versus.reference = {show(given)} is no value of {axis} in this campaign.{hint} Choose from: {known}."
+    text = f"versus.reference = {show(given)} is not a value of {axis} in this campaign.{hint} Choose from: {known}."
     return [file.error(("versus", "reference"), text)]
 
 
@@ -311,7 +311,7 @@ def _is_among(value: object, values: Iterable) -> bool:
 def _in_bytes(name: str, value: object) -> object:
     """Return a message size, or a list of them, as the numbers that cells hold. Anything else is left as written.
 
-    What is no size matches no cell, and the plan reports that the rule has no effect.
+    A value that is not a size matches no cell, and the plan reports that the rule has no effect.
     """
     if name != "message_bytes":
         return value

@@ -75,7 +75,7 @@ def first_violation(value: object, schema: dict, is_strict: bool = False) -> str
 
 
 def fill_defaults(data: dict, schema: dict) -> dict:
-    """Return `data` with the schema's `default` for each key that is not there, at every level of objects."""
+    """Return `data` with the schema's `default` for each missing key, at every level of objects."""
     filled = dict(data)
     for key, rule in schema.get("properties", {}).items():
         if key not in filled and "default" in rule:

@@ -146,7 +146,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[int]:
-    """Return times in nanoseconds, each at least 1. Raises UserError for the first value that is no time."""
+    """Return times in nanoseconds, each at least 1. Raises UserError for the first value that is not a time."""
     found = []
     for index, value in enumerate(values):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -172,7 +172,7 @@ def parse_json(text: str, name: str) -> object:
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is no finite number")
+        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is not a finite number")
     return value
 
 
@@ -301,7 +301,7 @@ class ResultsFolder:
         return ", ".join(sorted(map(str, found))) or None
 
     def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
-        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is no value."""
+        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is not a value."""
         values = [value for value in dict.fromkeys(_field_text(cell, name) for cell in cells) if value is not None]
         is_allowed = {*values} <= {*allowed} if allowed else len(values) <= 1
         if not is_allowed:
@@ -344,7 +344,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 
 
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
-    """Raise UserError where no measured cell has a selected field: one without effect passes, but is no match."""
+    """Raise UserError where no measured cell has a selected field: one without effect passes, but does not match."""
     ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
     measured = [cell for cell in folder.cells if cell["id"] in ok]
     for name in where:

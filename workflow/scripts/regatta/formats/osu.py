@@ -37,7 +37,7 @@ def _read(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
-        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
+        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no complete title", 1)
         raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a separate file")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
@@ -97,7 +97,7 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         match = pattern.fullmatch(line)
         is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line end behind a whole number
         if match is None or is_cut:
-            raise refusal(name, number, f"found {quoted(line)}", f"a whole row of {', '.join(columns)}")
+            raise refusal(name, number, f"found {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))
         if found and "Size" in row:
             before, size = int(found[-1][1]["Size"]), int(row["Size"])

@@ -121,7 +121,7 @@ def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str
         _check_row(table, number, match, name)
         table.rows.append((number, match))
     elif "GPUs --" in line or is_last:
-        raise refusal(name, number, f"found {quoted(line)}", f"a whole row: {ROW_FORM}")
+        raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
 
 
 def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
@@ -167,7 +167,7 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     rows = [row for table in tables for row in table.rows]
     for number, match in rows:
         if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
-            found = f"label {match['label']} says {num} GPUs, and {match['ranks']} took part"
+            found = f"label {match['label']} says {num} GPUs, but the row has {match['ranks']} ranks"
             raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
     return max(_label(match["label"])[1] for _, match in rows)
 
@@ -314,7 +314,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         other = shapes.setdefault(_num_ranks(cell), size)
         if size != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, which knows no"
+                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, without"
                 f" nodes. Choose one, such as --where nodes={size[0]}."
             )
 

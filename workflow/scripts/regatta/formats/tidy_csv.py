@@ -49,8 +49,8 @@ def _is_exported(text: str) -> bool:
 
 def _read(text: str, name: str, options: Options) -> Source:
     if not text.endswith("\n"):
-        found = "the last line has no end, so it may be cut off"
-        raise refusal(name, text.count("\n") + 1, found, "a line end after it")
+        found = "no line break at the end, so the file may be cut off"
+        raise refusal(name, text.count("\n") + 1, found, "a line break after the last row")
     return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from regatta.store.launch_files import LaunchFile, mismatch, read_file, read_launch_file
 
-MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml; beyond it is no generation
+MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
 BUILT_ON = (
     "*.json",
@@ -49,7 +49,7 @@ def record_order(launch: str, generation: int, time_utc: str, line: int) -> tupl
 
 
 def is_after_now(time_utc: object, now: float | None = None) -> bool:
-    """Return whether a recorded time is in the future by more than clocks may differ; False for what is no time."""
+    """Return whether a recorded time is in the future by more than clocks may differ; False for an invalid time."""
     try:
         seconds = datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):

@@ -166,7 +166,7 @@ def read_frozen(path: Path) -> dict:
             f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
             " wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
-    found = _damage(value, path) if isinstance(value, dict) else "it is no JSON object"
+    found = _damage(value, path) if isinstance(value, dict) else "not a JSON object"
     if found:
         raise UserError(
             f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."

@@ -88,7 +88,7 @@ def is_without_samples(record: dict) -> bool:
 
 
 def imported_times(record: dict) -> dict:
-    """Return the columns of a record without samples. Raises ValueError for a time that is none.
+    """Return the columns of a record without samples. Raises ValueError for an invalid time.
 
     p50_s: the median, or else a mean (CENTERS). window_step_s of a training step defaults to the same time: such
     programs synchronize every step, so that throughput can only come from it.
@@ -212,7 +212,7 @@ def problem_of(line: dict) -> str | None:
 def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     """Return the measured columns of a valid record, and what makes its samples unreadable (or None).
 
-    Only an ok record has times: what failed its check or was cut off is no measurement.
+    Only an ok record has times: a failed or truncated one is not a measurement.
     """
     num_ranks = spec["nodes"] * spec["gpus_per_node"]
     try:
