@@ -214,7 +214,7 @@ def lines_of_csv(keep=lambda row: True):
         (text_of("exported.csv").replace(",p50_s,", ",p50_s,-"), r"f:\d+: p50_s '-0.*'; expected a number above 0"),
         (text_of("exported.csv").replace("collective,", "collectiv,"), r"f:\d+: benchmark 'collectiv'; expected one of"),
         (text_of("exported.csv").replace(",repeat,", ",again,", 1), "f:1: no column repeat"),
-        (text_of("exported.csv").rstrip("\n"), "the last line has no end"),
+        (text_of("exported.csv").rstrip("\n"), "no line break at the end"),
     ],
 )  # fmt: skip
 def test_an_exported_csv_that_is_cut_or_changed_is_refused(text, message):

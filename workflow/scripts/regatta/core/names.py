@@ -14,7 +14,7 @@ from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
 PLACE = ("stack", "backend", "version")  # last in a name, where they vary
-NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", *PLACE)
+NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", "cluster", "sampling", "parameters", *PLACE)
 ALWAYS = ("strategy", "implementation", "shape")  # in names within a table also where they do not vary
 
 
@@ -85,7 +85,8 @@ class CellName:
 def campaign_names(campaign: dict) -> dict[str, CellName]:
     """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
     cells = [*campaign["cells"], *campaign["skipped"]]
-    names = cell_names([spec_fields(cell["spec"]) for cell in cells])
+    specs = [cell["spec"] for cell in cells]
+    names = cell_names([{**spec, **spec["parameters"], "stack": spec["stack"]["name"]} for spec in specs])
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
 
 
@@ -97,12 +98,6 @@ def names_by_cell(campaign: dict) -> dict[str, str]:
 def name_of(cell: str, names: dict[str, str]) -> str:
     """Return the name of a cell, or its id if the campaign no longer has it."""
     return names.get(cell, cell)
-
-
-def spec_fields(spec: dict) -> dict:
-    """Return a cell's fields by the names of their columns."""
-    fields = {name: spec.get(name) for name in ("benchmark", "version", "nodes", "gpus_per_node", "backend", "device")}
-    return {**spec["parameters"], **fields, "stack": spec["stack"]["name"]}
 
 
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:

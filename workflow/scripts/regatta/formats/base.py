@@ -330,9 +330,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
             f"{path} does not hold {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
         )
     campaign = read_frozen(frozen[0])
-    cells = [
-        cell for cell in campaign["cells"] if all(_field_text(cell, name) in (None, where[name]) for name in where)
-    ]
+    cells = [c for c in campaign["cells"] if all(_field_text(c, name) in (None, where[name]) for name in where)]
     known = {name for cell in campaign["cells"] for name in (*cell["spec"], *cell["spec"]["parameters"], "world_size")}
     for name in where:
         if name not in known:

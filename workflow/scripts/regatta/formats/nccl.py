@@ -215,10 +215,10 @@ def _read_text(text: str, name: str, options: Options) -> Source:
         Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
     ]
     devices = _device_of_each_rank(devices, int(head["threads"]), int(head["gpus"]), name, head_line, has_all=True)
-    operation, is_in_place = _program("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
+    program = _program("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
     shape = _shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
-    run = Run(name, operation, is_in_place, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
+    run = Run(name, *program, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
     rows = _rows(lines, run, head_line)
     reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
     _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
@@ -342,9 +342,8 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
 
 def _result(row: dict, place: str, run: Run) -> Reading:
     sides = {}
-    for key in PLACEMENTS:
-        if (side := row.get(key)) is None:
-            continue
+    for key in (key for key in PLACEMENTS if row.get(key) is not None):
+        side = row[key]
         if "time" not in side or "cpu_time" in side:
             found = f"{place}.{key} has no 'time'"
             raise refusal(run.name, None, found, "the time of the operation; run without -C")

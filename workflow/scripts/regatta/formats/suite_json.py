@@ -72,9 +72,8 @@ def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[R
             found.append(("collective", parameters, f"communication.{section}.{key}", entry, times))
     for key, entry in (results.get("training") or {}).items():
         named = {parameter: entry[parameter] for parameter in STEP} | {"batch_size": int(entry["batch_size"])}
-        keys = {"mean_s": "step_time_ms"}
-        if is_median:
-            keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
+        median_keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
+        keys = median_keys if is_median else {"mean_s": "step_time_ms"}
         parameters = entry_parameters(entry, "train_step", **named)
         found.append(("train_step", parameters, f"training.{key}", entry, _times(entry, keys)))
     readings = []
@@ -176,8 +175,7 @@ def _add(results: dict, table: str, row: dict, spec: dict) -> None:
             "grade": row["grade"],
         }
     else:
-        sizes = {name: value for name, value in row.items() if name.endswith("_bytes") and value is not None}
-        results["memory"][row["cell"]] = sizes
+        results["memory"][row["cell"]] = {k: v for k, v in row.items() if k.endswith("_bytes") and v is not None}
 
 
 SUITE = Format(

@@ -108,10 +108,8 @@ def read_store(
     # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
-    rows += [
-        cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
-        for cell in campaign["skipped"]
-    ]
+    skipped = {"status": "skipped", "repeat": None}
+    rows += [cell_row(cell) | skipped | {"cause": _text(cell["reason"])} for cell in campaign["skipped"]]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
     measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
     all_rows = {

@@ -168,7 +168,7 @@ def read_history(results: Path) -> History:
         entry = summarize(launch_file)
         if entry is not None:
             entries.append(entry)
-    for entry in sorted(entries, key=_order):
+    for entry in sorted(entries, key=lambda e: record_order(e["launch"], generation_of(e), e["time_utc"], 0)):
         generation = generation_of(entry)
         for record in entry["records"]:
             slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
@@ -181,10 +181,6 @@ def read_history(results: Path) -> History:
             f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
         )
     return history
-
-
-def _order(entry: dict) -> tuple:
-    return record_order(entry["launch"], generation_of(entry), entry["time_utc"], 0)
 
 
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:

@@ -234,12 +234,10 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
 
 def _memory(record: dict) -> dict:
-    memory = record["memory"] or {}
-    row = {}
-    for name in MEMORY_BYTES:
-        value = memory.get(name)
-        row[name] = max((b for b in value if b is not None), default=None) if isinstance(value, list) else value
-    return row
+    """Return the bytes of each kind of memory: of the largest rank, where it differs by rank."""
+    row = {name: (record["memory"] or {}).get(name) for name in MEMORY_BYTES}
+    by_rank = {name: value for name, value in row.items() if isinstance(value, list)}
+    return row | {name: max({*value} - {None}, default=None) for name, value in by_rank.items()}
 
 
 def _values(record: dict) -> dict:
@@ -252,10 +250,7 @@ def _values(record: dict) -> dict:
 def _counts(record: dict) -> dict:
     warmup, sampling = record["warmup"] or {}, record["sampling"] or {}
     first_ns = warmup.get("first_iteration_ns")
-    return {
-        "num_iterations": sampling.get("num_iterations"),
-        "stop": sampling.get("stop"),
-        "half_width_ratio": sampling.get("half_width_ratio"),
+    return {name: sampling.get(name) for name in ("num_iterations", "stop", "half_width_ratio")} | {
         "warmup_iterations": warmup.get("num_iterations"),
         "warmup_stop": warmup.get("stop"),
         "first_iteration_s": None if first_ns is None else first_ns * 1e-9,
