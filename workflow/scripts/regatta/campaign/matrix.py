@@ -142,6 +142,7 @@ def cell_id(spec: dict) -> str:
 
 
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
+    """Return the reason of the first rule that excludes a cell, or None. uses: how often each rule applied."""
     for index, rule in enumerate(rules):
         if _has_fields(spec, rule["when"]):
             uses[index] += 1

@@ -128,7 +128,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     }
     texts = {name: _texts(axes.get(name), values[name]) for name in order}
     varied = {name for name in order if len(values[name]) > 1} - in_subject
-    shapes = [_shape(cell) for cell in cells]
+    shapes = [shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else "" for cell in cells]  # "": a curve
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
     found = []
     for cell, place in zip(cells, shapes, strict=True):
@@ -179,11 +179,6 @@ def _texts(axis: Axis | None, values: list) -> dict[object, str]:
 def _key(value: object) -> object:
     """Return the identity of a value: true is not 1 here, and 25.0 is 25."""
     return (bool, value) if isinstance(value, bool) or type(value).__name__ == "bool_" else value
-
-
-def _shape(cell: dict) -> str:
-    """Return the shape of a cell; empty of a curve, whose cells have several."""
-    return shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else ""
 
 
 def _ranks(cell: dict) -> str:

@@ -330,14 +330,12 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
         raise refusal(name, None, "out_of_bounds.okay is false", "results that say which of them are wrong (nwrong)")
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
     statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
-    notes = []
-    if len(devices) > len(listed):
-        ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-        notes.append(f"the file lists one device of each process: {ranks}")
+    ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
+    notes = (f"the file lists one device of each process: {ranks}",) if len(devices) > len(listed) else ()
     code = int(file["nccl_version"])  # 22803 is 2.28.3, as nccl.h counts from 2.9 on
     library = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
     environment, argv, start = _environment(devices, library), tuple(file["args"]), file.get("start_time")
-    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment, argv, start)
+    return Source(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
 
 
 def _result(row: dict, place: str, run: Run) -> Reading:

@@ -116,20 +116,19 @@ def _read_simple(text: str, name: str) -> Source:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings = [], set()
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
-        row = {column: field or None for column, field in fields.items()}
-        readings.append(_simple_reading(row, name, line))
-        settings.add((row["backend"], row["device"]))
+        readings.append(_simple_reading(fields, name, line))
+        settings.add((fields["backend"], fields["device"]))
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device in each file")
     return Source(STATISTIC, *settings.pop(), tuple(readings), twice="launch")
 
 
-def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading:
+def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
     benchmark = row["benchmark"]
     if benchmark not in OF_BENCHMARK:
         raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(OF_BENCHMARK)}")
     for column in (*NEEDED, *OF_BENCHMARK[benchmark]):
-        if row.get(column) is None:
+        if not row.get(column):
             raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
     if row["device"] not in DEVICES:
         raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
