@@ -206,7 +206,7 @@ def lines_of_csv(keep=lambda row: True):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (lines_of_csv(lambda row: row.startswith("measurements")), "the file ends; expected rows of other tables behind them"),
+        (lines_of_csv(lambda row: row.startswith("measurements")), "the file ends; expected rows of other tables after them"),
         (lines_of_csv(lambda row: not row.startswith("measurements")), "the file ends; expected rows of the table measurements"),
         (text_of("exported.csv") + text_of("exported.csv"), "of a launch for the second time; expected each number once"),
         (text_of("exported.csv").replace(",gloo,cpu,", ",gloo,tpu,"), "f:1: device 'tpu'; expected cpu or cuda"),

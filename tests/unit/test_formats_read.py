@@ -348,7 +348,7 @@ def test_osu_without_size_is_a_barrier_and_without_bytes_no_message():
         (text_of("osu-allreduce.txt"), Options(), "does not say on how many ranks it ran. Add --nodes and --gpus-per-node"),
         (text_of("osu-latency.txt"), Options(), "whether its two ranks shared a node. Add --nodes 1 or --nodes 2"),
         (text_of("osu-latency.txt"), Options(nodes=3), "two ranks, and --nodes 3"),
-        (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 behind 32; expected size 64"),
+        (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 after 32; expected size 64"),
         (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a complete row of Size, Avg"),
         (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "found the test 'Put Latency'"),
         (text_of("osu-latency.txt") * 2, Options(nodes=2), "2 tables; expected one"),

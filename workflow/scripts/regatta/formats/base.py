@@ -27,8 +27,8 @@ from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
 LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # beyond these a figure is damaged
+MOST_VALUES = 20  # listed in a message
 # Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
-MOST_VALUES = 20  # of a message
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
@@ -388,8 +388,8 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
         if kind.benchmarks and name not in kind.benchmarks
     ]
     if lacking := len(folder.cells) - len(measured):
-        notes.append(f"{plural(lacking, 'cell')} of the choice without a valid record")
+        notes.append(f"{plural(lacking, 'selected cell')} without a valid record")
     stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
-        notes.append(f"p50_s of some imported rows is a {means}, which the file does not say")
+        notes.append(f"p50_s of some imported rows is a {means}, which the file does not state")
     return notes

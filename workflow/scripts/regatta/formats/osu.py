@@ -94,14 +94,14 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         if not re.match(r"\s*\d", line):
             continue
         match = pattern.fullmatch(line)
-        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line end behind a whole number
+        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after a whole number
         if match is None or is_cut:
             raise refusal(name, number, f"found {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))
         if found and "Size" in row:
             before, size = int(found[-1][1]["Size"]), int(row["Size"])
             if size != (expected := max(1, 2 * before)):
-                raise refusal(name, number, f"size {size} behind {before}", f"size {expected}: sizes double")
+                raise refusal(name, number, f"size {size} after {before}", f"size {expected}: sizes double")
         found.append((number, row))
     if not found:
         raise refusal(name, len(lines), "no row", f"rows of {', '.join(columns)}")

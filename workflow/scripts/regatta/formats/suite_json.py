@@ -109,8 +109,8 @@ def _write(folder: ResultsFolder) -> list[dict]:
                 _add(reports[size]["results"], table, row, specs[row["cell"]])
     if not reports:
         raise UserError(
-            f"{folder.path}: no collective and no training step that was chosen has a valid record, and this format"
-            " holds nothing else. Nothing is written."
+            f"{folder.path}: no selected collective or training step has a valid record, and this format holds nothing"
+            " else. Nothing is written."
         )
     return [reports[size] for size in sorted(reports)]
 

@@ -161,19 +161,19 @@ class Launch:
 
 def _read_exported(text: str, name: str) -> Source:
     """Return what the file says of each launch. Raises UserError for one that is damaged or cut off."""
-    launches, others, is_behind = {}, set(), False
+    launches, others, is_after = {}, set(), False
     for line, row in _rows(text, name, EXPORTED, None):
-        is_behind = row["table"] != "measurements"
-        if is_behind or row["status"] != "ok":
-            if not is_behind:
+        is_after = row["table"] != "measurements"
+        if is_after or row["status"] != "ok":
+            if not is_after:
                 others.add((row["cell"], row["repeat"]))
             continue
         launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
         if row["quantity"] in launch.numbers:
             raise refusal(name, line, f"{row['quantity']} of a launch for the second time", "each number once")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
-    if not launches or not is_behind:
-        want = "rows of other tables behind them" if launches else "rows of the table measurements with status ok"
+    if not launches or not is_after:
+        want = "rows of other tables after them" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
     readings = tuple(_exported_reading(launch, name) for launch in launches.values())
     devices = {launch.row["device"] for launch in launches.values()}
