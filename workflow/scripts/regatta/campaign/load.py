@@ -193,7 +193,7 @@ def _thread_errors(file: YamlFile, where: tuple, env: dict[str, str]) -> list[Fi
 
 
 def _parameter_errors(file: YamlFile) -> list[FileError]:
-    """Return the errors in the parameters of known benchmarks. The campaign's schema checks the rest of `benchmarks`."""
+    """Return the errors in the parameters of known benchmarks. The campaign's schema checks the other keys."""
     entries = file.data.get("benchmarks")
     return [
         error

@@ -63,7 +63,7 @@ class Found:
     """What the store holds of one campaign, and what of it is not in the tables.
 
     rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
-    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: the jobs that
+    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
     ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
     that has one in the future; its records are used.
     """

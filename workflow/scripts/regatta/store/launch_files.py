@@ -166,21 +166,16 @@ def read_frozen(path: Path) -> dict:
             f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
             " wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
-    found = _damage(value, path) if isinstance(value, dict) else "not a JSON object"
+    # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
+    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
+    found = None if isinstance(value, dict) else "not a JSON object"
+    if found is None and name and name[1] in frozen_schema()["x-kinds"]:
+        found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
     if found:
         raise UserError(
             f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
         )
     return value
-
-
-def _damage(value: object, path: Path) -> str | None:
-    """Return how the content of a file breaks its schema, or None. The file's name gives the schema, if it has one."""
-    # Such as campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
-    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
-    if name is None or name[1] not in frozen_schema()["x-kinds"]:
-        return None
-    return mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
 
 
 @cache
