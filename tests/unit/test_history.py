@@ -27,7 +27,7 @@ def test_a_folder_that_is_not_there_has_no_history(tmp_path):
     assert (history.slots, history.launch_overheads_s, history.problems) == ({}, [], [])
 
 
-def test_a_launch_is_summarised_without_its_samples(tmp_path):
+def test_a_launch_is_summarized_without_its_samples(tmp_path):
     failed = {"cell": "b", "status": "failed", "cause": "why", "elapsed_ns": None}
     path = write_launch(tmp_path, "x-l001-a00", 1, [ok("a"), failed])
     entry = summarize(read_launch_file(path))
