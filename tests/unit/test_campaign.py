@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign import load as loading
-from regatta.campaign.load import load_campaign
+from regatta.campaign.load import file_schema, load_campaign
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
@@ -21,9 +21,6 @@ TOP_KEYS = (
     " benchmarks, exclude, baseline, versus, gate"
 )
 PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
-FIELDS = (
-    "channels_last, compile, compression, context_length, dtype, gpus_per_node, gradient_as_bucket_view, image_size"
-)
 
 # What is replaced in the small campaign, by what, and all that is said.
 ERRORS = {
@@ -58,7 +55,7 @@ ERRORS = {
     "a version in quotes": (
         "schema: 1",
         "schema: '1'",
-        "campaign.yaml:1: schema = '1' is not known here. Take the quotes off. Choose from: 1.",
+        "campaign.yaml:1: schema = '1' is not known here. Remove the quotes. Choose from: 1.",
     ),
     "a wrong type": (
         "repeats: 3",
@@ -92,7 +89,7 @@ ERRORS = {
         "batch_size: [8]",
         "batch_size: []",
         "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Samples per rank and step, images or sequences of tokens)."
-        " Give at least one value, or take the key out.",
+        " Give at least one value, or remove the key.",
     ),
     "no stack": (
         "stacks:\n  host: {kind: host}",
@@ -130,13 +127,13 @@ ERRORS = {
     "an unknown benchmark": (
         "benchmark: train_step",
         "benchmark: trainstep",
-        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known. Did you mean 'train_step'?"
+        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known here. Did you mean 'train_step'?"
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a benchmark that is a path": (
         "benchmark: train_step",
         "benchmark: ../../etc/passwd",
-        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known."
+        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known here."
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a size in a unit that is none": (
@@ -154,8 +151,8 @@ ERRORS = {
     "a shape with more nodes than the cluster": (
         "nodes: [1]",
         "nodes: [1, 2]",
-        "campaign.yaml:9: shapes[0].nodes[1] = 2, but num_nodes of cluster 'tiny' is 1. Lower it, or correct num_nodes in"
-        " clusters/tiny.yaml.",
+        "campaign.yaml:9: shapes[0].nodes[1] = 2 is out of range: it must be at most 1"
+        " (num_nodes of clusters/tiny.yaml).",
     ),
     "a cluster that has no file": (
         "cluster: tiny",
@@ -172,9 +169,10 @@ ERRORS = {
     "an unknown field in exclude": (
         "repeats: 3",
         "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
-        "campaign.yaml:12: unknown field 'world_siz' in exclude[0].when. Did you mean 'world_size'? Fields that may stand"
-        f" here: algorithm, backend, batch_size, benchmark, bucket_cap_mb, {FIELDS}, message_bytes, model, nodes, operation,"
-        " optimizer, stack, static_graph, strategy, world_size.",
+        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Keys that may stand"
+        " here: benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
+        " channels_last, compile, compression, context_length, dtype, gradient_as_bucket_view, image_size,"
+        " message_bytes, model, operation, optimizer, static_graph, strategy.",
     ),
     "an exclude rule without a reason": (
         "repeats: 3",
@@ -184,8 +182,9 @@ ERRORS = {
     "an unknown field in baseline": (
         "repeats: 3",
         "repeats: 3\nbaseline: {strategi: none}",
-        "campaign.yaml:11: unknown field 'strategi' in baseline. Did you mean 'strategy'? Fields that may stand here:"
-        f" batch_size, bucket_cap_mb, {FIELDS}, model, nodes, optimizer, static_graph, strategy.",
+        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Keys that may stand here: nodes,"
+        " gpus_per_node, model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
+        " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
     "least above most": (
         "repeats: 3",
@@ -225,7 +224,7 @@ ERRORS = {
     "not a number": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
-        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is no finite number."
+        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
         " Write a number, or a text in quotes.",
     ),
     "a name that is a path": (
@@ -334,7 +333,9 @@ def test_gpus_are_held_against_the_cluster_only_where_the_campaign_uses_them(tmp
     gpus = {"shapes": [{"nodes": [1], "gpus_per_node": [8]}]}
     assert load(tmp_path, small(**gpus), {"gpus_per_node": 4}).data["device"] == "cpu"
     path = write(tmp_path, small(**gpus, device="cuda", backend=["nccl"]), {"gpus_per_node": 4})
-    with pytest.raises(UserError, match=r"gpus_per_node\[0\] = 8, but gpus_per_node of cluster 'tiny' is 4\. Lower it"):
+    with pytest.raises(
+        UserError, match=r"gpus_per_node\[0\] = 8 is out of range: it must be at most 4 \(gpus_per_node of"
+    ):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -385,10 +386,10 @@ def test_defaults_are_filled_in_at_every_level(tmp_path):
 
 def test_a_campaign_never_changes_the_schema_s_defaults(tmp_path):
     load_schema.cache_clear()
-    before = yaml.safe_dump(load_schema("campaign"))
+    before = yaml.safe_dump(file_schema("campaign"))
     load(tmp_path, small(sampling={"min_seconds": 0.5}, stacks={"a": {"kind": "host", "env": {"X": 1}}}))
     load(tmp_path, small())
-    assert yaml.safe_dump(load_schema("campaign")) == before
+    assert yaml.safe_dump(file_schema("campaign")) == before
 
 
 def test_variables_arrive_as_they_are_written(tmp_path):

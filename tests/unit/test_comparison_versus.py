@@ -35,19 +35,19 @@ def test_an_axis_alone_is_short_for_the_mapping_and_sizes_become_bytes(tmp_path)
     [
         (
             "bucket_cap",
-            "campaign.yaml:{line}: versus = 'bucket_cap' is no axis of this campaign. Did you mean 'bucket_cap_mb'? Choose from: stack, backend,",
+            "campaign.yaml:{line}: versus = 'bucket_cap' is not an axis of this campaign. Did you mean 'bucket_cap_mb'? Choose from: stack, backend,",
         ),
         (
             {"axis": "bucket_cap_mb", "reference": 2},
-            "campaign.yaml:{line}: versus.reference = 2 is no value of bucket_cap_mb in this campaign. Choose from: 1, 25.",
+            "campaign.yaml:{line}: versus.reference = 2 is not a value of bucket_cap_mb in this campaign. Choose from: 1, 25.",
         ),
         (
             {"axis": "strategy", "reference": "dpp"},
-            "campaign.yaml:{line}: versus.reference = 'dpp' is no value of strategy in this campaign. Did you mean 'ddp'? Choose from: none, ddp.",
+            "campaign.yaml:{line}: versus.reference = 'dpp' is not a value of strategy in this campaign. Did you mean 'ddp'? Choose from: none, ddp.",
         ),
         (
             {"axis": "nodes", "reference": True},  # to Python, true is 1
-            "campaign.yaml:{line}: versus.reference = true is no value of nodes in this campaign. Choose from: 1.",
+            "campaign.yaml:{line}: versus.reference = true is not a value of nodes in this campaign. Choose from: 1.",
         ),
         (
             {"axis": "stack", "reference_": "host"},
@@ -69,7 +69,7 @@ def test_an_error_in_versus_is_reported_with_line_value_and_remedy(tmp_path, ver
 def test_a_parameter_of_a_benchmark_that_the_campaign_has_not_is_no_axis_of_it(tmp_path):
     only_training = small()["benchmarks"][:1]
     text = message(tmp_path, small(versus="algorithm", benchmarks=only_training))
-    assert "versus = 'algorithm' is no axis of this campaign." in text
+    assert "versus = 'algorithm' is not an axis of this campaign." in text
     assert "message_bytes" not in text
 
 

@@ -206,7 +206,7 @@ def lines_of_csv(keep=lambda row: True):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (lines_of_csv(lambda row: row.startswith("measurements")), "the file ends; expected rows of other tables behind them"),
+        (lines_of_csv(lambda row: row.startswith("measurements")), "the file ends; expected rows of other tables after them"),
         (lines_of_csv(lambda row: not row.startswith("measurements")), "the file ends; expected rows of the table measurements"),
         (text_of("exported.csv") + text_of("exported.csv"), "of a launch for the second time; expected each number once"),
         (text_of("exported.csv").replace(",gloo,cpu,", ",gloo,tpu,"), "f:1: device 'tpu'; expected cpu or cuda"),
@@ -214,7 +214,7 @@ def lines_of_csv(keep=lambda row: True):
         (text_of("exported.csv").replace(",p50_s,", ",p50_s,-"), r"f:\d+: p50_s '-0.*'; expected a number above 0"),
         (text_of("exported.csv").replace("collective,", "collectiv,"), r"f:\d+: benchmark 'collectiv'; expected one of"),
         (text_of("exported.csv").replace(",repeat,", ",again,", 1), "f:1: no column repeat"),
-        (text_of("exported.csv").rstrip("\n"), "the last line has no end"),
+        (text_of("exported.csv").rstrip("\n"), "no line break at the end"),
     ],
 )  # fmt: skip
 def test_an_exported_csv_that_is_cut_or_changed_is_refused(text, message):

@@ -314,7 +314,7 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
             '"batch_size": 1' + "0" * 400,
             "batch_size = 10000.* is out of range",
         ),
-        ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is no finite number"),
+        ("ddp-2x4.json", '"bucket_size": 25', '"bucket_size": 1e999', "1e999 is not a finite number"),
         ("nccl-12-columns.txt", "iters: 20", "iters: " + "9" * 5000, "no line '# nThread"),
         ("ddp-2x4-gh200.txt", "   8 GPUs", "   " + "8" * 5000 + " GPUs", "found '8888"),
     ],
@@ -374,7 +374,7 @@ def test_import_and_report_by_command_line(tmp_path):
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "results" / "published" / "report.html").read_text(encoding="utf-8")
     assert "Imported, not measured by Regatta" in page
-    assert "come from the median that it prints" in page
+    assert "come from the printed median" in page
     assert "All 12 planned measurements produced valid records." in page
 
 

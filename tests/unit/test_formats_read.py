@@ -81,7 +81,9 @@ def test_the_gpus_in_a_label_are_corrected_by_the_gpus_of_the_machine():
 
 def test_without_topology_a_label_that_cannot_be_true_asks_for_the_gpus_of_a_node():
     text = text_of("ddp-2x4-gh200.txt").replace("GPU", "XPU").replace("XPUs --", "GPUs --")
-    with pytest.raises(UserError, match=r"f:\d+: label 1M/8G says 8 GPUs, and 4 took part; expected .*--gpus-per-node"):
+    with pytest.raises(
+        UserError, match=r"f:\d+: label 1M/8G says 8 GPUs, but the row has 4 ranks; expected .*--gpus-per-node"
+    ):
         read_text(text, "f", Options())
     assert read_text(text, "f", Options(gpus_per_node=4)).readings[5].nodes == 2
     with pytest.raises(UserError, match="4 ranks on nodes of 3 GPUs; expected whole nodes"):
@@ -111,8 +113,8 @@ def test_ranks_of_a_whole_node_come_first():
     ("old", "new", "message"),
     [
         ("1233/s", "1733/s", r"f:\d+: p50 is 0.026s and 1733/s; expected 32 samples a step / seconds = rate"),
-        ("1233/s", "1233", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a whole row"),
-        ("p75:  0.026s    1211/s", "", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a whole row"),
+        ("1233/s", "1233", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a complete row"),
+        ("p75:  0.026s    1211/s", "", r"f:\d+: found '8 GPUs -- 2M/8G.*; expected a complete row"),
         ("1211/s", "1240/s", r"f:\d+: rates \[1233, 1240, 1191, 1183\] of p50 to p95; expected no percentile faster"),
         ("no ddp", "1M/1G", r"f:\d+: found '1 GPUs -- +1M/1G.*; expected '1 GPUs -- no ddp' as the first row"),
         (
@@ -346,8 +348,8 @@ def test_osu_without_size_is_a_barrier_and_without_bytes_no_message():
         (text_of("osu-allreduce.txt"), Options(), "does not say on how many ranks it ran. Add --nodes and --gpus-per-node"),
         (text_of("osu-latency.txt"), Options(), "whether its two ranks shared a node. Add --nodes 1 or --nodes 2"),
         (text_of("osu-latency.txt"), Options(nodes=3), "two ranks, and --nodes 3"),
-        (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 behind 32; expected size 64"),
-        (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a whole row of Size, Avg"),
+        (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 after 32; expected size 64"),
+        (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a complete row of Size, Avg"),
         (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "found the test 'Put Latency'"),
         (text_of("osu-latency.txt") * 2, Options(nodes=2), "2 tables; expected one"),
         (text_of("osu-allreduce.txt").replace("Min Latency", "Sum Latency"), Options(2, 4), "found the columns"),
@@ -408,7 +410,7 @@ def test_a_csv_with_an_error_is_refused_with_its_line(old, new, message):
         ('{"a": 1}', "f:1: found JSON of 'a'; expected"),
         ("[1, 2]", "f:1: found JSON of 'list'; expected"),
         ('{"a": 1,\n "b"', "f:2: JSON breaks off or is damaged in column 5"),
-        ('{"a": NaN}', "NaN is no finite number"),
+        ('{"a": NaN}', "NaN is not a finite number"),
         ("{" * 100_000, "f:1: JSON"),
         ("\0\x01\x02", "no known format"),
     ],

@@ -123,7 +123,7 @@ def test_the_page_of_contracts_names_each_file_that_has_a_schema():
 @pytest.mark.parametrize("levels", [100, 400, 700, 900, 960, 980, 990])
 def test_a_value_of_any_depth_is_told(tmp_path, levels):
     text = json.dumps(laptop_campaign())[:-1] + ', "repeats": ' + "[" * levels + "]" * levels + "}"
-    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|it is no JSON)"):
+    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|not a JSON)"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 
@@ -212,7 +212,7 @@ def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
     (tmp_path / "jobs.jsonl").write_bytes(text.encode("utf-8", "surrogateescape"))
     assert hosts_to_avoid(tmp_path) == ["n1", "n2"]
     assert [entry["job"] for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
-    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None}
+    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None, "time_utc": ""}
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"launches": 5}', '{"launches": [[]]}', '{"launches": {"a": 1}}'])

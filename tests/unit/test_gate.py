@@ -66,7 +66,7 @@ def test_an_imported_cell_is_planned_in_as_many_repeats_as_it_has():
 def test_a_margin_that_is_no_ratio_is_refused_before_anything_is_read(script, margin):
     done = warm_start.script(*script.split(), f"--margin={margin}", timeout=60)
     assert done.returncode == 2
-    assert f"{margin} is no ratio from 0 to 100; give one such as 0.05" in done.stderr
+    assert f"{margin} is not a ratio from 0 to 100; give one such as 0.05" in done.stderr
 
 
 def test_a_skipped_cell_does_not_count_but_a_campaign_without_a_planned_cell_fails():

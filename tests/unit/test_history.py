@@ -5,7 +5,7 @@ import json
 import pytest
 from campaign_files import write_launch
 
-from regatta.store.history import Slot, read_history, summarise
+from regatta.store.history import Slot, read_history, summarize
 from regatta.store.launch_files import read_launch_file
 
 
@@ -15,7 +15,7 @@ def ok(cell: str, seconds: float = 2.0) -> dict:
 
 def write_manifest(results, batch: str, launches: list[str], **changes):
     """Write a manifest as the supervisor does, from launch files that are there."""
-    entries = [summarise(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in launches]
+    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in launches]
     path = results / "batches" / batch / "manifest.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"schema": 1, "batch": batch, "counts": {}, "launches": entries} | changes))
@@ -27,10 +27,10 @@ def test_a_folder_that_is_not_there_has_no_history(tmp_path):
     assert (history.slots, history.launch_overheads_s, history.problems) == ({}, [], [])
 
 
-def test_a_launch_is_summarised_without_its_samples(tmp_path):
+def test_a_launch_is_summarized_without_its_samples(tmp_path):
     failed = {"cell": "b", "status": "failed", "cause": "why", "elapsed_ns": None}
     path = write_launch(tmp_path, "x-l001-a00", 1, [ok("a"), failed])
-    entry = summarise(read_launch_file(path))
+    entry = summarize(read_launch_file(path))
     assert entry == {
         "launch": "x-l001-a00",
         "repeat": 1,
@@ -48,13 +48,13 @@ def test_a_launch_is_summarised_without_its_samples(tmp_path):
 @pytest.mark.parametrize("environment", [None, {}, {"seconds_to_ready": None}])
 def test_an_unknown_start_is_left_out_of_the_overhead(tmp_path, environment):
     path = write_launch(tmp_path, "x", 0, [ok("a")], environment=environment)
-    assert summarise(read_launch_file(path))["overhead_s"] == 1.0
+    assert summarize(read_launch_file(path))["overhead_s"] == 1.0
 
 
 def test_a_launch_that_was_cut_off_has_no_overhead(tmp_path):
     path = write_launch(tmp_path, "x", 0, [ok("a")])
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    assert summarise(read_launch_file(path))["overhead_s"] is None
+    assert summarize(read_launch_file(path))["overhead_s"] is None
     assert read_history(tmp_path).slots["a", 0].status == "ok"
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from regatta.core.text import bracket, four, percent, ratio_text, spread_head
+from regatta.core.text import bracket, four, interval_heading, percent, ratio_text
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_range_is_told_from_an_interval_by_its_brackets():
 
 
 def test_the_heading_of_spreads_says_which_kinds_are_below_it():
-    assert spread_head(pd.array(["range", "single", pd.NA], dtype="string")) == "range"
-    assert spread_head(["interval", "none"]) == "95 % interval"
-    assert spread_head(["interval", "range"]) == "range or 95 % interval"
-    assert spread_head(["single", None]) == "spread"
+    assert interval_heading(pd.array(["range", "single", pd.NA], dtype="string")) == "range"
+    assert interval_heading(["interval", "none"]) == "95 % interval"
+    assert interval_heading(["interval", "range"]) == "range or 95 % interval"
+    assert interval_heading(["single", None]) == "95 % interval"

@@ -51,10 +51,10 @@ def play(tmp_path):
 
 
 def write_manifest(results, batch, names):
-    from regatta.store.history import summarise
+    from regatta.store.history import summarize
     from regatta.store.launch_files import read_launch_file, write_json
 
-    entries = [summarise(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
+    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
     write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})
 
 
@@ -224,7 +224,7 @@ def test_skipped_cells_keep_their_reasons(tmp_path):
     text = plan_text(made)
     assert text.count("a collective needs at least 2 ranks; this shape has 1") == 2
     assert text.count("strategy none runs on 1 rank; this shape has 2") == 1
-    assert "exclude[0] takes no cell out" in text
+    assert "exclude[0] excludes no cell" in text
 
 
 def test_a_price_without_history_is_from_the_limits(tmp_path):

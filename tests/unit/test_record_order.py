@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record
 
-from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarise
+from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.topics.catalog import collect
 from regatta.topics.failures import _after_now
@@ -105,7 +105,7 @@ def test_of_two_records_in_one_launch_file_the_later_line_counts(tmp_path):
 
 def test_a_manifest_holds_the_generation_of_its_launches(tmp_path):
     write(tmp_path, "n01g02-aa-l000-a00", ["failed"], AHEAD, 7)
-    entry = summarise(read_launch_file(tmp_path / "launches" / "n01g02-aa-l000-a00.jsonl"))
+    entry = summarize(read_launch_file(tmp_path / "launches" / "n01g02-aa-l000-a00.jsonl"))
     assert entry["generation"] == 7
     manifest = tmp_path / "batches" / "n01g02-aa" / "manifest.json"
     manifest.parent.mkdir(parents=True)

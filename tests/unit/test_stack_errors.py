@@ -29,7 +29,10 @@ FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
 FROM = "relative to the working folder"
 
-THREADS = "is not one whole number above 0. Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores."
+THREADS = (
+    "does not have the right form (the threads of a rank, a whole number above 0 such as 4; without it, ranks share"
+    " their host's cores)."
+)
 
 # The stack's kind, its further lines, and all that is said, without the file's name.
 ERRORS = {
@@ -46,7 +49,7 @@ ERRORS = {
     "srun's options without Slurm": (
         "host",
         ["srun: [--mpi=pmi2]"],
-        "9: stacks.a.srun has no effect on a cluster without Slurm. Take it out, or name a cluster with scheduler: slurm.",
+        "9: stacks.a.srun has no effect on a cluster without Slurm. Remove it, or name a cluster with scheduler: slurm.",
     ),
     "threads of nested levels": (
         "host",
@@ -319,7 +322,7 @@ def test_a_long_option_with_a_space_is_no_option(folder):
         ({"env": {"OMP_NUM_THREADS": "1.5"}}, f"env.OMP_NUM_THREADS = '1.5' {THREADS}"),
         (
             {"gpus_per_node": "detect"},
-            "gpus_per_node = detect counts this machine's, which is no node. Give the number.",
+            "gpus_per_node = detect counts this machine's, which is not a compute node. Give the number.",
         ),
     ],
 )
@@ -336,7 +339,7 @@ def test_errors_of_a_cluster_are_reported_with_its_file(folder, cluster, expecte
 def test_keys_of_slurm_are_refused_where_there_is_none(folder, key, value):
     said = message(folder, TEXT, {key: value})
     assert said.startswith("clusters/tiny.yaml:")
-    assert said.endswith(f": {key} has no effect with scheduler: none. Take it out.")
+    assert said.endswith(f": {key} has no effect with scheduler: none. Remove it.")
 
 
 def test_every_option_that_is_refused_has_been_thought_of_for_sbatch_too():

@@ -64,11 +64,11 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ("s:\n  - {x: 1, x: 2}\n", "c.yaml:2: s[0].x is given twice (first in line 2). Keep one of the two."),
         (
             "a: 1\nb: .nan\n",
-            "c.yaml:2: b = '.nan' cannot be used: nan is no finite number. Write a number, or a text in quotes.",
+            "c.yaml:2: b = '.nan' cannot be used: nan is not a finite number. Write a number, or a text in quotes.",
         ),
         (
             "a: [1, -.inf]\n",
-            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is no finite number. Write a number, or a text in quotes.",
+            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is not a finite number. Write a number, or a text in quotes.",
         ),
         (
             "a: 2026-01-31\n",
@@ -125,9 +125,9 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ),
         ("\n- a\n", "c.yaml:2: holds a list at the top level, but must hold keys and values, such as `name: laptop`."),
         ("hello", "c.yaml:1: holds one value at the top level, but must hold keys and values, such as `name: laptop`."),
-        ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Take it out."),
-        (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is no UTF-8 text. Give a YAML file, saved as UTF-8."),
-        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Take it out."),
+        ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Remove it."),
+        (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is not UTF-8. Save the file as UTF-8."),
+        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Remove it."),
         ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Write them flatter."),
     ],
 )

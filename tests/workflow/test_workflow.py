@@ -213,7 +213,7 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
         ("- resnet18", "- resnet19", "= 'resnet19' is not known here. Did you mean 'resnet18'?"),
         ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is not known here."),
         ("- 65536", "- 4096", "holds 4096 twice"),
-        ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7, but num_nodes of cluster 'local' is 1"),
+        ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7 is out of range: it must be at most 1"),
     ],
 )
 def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path, old, new, message):

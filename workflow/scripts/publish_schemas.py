@@ -13,8 +13,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, file_schema
-from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark
+from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
+from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
@@ -60,19 +60,12 @@ def campaign_schema() -> dict:
             parameters.setdefault(name, []).append(benchmark)
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
-    keys["exclude"]["items"]["properties"]["when"] |= {"properties": fields, "additionalProperties": False}
-    keys["baseline"] |= {"properties": _baseline_fields(), "additionalProperties": False}
+    keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
+    keys["baseline"] |= fields_schema(baseline_fields())
     axes = [*COMMON_AXES, *parameters]
     keys["versus"] = _with_axes(keys["versus"], axes)
     _inline_benchmarks(keys["benchmarks"]["items"])
     return schema
-
-
-def _baseline_fields() -> dict[str, dict]:
-    """Return the fields of `baseline`: one value of each, where the matrix has lists."""
-    shape = {name: {"type": "integer", "minimum": 1} for name in ("nodes", "gpus_per_node")}
-    rules = baseline_parameters()
-    return shape | {name: {"description": rule["description"]} | rule["items"] for name, rule in rules.items()}
 
 
 def _with_axes(versus: dict, axes: list[str]) -> dict:
@@ -86,7 +79,6 @@ def _with_axes(versus: dict, axes: list[str]) -> dict:
 def _inline_benchmarks(entry: dict) -> None:
     """Add to the rule of an entry of `benchmarks` which parameters each benchmark has."""
     names = benchmark_names()
-    entry["properties"]["benchmark"]["enum"] = names
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},

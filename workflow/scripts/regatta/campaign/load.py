@@ -1,6 +1,5 @@
 """Load a campaign file and the cluster file that it names. One UserError lists all errors with file and line."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
+THREADS = "the threads of a rank, a whole number above 0 such as 4; without it, ranks share their host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # that cells of every benchmark have
 
@@ -63,7 +63,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     """
     file = read_yaml(path)
     schema = file_schema("campaign")
-    errors = schema_errors(file, file.data, schema) + _benchmark_errors(file)
+    errors = schema_errors(file, file.data, schema) + _parameter_errors(file)
     # The checks that follow skip the keys that the schema refuses, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
@@ -82,19 +82,20 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
-    errors += _field_errors(file, sound) + _baseline_errors(file, sound) + _sampling_errors(file, sound)
-    errors += _versus_errors(file, sound)
+    errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound)
     raise_errors(file, errors)
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
 def file_schema(name: str) -> dict:
-    """Return a schema with the names of all launchers and runtimes: a new one takes no edit of the schema."""
+    """Return a schema with the names of all launchers, runtimes and benchmarks: a new one takes no edit of it."""
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
     else:
         stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
+        entry = schema["properties"]["benchmarks"]["items"]["properties"]
+        entry["benchmark"]["enum"] = benchmark_names()
         stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
     return schema
 
@@ -152,7 +153,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
     found += _thread_errors(file, ("env",), cluster["env"])
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [
-        file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Take it out.")
+        file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Remove it.")
         for key in cluster
         if key in others and (key,) in file.lines
     ]
@@ -162,7 +163,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
             text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
             found.append(file.error(("peaks", index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
-        text = "gpus_per_node = detect counts this machine's, which is no node. Give the number."
+        text = "gpus_per_node = detect counts this machine's, which is not a compute node. Give the number."
         found.append(file.error(("gpus_per_node",), text))
     return found
 
@@ -187,34 +188,22 @@ def _problem_errors(
 
 def _thread_errors(file: YamlFile, where: tuple, env: dict[str, str]) -> list[FileError]:
     """Return an error for each number of threads that is not one positive integer, such as OpenMP's lists."""
-    return [
-        file.error(
-            (*where, key),
-            f"{place((*where, key))} = {show(env[key])} is not one whole number above 0."
-            " Give the threads of a rank, such as 4, or take it out: then ranks share their host's cores.",
-        )
-        for key in THREAD_VARIABLES
-        if key in env and not re.fullmatch("[1-9][0-9]*", env[key])
-    ]
+    rule = {"pattern": "^[1-9][0-9]*$", "description": THREADS}
+    return schema_errors(file, env, {"properties": dict.fromkeys(THREAD_VARIABLES, rule)}, where)
 
 
-def _benchmark_errors(file: YamlFile) -> list[FileError]:
-    """Return the unknown benchmarks and parameters. The campaign's schema checks the rest of `benchmarks`."""
-    errors = []
+def _parameter_errors(file: YamlFile) -> list[FileError]:
+    """Return the errors in the parameters of known benchmarks. The campaign's schema checks the other keys."""
     entries = file.data.get("benchmarks")
-    for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        where = ("benchmarks", index)
-        name = entry.get("benchmark") if isinstance(entry, dict) else None
-        if not isinstance(name, str):
-            continue
-        if name not in benchmark_names():
-            known = ", ".join(benchmark_names())
-            text = f"{place(where)}.benchmark = {show(name)} is not known.{nearest(name, benchmark_names())}"
-            errors.append(file.error((*where, "benchmark"), f"{text} Choose from: {known}."))
-        elif isinstance(entry.get("parameters"), dict):
-            schema = load_benchmark(name).schema
-            errors += schema_errors(file, entry["parameters"], schema, (*where, "parameters"))
-    return errors
+    return [
+        error
+        for index, entry in enumerate(entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and entry.get("benchmark") in benchmark_names()
+        if isinstance(entry.get("parameters"), dict)
+        for error in schema_errors(
+            file, entry["parameters"], load_benchmark(entry["benchmark"]).schema, ("benchmarks", index, "parameters")
+        )
+    ]
 
 
 def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
@@ -223,54 +212,38 @@ def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> 
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = "gpus_per_node"
     cluster_file = clusters / f"{cluster['name']}.yaml"
-    return [
-        file.error(
-            ("shapes", i, key, j),
-            f"shapes[{i}].{key}[{j}] = {value}, but {limit} of cluster '{cluster['name']}' is {cluster[limit]}."
-            f" Lower it, or correct {limit} in {cluster_file}.",
-        )
-        for i, shape in enumerate(data.get("shapes", []))
+    rules = {
+        key: {"items": {"maximum": cluster[limit], "description": f"{limit} of {cluster_file}"}}
         for key, limit in limits.items()
-        for j, value in enumerate(shape[key])
-        if value > cluster[limit]
-    ]
+    }
+    return schema_errors(file, data.get("shapes", []), {"items": {"properties": rules}}, ("shapes",))
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return the fields of `exclude` and `baseline` that no cell of this campaign has."""
-    rules = [
-        (("exclude", i, "when"), rule["when"], [*CELL_FIELDS, *_parameter_names(data)])
-        for i, rule in enumerate(data["exclude"])
-    ]
-    rules.append((("baseline",), data["baseline"], ["nodes", "gpus_per_node", *baseline_parameters()]))
-    return [
-        file.error(
-            (*where, key),
-            f"unknown field '{key}' in {place(where)}.{nearest(key, known)}"
-            f" Fields that may stand here: {', '.join(sorted(known))}.",
-        )
-        for where, fields, known in rules
-        for key in fields
-        if key not in known
-    ]
+    """Return the fields of `exclude` and `baseline` that no cell of this campaign has, and impossible baselines."""
+    when = fields_schema({key: {} for key in [*CELL_FIELDS, *_parameter_names(data)]})
+    errors = schema_errors(file, data["baseline"], fields_schema(baseline_fields()), ("baseline",))
+    for index, rule in enumerate(data["exclude"]):
+        errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))
+    return errors
+
+
+def baseline_fields() -> dict[str, dict]:
+    """Return the fields of `baseline` with their schemas: one value of each, where the matrix has lists."""
+    shape = {name: {"type": "integer", "minimum": 1} for name in ("nodes", "gpus_per_node")}
+    rules = baseline_parameters()
+    return shape | {name: {"description": rule["description"]} | rule["items"] for name, rule in rules.items()}
+
+
+def fields_schema(fields: dict[str, dict]) -> dict:
+    """Return the schema of a mapping with no other keys than these."""
+    return {"properties": fields, "additionalProperties": False}
 
 
 def _parameter_names(data: dict) -> list[str]:
     """Return the parameters of the campaign's benchmarks, or of all where it has none that is correct."""
     names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
     return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
-
-
-def _baseline_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return the values that no cell can have: efficiency against them would silently be n/a."""
-    allowed = {name: rule["items"] for name, rule in baseline_parameters().items()}
-    allowed |= {key: {"type": "integer", "minimum": 1} for key in ("nodes", "gpus_per_node")}
-    return [
-        error
-        for key, value in data["baseline"].items()
-        if key in allowed
-        for error in schema_errors(file, value, allowed[key], ("baseline", key))
-    ]
 
 
 def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
@@ -297,14 +270,14 @@ def complete_versus(versus: str | dict) -> dict:
 
 
 def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return the error of an axis that no cell of the campaign has, or of a reference that is no value of the axis."""
+    """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values."""
     if "versus" not in data or "benchmarks" not in data:
         return []
     versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *_parameter_names(data)]
     axis = versus["axis"]
     if axis not in names:
         where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
-        text = f"{place(where)} = {show(axis)} is no axis of this campaign.{nearest(axis, names)}"
+        text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"
         return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
     values = axis_values(data, axis)
     if versus["reference"] is None or not values or _is_among(versus["reference"], values):
@@ -312,7 +285,7 @@ def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
     given = data["versus"]["reference"]
     hint = nearest(given, values) if isinstance(given, str) else ""
     known = ", ".join(value if isinstance(value, str) else show(value) for value in values)
-    text = f"versus.reference = {show(given)} is no value of {axis} in this campaign.{hint} Choose from: {known}."
+    text = f"versus.reference = {show(given)} is not a value of {axis} in this campaign.{hint} Choose from: {known}."
     return [file.error(("versus", "reference"), text)]
 
 
@@ -338,7 +311,7 @@ def _is_among(value: object, values: Iterable) -> bool:
 def _in_bytes(name: str, value: object) -> object:
     """Return a message size, or a list of them, as the numbers that cells hold. Anything else is left as written.
 
-    What is no size matches no cell, and the plan reports that the rule has no effect.
+    A value that is not a size matches no cell, and the plan reports that the rule has no effect.
     """
     if name != "message_bytes":
         return value

@@ -75,7 +75,7 @@ def expand(campaign: Campaign) -> Matrix:
         else:
             matrix.cells.append(cell)
     file, data = campaign.file, campaign.data
-    notes = [file.error(("exclude", i), f"exclude[{i}] takes no cell out") for i, num in enumerate(uses) if num == 0]
+    notes = [file.error(("exclude", i), f"exclude[{i}] excludes no cell") for i, num in enumerate(uses) if num == 0]
     trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
     if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
         text = "no cell is the baseline, so efficiency will be n/a; add its shape and strategy"
@@ -142,6 +142,7 @@ def cell_id(spec: dict) -> str:
 
 
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
+    """Return the reason of the first rule that excludes a cell, or None. uses: how often each rule applied."""
     for index, rule in enumerate(rules):
         if _has_fields(spec, rule["when"]):
             uses[index] += 1

@@ -25,7 +25,7 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
     for other in LAUNCHERS.values():
         for key in {*other.stack_keys} - {*launcher.stack_keys}:
             if stack[key]:
-                remedy = f"Take it out, or name a cluster with scheduler: {other.name}."
+                remedy = f"Remove it, or name a cluster with scheduler: {other.name}."
                 text = f"has no effect on a cluster without {other.title}. {remedy}"
                 found.append(Problem((key,), text, has_value=False))
     return found + launcher.stack_problems(stack, cluster["node_folders"])

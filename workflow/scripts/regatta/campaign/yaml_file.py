@@ -71,7 +71,7 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(
-            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Take it out."
+            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Remove it."
         ) from None
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
@@ -101,9 +101,7 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror}. Give a text file that you may read.") from None
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}:{line}: byte 0x{raw[error.start]:02x} is no UTF-8 text. Give a YAML file, saved as UTF-8."
-        ) from None
+        raise UserError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8.") from None
 
 
 def _syntax_error(path: Path, error: yaml.YAMLError) -> str:
@@ -186,7 +184,7 @@ def _plain(value: object) -> object:
     """Return a scalar with 2.0 as 2, so that both are the same cell. Raises ValueError for what JSON cannot express."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no finite number")
+            raise ValueError(f"{value} is not a finite number")
         return int(value) if value.is_integer() else value
     if not isinstance(value, str | int | None):
         raise ValueError(f"it is a {type(value).__name__}")

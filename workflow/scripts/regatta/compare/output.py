@@ -11,11 +11,11 @@ from regatta.core.text import (
     UNKNOWN,
     bracket,
     duration,
+    interval_heading,
     is_unknown,
     percent,
     plural,
     ratio_text,
-    spread_head,
 )
 from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, full_names
@@ -197,7 +197,7 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
             interval = bracket(row.time_low_s, row.time_high_s, row.interval, duration)
             numbers = duration(row.time_s), interval, str(row.num_launches), ratio_text(row.ratio_to_first)
             body.append((names[cell], row.folder, date, *numbers))
-    interval = spread_head(history.table["interval"])
+    interval = interval_heading(history.table["interval"])
     heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to the first")
     return Table("Median times over campaigns", heads, tuple(body))
 

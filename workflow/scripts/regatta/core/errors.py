@@ -51,7 +51,7 @@ def nearest(word: object, known: Iterable[object]) -> str:
 def run_script(main: Callable[[], None]) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    When its output is no longer read, as behind `| head`, it ends quietly with exit status 141.
+    When its output is no longer read, as with `| head`, it ends quietly with exit status 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8

@@ -14,7 +14,7 @@ from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
 PLACE = ("stack", "backend", "version")  # last in a name, where they vary
-NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", *PLACE)
+NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", "cluster", "sampling", "parameters", *PLACE)
 ALWAYS = ("strategy", "implementation", "shape")  # in names within a table also where they do not vary
 
 
@@ -85,7 +85,8 @@ class CellName:
 def campaign_names(campaign: dict) -> dict[str, CellName]:
     """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
     cells = [*campaign["cells"], *campaign["skipped"]]
-    names = cell_names([spec_fields(cell["spec"]) for cell in cells])
+    specs = [cell["spec"] for cell in cells]
+    names = cell_names([{**spec, **spec["parameters"], "stack": spec["stack"]["name"]} for spec in specs])
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
 
 
@@ -97,12 +98,6 @@ def names_by_cell(campaign: dict) -> dict[str, str]:
 def name_of(cell: str, names: dict[str, str]) -> str:
     """Return the name of a cell, or its id if the campaign no longer has it."""
     return names.get(cell, cell)
-
-
-def spec_fields(spec: dict) -> dict:
-    """Return a cell's fields by the names of their columns."""
-    fields = {name: spec.get(name) for name in ("benchmark", "version", "nodes", "gpus_per_node", "backend", "device")}
-    return {**spec["parameters"], **fields, "stack": spec["stack"]["name"]}
 
 
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
@@ -133,7 +128,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     }
     texts = {name: _texts(axes.get(name), values[name]) for name in order}
     varied = {name for name in order if len(values[name]) > 1} - in_subject
-    shapes = [_shape(cell) for cell in cells]
+    shapes = [shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else "" for cell in cells]  # "": a curve
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
     found = []
     for cell, place in zip(cells, shapes, strict=True):
@@ -144,10 +139,10 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
         found.append(CellName(parts, frozenset(varied), series, _ranks(cell)))
     if len({name.parts["subject"] for name in found}) > 1:
         found = [replace(name, varied=name.varied | {"subject"}) for name in found]
-    return _set_apart(found)
+    return _distinguished(found)
 
 
-def _set_apart(names: list[CellName]) -> list[CellName]:
+def _distinguished(names: list[CellName]) -> list[CellName]:
     """Add to names that are equal the fields that only some of them have: imported cells may lack any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
@@ -184,11 +179,6 @@ def _texts(axis: Axis | None, values: list) -> dict[object, str]:
 def _key(value: object) -> object:
     """Return the identity of a value: true is not 1 here, and 25.0 is 25."""
     return (bool, value) if isinstance(value, bool) or type(value).__name__ == "bool_" else value
-
-
-def _shape(cell: dict) -> str:
-    """Return the shape of a cell; empty of a curve, whose cells have several."""
-    return shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else ""
 
 
 def _ranks(cell: dict) -> str:

@@ -24,7 +24,7 @@ TYPE_NAMES = {
     "null": "null",
 }
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
-EMPTY = {"minItems": " Give at least one value, or take the key out.", "minProperties": " Give at least one entry."}
+EMPTY = {"minItems": " Give at least one value, or remove the key.", "minProperties": " Give at least one entry."}
 LENGTHS = {"minLength": "at least", "maxLength": "at most"}
 
 Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
@@ -75,7 +75,7 @@ def first_violation(value: object, schema: dict, is_strict: bool = False) -> str
 
 
 def fill_defaults(data: dict, schema: dict) -> dict:
-    """Return `data` with the schema's `default` for each key that is not there, at every level of objects."""
+    """Return `data` with the schema's `default` for each missing key, at every level of objects."""
     filled = dict(data)
     for key, rule in schema.get("properties", {}).items():
         if key not in filled and "default" in rule:
@@ -143,7 +143,7 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
-        hint = " Take the quotes off." if value in map(str, known) else nearest(value, known)
+        hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
         return f"is not known here.{hint} Choose from: {listed}", ""
     if rule in EMPTY:
         return f"is empty{about}", EMPTY[rule]

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 
+SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
 
 
@@ -44,11 +45,11 @@ def bracket(low: float | None, high: float | None, kind: str | None, show: Calla
     return f"[{show(low)}, {show(high)}]{' of residuals' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
-def spread_head(kinds: Iterable[str | None]) -> str:
-    """Return the heading of a column of ranges and intervals: which of them its rows have. kinds: column `interval`."""
+def interval_heading(kinds: Iterable[str | None]) -> str:
+    """Return the heading of a column of ranges and intervals, by its rows. kinds: column `interval`."""
     known = {"range": "range", "interval": "95 % interval"}
     found = [word for kind, word in known.items() if kind in {k for k in kinds if not is_unknown(k)}]
-    return " or ".join(found) or "spread"
+    return " or ".join(found) or known["interval"]
 
 
 def is_unknown(value: object) -> bool:
@@ -76,10 +77,8 @@ def duration(seconds: float | None) -> str:
     """Return seconds with the unit that suits them: 12.3 µs, 4.56 ms, 7.89 s."""
     if is_unknown(seconds):
         return UNKNOWN
-    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
-        if seconds * factor < 1000:
-            return f"{three(seconds * factor)} {unit}"
-    return f"{three(seconds)} s"
+    factor, unit = next((scale for scale in SECOND_UNITS if seconds * scale[0] < 1000), (1, "s"))
+    return f"{three(seconds * factor)} {unit}"
 
 
 def plural(num: int, noun: str, nouns: str | None = None) -> str:
@@ -101,10 +100,8 @@ def thousands(value: float) -> str:
 
 def duration_tick(seconds: float) -> str:
     """Return a short duration for the tick of an axis: 20 µs, 1 ms, 2 s."""
-    for factor, unit in ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms")):
-        if round(seconds * factor, 3) < 1000:
-            return f"{seconds * factor:g} {unit}"
-    return f"{seconds:g} s"
+    factor, unit = next((scale for scale in SECOND_UNITS if round(seconds * scale[0], 3) < 1000), (1, "s"))
+    return f"{seconds * factor:g} {unit}"
 
 
 def natural(text: str) -> list[str | float]:

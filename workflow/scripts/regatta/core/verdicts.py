@@ -35,7 +35,7 @@ def margin_option(text: str) -> float:
     except ValueError:
         margin = math.nan
     if not 0 <= margin <= MAX_MARGIN:
-        raise ArgumentTypeError(f"{text} is no ratio from 0 to {MAX_MARGIN}; give one such as 0.05")
+        raise ArgumentTypeError(f"{text} is not a ratio from 0 to {MAX_MARGIN}; give one such as 0.05")
     return margin
 
 
@@ -178,7 +178,7 @@ def _rank_p(logs: list[np.ndarray]) -> float:
     if len(logs) == 1:
         return float(scipy.stats.wilcoxon(logs[0]).pvalue) if np.any(logs[0]) else 1.0
     is_small, is_tied = max(map(len, logs)) <= 50, len(np.unique(np.concatenate(logs))) < sum(map(len, logs))
-    method = "exact" if is_small and not is_tied else "asymptotic"  # the exact test knows no ties
+    method = "exact" if is_small and not is_tied else "asymptotic"  # the exact test does not handle ties
     return float(scipy.stats.mannwhitneyu(*logs, alternative="two-sided", method=method).pvalue)
 
 

@@ -27,8 +27,8 @@ from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
 LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # beyond these a figure is damaged
+MOST_VALUES = 20  # listed in a message
 # Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
-MOST_VALUES = 20  # of a message
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
@@ -146,7 +146,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[int]:
-    """Return times in nanoseconds, each at least 1. Raises UserError for the first value that is no time."""
+    """Return times in nanoseconds, each at least 1. Raises UserError for the first value that is not a time."""
     found = []
     for index, value in enumerate(values):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -172,7 +172,7 @@ def parse_json(text: str, name: str) -> object:
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is no finite number")
+        raise ValueError(f"{text if len(text) <= 40 else text[:37] + '...'} is not a finite number")
     return value
 
 
@@ -192,13 +192,18 @@ def check_json(value: object, name: str, kind: str) -> None:
 # Entries of JSON, with the keys that Regatta adds when it writes such a file.
 
 
-def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> tuple[int, int]:
-    """Return (nodes, GPUs per node) as an entry states it, or by the GPUs of a node that the user gives."""
+def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> dict:
+    """Return the fields of a reading beside its parameters. The user gives the GPUs per node where the entry does not.
+
+    stack, version: None where the entry lacks them.
+    """
+    version = entry.get("version")
+    cell = {"stack": entry.get("stack"), "version": None if version is None else int(version)}
     shape = entry.get("nodes"), entry.get("gpus_per_node")
     if None not in shape:
         if shape[0] * shape[1] != num_ranks:
             raise refusal(name, None, f"{place}.nodes = {shape[0]}", f"nodes x gpus_per_node = {num_ranks} ranks")
-        return int(shape[0]), int(shape[1])
+        return cell | {"nodes": int(shape[0]), "gpus_per_node": int(shape[1])}
     if num_ranks > 1 and options.gpus_per_node is None:
         raise UserError(
             f"{name}: {place} has {num_ranks} ranks, and the file does not say how many GPUs a node has. Add"
@@ -208,7 +213,7 @@ def entry_shape(entry: dict, num_ranks: int, options: Options, name: str, place:
     if shape is None:
         want = f"whole nodes of {options.gpus_per_node} GPUs; correct --gpus-per-node"
         raise refusal(name, None, f"{place} has {num_ranks} ranks", want)
-    return shape
+    return cell | {"nodes": shape[0], "gpus_per_node": shape[1]}
 
 
 def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
@@ -218,12 +223,6 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
         if name in known and name not in named:
             known[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     return known
-
-
-def entry_cell(entry: dict) -> dict:
-    """Return the fields of a reading that identify its cell, None where the entry lacks them."""
-    version = entry.get("version")
-    return {"stack": entry.get("stack"), "version": None if version is None else int(version)}
 
 
 # Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.
@@ -302,7 +301,7 @@ class ResultsFolder:
         return ", ".join(sorted(map(str, found))) or None
 
     def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
-        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is no value."""
+        """Raise UserError unless the cells have one value of a field, or only allowed ones. null is not a value."""
         values = [value for value in dict.fromkeys(_field_text(cell, name) for cell in cells) if value is not None]
         is_allowed = {*values} <= {*allowed} if allowed else len(values) <= 1
         if not is_allowed:
@@ -331,9 +330,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
             f"{path} does not hold {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
         )
     campaign = read_frozen(frozen[0])
-    cells = [
-        cell for cell in campaign["cells"] if all(_field_text(cell, name) in (None, where[name]) for name in where)
-    ]
+    cells = [c for c in campaign["cells"] if all(_field_text(c, name) in (None, where[name]) for name in where)]
     known = {name for cell in campaign["cells"] for name in (*cell["spec"], *cell["spec"]["parameters"], "world_size")}
     for name in where:
         if name not in known:
@@ -345,7 +342,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 
 
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
-    """Raise UserError where no measured cell has a selected field: one without effect passes, but is no match."""
+    """Raise UserError where no measured cell has a selected field: one without effect passes, but does not match."""
     ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
     measured = [cell for cell in folder.cells if cell["id"] in ok]
     for name in where:
@@ -391,8 +388,8 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
         if kind.benchmarks and name not in kind.benchmarks
     ]
     if lacking := len(folder.cells) - len(measured):
-        notes.append(f"{plural(lacking, 'cell')} of the choice without a valid record")
+        notes.append(f"{plural(lacking, 'selected cell')} without a valid record")
     stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
-        notes.append(f"p50_s of some imported rows is a {means}, which the file does not say")
+        notes.append(f"p50_s of some imported rows is a {means}, which the file does not state")
     return notes

@@ -20,8 +20,17 @@ from regatta.core.files import hold
 from regatta.core.text import natural
 from regatta.formats import CSV, read_text
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
-from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
-from regatta.store.records import one_line, problem_of, violation
+from regatta.store.launch_files import (
+    LaunchFile,
+    read_file,
+    read_frozen,
+    read_store,
+    records,
+    utc_now,
+    write_json,
+    write_text,
+)
+from regatta.store.records import one_line, problem_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DEFAULT_STACK = CLUSTER = "imported"
@@ -110,10 +119,11 @@ def import_files(
 def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
     store = _imported_store(folder)
     whole = _whole_imports(store)
-    kept = [launch for launch in store if launch.header["imported"]["sha256"] in whole]
-    cut_off = [launch for launch in store if launch.header["imported"]["sha256"] not in whole]
-    for launch in cut_off:
-        if launch.header["imported"]["sha256"] not in imports:
+    kept, cut_off = [], []
+    for launch in store:
+        digest = launch.header["imported"]["sha256"]
+        (kept if digest in whole else cut_off).append(launch)
+        if digest not in whole and digest not in imports:
             raise UserError(
                 f"{folder}: the import of {launch.header['imported']['file']} was cut off ({launch.path.name} is one of"
                 " its launch files, and others are missing or damaged). Import it again first. Nothing was imported."
@@ -140,15 +150,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     """Return the launch files of a folder. Raises UserError unless all of them were imported."""
     store = read_store(folder / "launches")
     measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
-    for path in sorted(folder.glob("campaign.*.json")):
-        try:
-            campaign = json.loads(read_file(path))
-        except (ValueError, RecursionError):
-            campaign = None
-        if isinstance(campaign, dict) and "imported" not in campaign:
-            measured.append(path)
-        elif not isinstance(campaign, dict) and not measured:
-            raise UserError(f"{path}: is damaged. {REMEDY}")
+    measured += [path for path in sorted(folder.glob("campaign.*.json")) if "imported" not in read_frozen(path)]
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a campaign that was measured. Imported numbers stay apart: choose another"
@@ -157,30 +159,21 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     for launch in store:
         if launch.header is None:
             raise UserError(f"{launch.path}: has no launch line. {REMEDY}")
-        if problem := violation(launch.header):
+        if problem := problem_of(launch.header):
             raise UserError(f"{launch.path}: its first line is damaged ({problem}). {REMEDY}")
     return store
 
 
 def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
     """Return digest -> stack of the files whose launches are all there and complete: an import may be killed."""
-    by_digest: dict[str, list[LaunchFile]] = {}
-    for launch in store:
-        by_digest.setdefault(launch.header["imported"]["sha256"], []).append(launch)
-    whole = {}
-    for digest, launches in by_digest.items():
-        nums = {launch.header["imported"]["num_launches"] for launch in launches}
-        is_complete = all(
-            not launch.problems and launch.is_complete() and not any(_problem(line) for _, line in launch.lines)
-            for launch in launches
-        )
-        if nums == {len(launches)} and is_complete:
-            whole[digest] = launches[0].header["imported"]["stack"]
-    return whole
-
-
-def _problem(line: dict) -> str | None:
-    return problem_of(line) if line["kind"] == "record" else violation(line)
+    num_whole = Counter(
+        launch.header["imported"]["sha256"]
+        for launch in store
+        if launch.is_complete() and not launch.problems and not any(problem_of(line) for _, line in launch.lines)
+    )
+    sources = [launch.header["imported"] for launch in store]
+    damaged = {entry["sha256"] for entry in sources if entry["num_launches"] != num_whole[entry["sha256"]]}
+    return {entry["sha256"]: entry["stack"] for entry in sources if entry["sha256"] not in damaged}
 
 
 def _launch_files(
@@ -216,7 +209,7 @@ def _launch_files(
             lines.append(_record_line(cell, spec, repeat, reading, time_utc))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
-            if problem := _problem(line):  # such as a count beyond 64 bits
+            if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = _where(item, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: its figures make no record ({problem}). Nothing was imported.")
         files[launch] = lines
@@ -320,10 +313,7 @@ def _encodable(value: object) -> object:
 
 
 def _record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:
-    samples = reading.samples_ns
-    windows = None
-    if samples is not None and reading.steps_per_window is not None:
-        windows = {"steps_per_window": reading.steps_per_window, "elapsed_ns": samples}
+    samples, steps = reading.samples_ns, reading.steps_per_window
     iterations, warmup = reading.num_iterations, reading.num_warmup
     untimed = {"elapsed_ns": None, "stop": None}
     return {
@@ -337,17 +327,14 @@ def _record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc:
         "phase": "check" if reading.failure else None,
         "cause": reading.failure,
         "time_utc": time_utc,
-        "elapsed_ns": None,
-        "setup_ns": None,
+        **dict.fromkeys(("elapsed_ns", "setup_ns")),
         "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
         "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
         "samples_ns": samples,
         "slowest_rank_samples_ns": reading.slowest_ns,
         "rank_quantiles_ns": None,
-        "windows": windows,
-        "checks": None,
-        "values": None,
-        "memory": None,
+        "windows": None if samples is None or steps is None else {"steps_per_window": steps, "elapsed_ns": samples},
+        **dict.fromkeys(("checks", "values", "memory")),
         "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed},
     }
 

@@ -215,10 +215,10 @@ def _read_text(text: str, name: str, options: Options) -> Source:
         Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
     ]
     devices = _device_of_each_rank(devices, int(head["threads"]), int(head["gpus"]), name, head_line, has_all=True)
-    operation, is_in_place = _program("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
+    program = _program("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
     shape = _shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
-    run = Run(name, operation, is_in_place, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
+    run = Run(name, *program, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
     rows = _rows(lines, run, head_line)
     reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
     _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
@@ -330,21 +330,18 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
         raise refusal(name, None, "out_of_bounds.okay is false", "results that say which of them are wrong (nwrong)")
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
     statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
-    notes = []
-    if len(devices) > len(listed):
-        ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-        notes.append(f"the file lists one device of each process: {ranks}")
+    ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
+    notes = (f"the file lists one device of each process: {ranks}",) if len(devices) > len(listed) else ()
     code = int(file["nccl_version"])  # 22803 is 2.28.3, as nccl.h counts from 2.9 on
     library = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
     environment, argv, start = _environment(devices, library), tuple(file["args"]), file.get("start_time")
-    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment, argv, start)
+    return Source(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
 
 
 def _result(row: dict, place: str, run: Run) -> Reading:
     sides = {}
-    for key in PLACEMENTS:
-        if (side := row.get(key)) is None:
-            continue
+    for key in (key for key in PLACEMENTS if row.get(key) is not None):
+        side = row[key]
         if "time" not in side or "cpu_time" in side:
             found = f"{place}.{key} has no 'time'"
             raise refusal(run.name, None, found, "the time of the operation; run without -C")

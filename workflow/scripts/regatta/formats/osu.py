@@ -27,7 +27,7 @@ COLUMN = re.compile(
     r"(?:\s*\((us|MB/s)\))?"
 )
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
-PERCENTILES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
+LATENCIES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)} | {"Latency": "mean_s", "Avg Latency": "mean_s"}
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
 MEAN = "the mean over iterations, averaged over ranks; no range"
 STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no range"
@@ -37,7 +37,7 @@ def _read(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
-        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no whole title", 1)
+        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no complete title", 1)
         raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a separate file")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
@@ -61,9 +61,8 @@ def _read(text: str, name: str, options: Options) -> Source:
 def _shape(test: str, name: str, line: int, options: Options) -> tuple[int, int]:
     is_pair = test in PAIRS
     if options.nodes is None or (options.gpus_per_node is None and not is_pair):
-        missing = "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
-        if is_pair:
-            missing = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2"
+        of_ranks = "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
+        missing = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else of_ranks
         raise UserError(f"{name}:{line}: a table of OSU does not say {missing}. Nothing was imported.")
     if not is_pair:
         return options.nodes, options.gpus_per_node
@@ -95,14 +94,14 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         if not re.match(r"\s*\d", line):
             continue
         match = pattern.fullmatch(line)
-        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line end behind a whole number
+        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after a whole number
         if match is None or is_cut:
-            raise refusal(name, number, f"found {quoted(line)}", f"a whole row of {', '.join(columns)}")
+            raise refusal(name, number, f"found {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))
         if found and "Size" in row:
             before, size = int(found[-1][1]["Size"]), int(row["Size"])
             if size != (expected := max(1, 2 * before)):
-                raise refusal(name, number, f"size {size} behind {before}", f"size {expected}: sizes double")
+                raise refusal(name, number, f"size {size} after {before}", f"size {expected}: sizes double")
         found.append((number, row))
     if not found:
         raise refusal(name, len(lines), "no row", f"rows of {', '.join(columns)}")
@@ -116,14 +115,9 @@ def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], 
         size *= shape[0] * shape[1]
     failure = "its result was wrong (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
     printed = {column: float(value) for column, value in row.items() if column not in ("Size", "Validation")}
-    times = {}
-    for column, value in printed.items():
-        if column in ("Latency", "Avg Latency"):
-            times["mean_s"] = value / 1e6
-        elif column in PERCENTILES:
-            times[PERCENTILES[column]] = value / 1e6
-        elif column == "Bandwidth" and size and value:
-            times["window_step_s"] = size / (value * 1e6)
+    times = {LATENCIES[column]: value / 1e6 for column, value in printed.items() if column in LATENCIES}
+    if size and printed.get("Bandwidth"):
+        times["window_step_s"] = size / (printed["Bandwidth"] * 1e6)
     iterations = int(row["Iterations"]) if "Iterations" in row else None
     if not any(times.values()):
         failure = failure or "the figure that is printed is 0.00"

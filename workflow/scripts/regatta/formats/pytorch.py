@@ -9,9 +9,10 @@ A report has one entry per model, and in it one per number of ranks; the first i
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from regatta.core.errors import UserError
 from regatta.core.text import is_unknown, shape
@@ -25,7 +26,6 @@ from regatta.formats.base import (
     cell_fields,
     entry_cell,
     entry_parameters,
-    entry_shape,
     lines_of,
     other_parameters,
     parameters_of,
@@ -121,7 +121,7 @@ def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str
         _check_row(table, number, match, name)
         table.rows.append((number, match))
     elif "GPUs --" in line or is_last:
-        raise refusal(name, number, f"found {quoted(line)}", f"a whole row: {ROW_FORM}")
+        raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
 
 
 def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
@@ -164,16 +164,12 @@ def _gpus_in_topology(lines: list[str]) -> int | None:
 
 def _gpus_in_labels(tables: list[Table], name: str) -> int:
     """Return the GPUs per machine that the labels give, where they fit the number of ranks."""
-    largest = 1
-    for table in tables:
-        for number, match in table.rows:
-            ranks, label = int(match["ranks"]), match["label"]
-            machines, gpus = _label(label)
-            if machines * gpus != ranks:
-                found = f"label {label} says {machines * gpus} GPUs, and {ranks} took part"
-                raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
-            largest = max(largest, gpus)
-    return largest
+    rows = [row for table in tables for row in table.rows]
+    for number, match in rows:
+        if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
+            found = f"label {match['label']} says {num} GPUs, but the row has {match['ranks']} ranks"
+            raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
+    return max(_label(match["label"])[1] for _, match in rows)
 
 
 def _label(label: str) -> tuple[int, ...]:
@@ -245,17 +241,18 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
 def _launches(result: dict, parameters: dict, options: Options, name: str, place: str) -> Iterator[Reading]:
     """Yield the launches of a result: one, or those that a report of Regatta lists."""
     num_ranks = len(result["ranks"])
-    size, samples = entry_shape(result, num_ranks, options, name, place), _samples_ns(result, num_ranks, name, place)
-    cell, num = entry_cell(result), len(samples[0])
+    cell = entry_cell(result, num_ranks, options, name, place)
+    samples = _samples_ns(result, num_ranks, name, place)
+    num, start = len(samples[0]), 0
+    reading = Reading(None, "train_step", parameters, samples_ns=samples, num_iterations=num, **cell)
     if "launches" not in result:
-        counts = {"steps_per_window": 1, "num_iterations": num}
-        yield Reading(None, "train_step", parameters, *size, samples_ns=samples, **counts, **cell)
+        yield replace(reading, steps_per_window=1)
         return
-    start = 0
     for launch in result["launches"]:
         end, step = start + int(launch["num_iterations"]), launch.get("window_step_s")
-        part, times = [row[start:end] for row in samples], {} if step is None else {"window_step_s": float(step)}
-        yield Reading(None, "train_step", parameters, *size, times, samples_ns=part, num_iterations=end - start, **cell)
+        times = {} if step is None else {"window_step_s": float(step)}
+        part = [row[start:end] for row in samples]
+        yield replace(reading, times_s=times, samples_ns=part, num_iterations=end - start)
         start = end
     if start != num:
         want = f"{num} iterations in all, as many as each rank has measurements"
@@ -317,7 +314,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         other = shapes.setdefault(_num_ranks(cell), size)
         if size != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, which knows no"
+                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, without"
                 f" nodes. Choose one, such as --where nodes={size[0]}."
             )
 

@@ -18,7 +18,6 @@ from regatta.formats.base import (
     collective_parameters,
     entry_cell,
     entry_parameters,
-    entry_shape,
     other_parameters,
     refusal,
 )
@@ -26,7 +25,7 @@ from regatta.formats.base import (
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
-STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no spread"}
+STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no range"}
 STEP = ("model", "batch_size", "strategy")
 
 
@@ -73,18 +72,17 @@ def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[R
             found.append(("collective", parameters, f"communication.{section}.{key}", entry, times))
     for key, entry in (results.get("training") or {}).items():
         named = {parameter: entry[parameter] for parameter in STEP} | {"batch_size": int(entry["batch_size"])}
-        keys = {"mean_s": "step_time_ms"}
-        if is_median:
-            keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
+        median_keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
+        keys = median_keys if is_median else {"mean_s": "step_time_ms"}
         parameters = entry_parameters(entry, "train_step", **named)
         found.append(("train_step", parameters, f"training.{key}", entry, _times(entry, keys)))
     readings = []
     for benchmark, parameters, place, entry, times in found:
         if not times:
             raise refusal(name, None, f"results.{place} has no time", "a time in milliseconds")
-        shape = entry_shape(entry, int(run["world_size"]), options, name, f"results.{place}")
+        cell = entry_cell(entry, int(run["world_size"]), options, name, f"results.{place}")
         printed = {key: value for key, value in entry.items() if type(value) in (int, float)}
-        readings.append(Reading(None, benchmark, parameters, *shape, times, printed, **entry_cell(entry)))
+        readings.append(Reading(None, benchmark, parameters, times_s=times, printed=printed, **cell))
     return readings
 
 
@@ -111,8 +109,8 @@ def _write(folder: ResultsFolder) -> list[dict]:
                 _add(reports[size]["results"], table, row, specs[row["cell"]])
     if not reports:
         raise UserError(
-            f"{folder.path}: no collective and no training step that was chosen has a valid record, and this format"
-            " holds nothing else. Nothing is written."
+            f"{folder.path}: no selected collective or training step has a valid record, and this format holds nothing"
+            " else. Nothing is written."
         )
     return [reports[size] for size in sorted(reports)]
 
@@ -177,8 +175,7 @@ def _add(results: dict, table: str, row: dict, spec: dict) -> None:
             "grade": row["grade"],
         }
     else:
-        sizes = {name: value for name, value in row.items() if name.endswith("_bytes") and value is not None}
-        results["memory"][row["cell"]] = sizes
+        results["memory"][row["cell"]] = {k: v for k, v in row.items() if k.endswith("_bytes") and v is not None}
 
 
 SUITE = Format(

@@ -31,8 +31,11 @@ from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
 
 MOST = 10**15
 # Python also reads 1_0, and digits of any script.
+COUNT = re.compile(r"\+?[0-9]{1,19}")
 NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 DEVICES = ("cpu", "cuda")
+KINDS = {**CELL, "version": WHOLE, **dict.fromkeys((*TIMES, "seconds"), REAL)}
+KINDS |= dict.fromkeys(("num_iterations", "warmup_iterations"), WHOLE)
 STATISTIC = "the median of a launch, as the file gives it"
 
 
@@ -46,8 +49,8 @@ def _is_exported(text: str) -> bool:
 
 def _read(text: str, name: str, options: Options) -> Source:
     if not text.endswith("\n"):
-        found = "the last line has no end, so it may be cut off"
-        raise refusal(name, text.count("\n") + 1, found, "a line end after it")
+        found = "no line break at the end, so the file may be cut off"
+        raise refusal(name, text.count("\n") + 1, found, "a line break after the last row")
     return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
 
 
@@ -74,14 +77,26 @@ def _rows(
         raise refusal(name, reader.line_num, f"no CSV ({error})", f"{len(head)} fields in each line") from None
 
 
-def _number(text: str, column: str, name: str, line: int, kind: type) -> int | float:
-    """Return a number above 0. Raises UserError for anything else."""
-    try:
-        value = kind(text) if NUMBER.fullmatch(text) else -1
-    except ValueError:
-        value = -1
-    if not 0 < value <= MOST:
-        want = "a whole number above 0" if kind is int else "a number above 0"
+def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
+    """Return a field as the kind of its column; None where it is empty, and where an older file lacks the column.
+
+    least: of whole numbers. Raises UserError.
+    """
+    kind = KINDS.get(column, TEXT)
+    if not text or kind == TEXT:
+        return text or None
+    value = None
+    if kind == FLAG:
+        value, want = {"True": True, "False": False}.get(text), "True or False"
+    elif kind == WHOLE:
+        want = f"a whole number of {least} or more"
+        if COUNT.fullmatch(text) and int(text) >= least:
+            value = int(text)
+    else:
+        want = "a number above 0"
+        if NUMBER.fullmatch(text) and 0 < float(text) <= MOST:
+            value = float(text)
+    if value is None:
         raise refusal(name, line, f"{column} {quoted(text)}", want)
     return value
 
@@ -94,10 +109,6 @@ OPTIONAL = {
     "train_step": ("bucket_cap_mb", "image_size", "context_length", "dtype", "optimizer"),
     "collective": ("dtype",),
 }
-NUMBERS = {
-    **dict.fromkeys(("nodes", "gpus_per_node", "batch_size", "message_bytes", "image_size", "context_length"), int),
-    **dict.fromkeys(("bucket_cap_mb", "seconds"), float),
-}
 COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
 
 
@@ -105,29 +116,25 @@ def _read_simple(text: str, name: str) -> Source:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings = [], set()
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
-        row = {column: field or None for column, field in fields.items()}
-        readings.append(_simple_reading(row, name, line))
-        settings.add((row["backend"], row["device"]))
+        readings.append(_simple_reading(fields, name, line))
+        settings.add((fields["backend"], fields["device"]))
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device in each file")
     return Source(STATISTIC, *settings.pop(), tuple(readings), twice="launch")
 
 
-def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading:
+def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
     benchmark = row["benchmark"]
     if benchmark not in OF_BENCHMARK:
         raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(OF_BENCHMARK)}")
     for column in (*NEEDED, *OF_BENCHMARK[benchmark]):
-        if row.get(column) is None:
+        if not row.get(column):
             raise refusal(name, line, f"no {column}", f"{column} in each row of {benchmark}")
     if row["device"] not in DEVICES:
         raise refusal(name, line, f"device {quoted(row['device'])}", "cpu or cuda")
     columns = (*NEEDED, *OF_BENCHMARK[benchmark], *OPTIONAL[benchmark])
-    values = {column: row[column] for column in columns if row.get(column) is not None}
-    for column, kind in NUMBERS.items():
-        if column in values:
-            values[column] = _number(values[column], column, name, line, kind)
-    given = {column: value for column, value in values.items() if column not in NEEDED}
+    values = {column: _value(row.get(column), column, name, line, least=1) for column in columns}
+    given = {column: value for column, value in values.items() if column not in NEEDED and value is not None}
     if benchmark == "collective":
         parameters = collective_parameters(given["operation"], given["message_bytes"], given.get("dtype", "fp32"))
     else:
@@ -141,7 +148,6 @@ def _simple_reading(row: dict[str, str | None], name: str, line: int) -> Reading
 
 FIELDS = ("nodes", "gpus_per_node", "stack", "backend", "device", "repeat", "status", "quantity", "value")
 EXPORTED = ("table", "cell", "benchmark", *FIELDS)
-KINDS = {**CELL, "version": WHOLE, **dict.fromkeys(TIMES, REAL), "num_iterations": WHOLE, "warmup_iterations": WHOLE}
 
 
 @dataclass
@@ -155,19 +161,19 @@ class Launch:
 
 def _read_exported(text: str, name: str) -> Source:
     """Return what the file says of each launch. Raises UserError for one that is damaged or cut off."""
-    launches, others, is_behind = {}, set(), False
+    launches, others, is_after = {}, set(), False
     for line, row in _rows(text, name, EXPORTED, None):
-        is_behind = row["table"] != "measurements"
-        if is_behind or row["status"] != "ok":
-            if not is_behind:
+        is_after = row["table"] != "measurements"
+        if is_after or row["status"] != "ok":
+            if not is_after:
                 others.add((row["cell"], row["repeat"]))
             continue
         launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
         if row["quantity"] in launch.numbers:
             raise refusal(name, line, f"{row['quantity']} of a launch for the second time", "each number once")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
-    if not launches or not is_behind:
-        want = "rows of other tables behind them" if launches else "rows of the table measurements with status ok"
+    if not launches or not is_after:
+        want = "rows of other tables after them" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
     readings = tuple(_exported_reading(launch, name) for launch in launches.values())
     devices = {launch.row["device"] for launch in launches.values()}
@@ -187,7 +193,7 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
     benchmark, numbers = row["benchmark"], launch.numbers
     if benchmark not in benchmark_names():
         raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
-    shape = (_number(row[column], column, name, line, int) for column in ("nodes", "gpus_per_node"))
+    shape = (_value(row[column], column, name, line, least=1) for column in ("nodes", "gpus_per_node"))
     parameters = load_benchmark(benchmark).parameters
     parameters = {key: _value(row.get(key), key, name, line) for key in parameters}
     times = {time: numbers[time] for time in TIMES if time in numbers}
@@ -195,23 +201,6 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
     cell["version"] = _value(row.get("version"), "version", name, line)
     counts = {"num_iterations": numbers.get("num_iterations"), "num_warmup": numbers.get("warmup_iterations")}
     return Reading(line, benchmark, parameters, *shape, times, **counts, **cell)
-
-
-def _value(text: str | None, column: str, name: str, line: int) -> object:
-    """Return a field as the kind of its column. None where it is empty, and where an older file lacks the column."""
-    kind = KINDS.get(column, TEXT)
-    if not text or kind == TEXT:
-        return text or None
-    if kind == FLAG:
-        if text not in ("True", "False"):
-            raise refusal(name, line, f"{column} {quoted(text)}", "True or False")
-        return text == "True"
-    if kind == WHOLE:
-        if not re.fullmatch("[0-9]{1,19}", text):
-            raise refusal(name, line, f"{column} {quoted(text)}", "a whole number of 0 or more")
-        return int(text)
-    value = _number(text, column, name, line, float)
-    return int(value) if value.is_integer() else value
 
 
 # The tidy CSV, written.

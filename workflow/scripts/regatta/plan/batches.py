@@ -11,7 +11,7 @@ from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
 from regatta.core.benchmarks import load_benchmark
 from regatta.launchers import launcher_of
-from regatta.store.history import SAYS_NOTHING, History, Slot
+from regatta.store.history import ALWAYS_RETRIED, History, Slot
 
 SCHEMA = 1
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
@@ -196,7 +196,7 @@ def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot
     """Return whether a batch is unfinished, and its next records supersede the earlier ones, also of other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation
-        or (slot.generation == generation and slot.status in SAYS_NOTHING and slot.launch.startswith(f"{batch_id}-l"))
+        or (slot.generation == generation and slot.status in ALWAYS_RETRIED and slot.launch.startswith(f"{batch_id}-l"))
         for slot in before
     )
 

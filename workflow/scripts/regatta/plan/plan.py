@@ -21,7 +21,7 @@ from regatta.plan.batches import (
     unknown_lengths,
 )
 from regatta.run.preflight import Preflight, plan_preflight, preflight_json
-from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
+from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json, write_text
 
 NO_SCRIPTS = {"stack.scripts": None}  # so that a first script, or the removal of the last, is one change
@@ -225,7 +225,9 @@ def batch_prices(plan: Plan) -> list[dict]:
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
-    recorded = {repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in SAYS_NOTHING}
+    recorded = {
+        repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in ALWAYS_RETRIED
+    }
     bad = {repeat: slot for repeat, slot in recorded.items() if slot.status != "ok"}
     missing = [repeat for repeat in slots if repeat not in recorded]
     failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)
@@ -255,7 +257,7 @@ def _gone_cells(results: Path, now: set[str]) -> list[dict]:
         try:
             content = json.loads(read_file(path))
             gone = [cell for cell in content["cells"] if cell["id"] not in now]
-        except UNREADABLE:  # a new one is written
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a new one is written
             continue
         if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
             return gone

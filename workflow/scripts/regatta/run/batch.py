@@ -16,7 +16,7 @@ from regatta.launchers.base import Geometry
 from regatta.launchers.launch import RUN_LAUNCH, Allocation, launch_argv
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
-from regatta.store.history import SAYS_NOTHING, summarise
+from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.launch_files import (
     append_line,
     hosts_to_avoid,
@@ -168,9 +168,9 @@ class Run:
 
     def recorded(self, index: int) -> set[str]:
         """Return the cells of one planned launch that have a record which says something about the cell."""
-        entries = [summarise(read_launch_file(path)) for path in self.attempts(index)]
+        entries = [summarize(read_launch_file(path)) for path in self.attempts(index)]
         records = [record for entry in entries if entry for record in entry["records"]]
-        return {record["cell"] for record in records if record["status"] not in SAYS_NOTHING}
+        return {record["cell"] for record in records if record["status"] not in ALWAYS_RETRIED}
 
     def remaining(self, index: int) -> list[str]:
         done = self.recorded(index)
@@ -245,14 +245,14 @@ def count(run: Run, line: dict) -> None:
 def note_earlier_records(run: Run) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index, planned in enumerate(run.batch["launches"]):
-        for entry in (summarise(read_launch_file(path)) for path in run.attempts(index)):
+        for entry in (summarize(read_launch_file(path)) for path in run.attempts(index)):
             for record in entry["records"] if entry else []:
                 run.stacks.note(planned["stack"], {"phase": None, **record})
 
 
 def write_manifest(run: Run) -> dict[str, int]:
     """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
-    entries = [summarise(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
+    entries = [summarize(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
     entries = [entry for entry in entries if entry is not None]
     counts = Counter(record["status"] for entry in entries for record in entry["records"])
     manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}

@@ -14,7 +14,7 @@ from typing import TextIO
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import plural
 from regatta.run.preflight import failed_stacks, latest_preflight
-from regatta.store.history import SAYS_NOTHING, read_history
+from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import parse_line
 
 
@@ -208,7 +208,7 @@ def run_status(
     """
     slots = read_history(results).slots
     statuses = [slots[slot].status if slot in slots else "not_measured" for slot in planned]
-    num_missing = sum(status in ("not_measured", *SAYS_NOTHING) for status in statuses)
+    num_missing = sum(status in ("not_measured", *ALWAYS_RETRIED) for status in statuses)
     unfinished = [batch for batch in batches if not (results / "batches" / batch / "manifest.json").exists()]
     if num_missing:
         counts = f"{num_missing} of {plural(len(planned), 'measurement')} have no record"

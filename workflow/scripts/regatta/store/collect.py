@@ -63,7 +63,7 @@ class Found:
     """What the store holds of one campaign, and what of it is not in the tables.
 
     rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
-    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: the jobs that
+    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
     ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
     that has one in the future; its records are used.
     """
@@ -108,10 +108,8 @@ def read_store(
     # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
-    rows += [
-        cell_row(cell) | {"status": "skipped", "cause": _text(cell["reason"]), "repeat": None}
-        for cell in campaign["skipped"]
-    ]
+    skipped = {"status": "skipped", "repeat": None}
+    rows += [cell_row(cell) | skipped | {"cause": _text(cell["reason"])} for cell in campaign["skipped"]]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
     measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
     all_rows = {

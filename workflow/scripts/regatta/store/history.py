@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from regatta.store.launch_files import LaunchFile, read_file, read_launch_file
+from regatta.store.launch_files import LaunchFile, mismatch, read_file, read_launch_file
 
-MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml; beyond it is no generation
+MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
 BUILT_ON = (
     "*.json",
@@ -27,12 +27,7 @@ BUILT_ON = (
     "preflight/*/*.json",
 )
 ATTEMPT = re.compile(r"-a([0-9]+)$")
-SAYS_NOTHING = ("node_failure", "invalid")  # statuses that are not the cell's: it is measured again
-# What a file raises that should be JSON of a known shape.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
-NUMBER = (int, float, type(None))
-ENTRY_TYPES = {"launch": str, "repeat": int, "time_utc": str, "size_bytes": int, "overhead_s": NUMBER}
-RECORD_TYPES = {"cell": str, "status": str, "cause": (str, type(None)), "elapsed_s": NUMBER}
+ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
 # Which of several records of one cell and repeat counts: plan and report call the same function, so that they agree.
@@ -54,7 +49,7 @@ def record_order(launch: str, generation: int, time_utc: str, line: int) -> tupl
 
 
 def is_after_now(time_utc: object, now: float | None = None) -> bool:
-    """Return whether a recorded time is in the future by more than clocks may differ; False for what is no time."""
+    """Return whether a recorded time is in the future by more than clocks may differ; False for an invalid time."""
     try:
         seconds = datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):
@@ -103,7 +98,7 @@ class History:
         return {cell: statistics.median(values) for cell, values in seconds.items()}
 
 
-def summarise(launch_file: LaunchFile) -> dict | None:
+def summarize(launch_file: LaunchFile) -> dict | None:
     """Return the entry of a launch in its batch's manifest, or None if the file has no header."""
     header = launch_file.header
     if header is None:
@@ -129,7 +124,7 @@ def summarise(launch_file: LaunchFile) -> dict | None:
 
 
 def _summary(record: dict) -> dict:
-    """Return a record without its samples. One that the analysis refuses is `invalid`, and is measured again."""
+    """Return a record without its samples. One that the analysis refuses is `invalid`."""
     from regatta.store.records import problem_of  # imports numpy, which a plan of finished batches does without
 
     problem = problem_of(record)
@@ -143,19 +138,11 @@ def _summary(record: dict) -> dict:
 
 
 def _read_manifest(path: Path) -> list[dict]:
-    """Return a manifest's launches. Raises one of UNREADABLE if it cannot be read, or lacks a part that is used."""
-    return [
-        _typed(entry, ENTRY_TYPES)
-        | {"generation": generation_of(entry), "records": [_typed(record, RECORD_TYPES) for record in entry["records"]]}
-        for entry in json.loads(read_file(path))["launches"]
-    ]
-
-
-def _typed(values: dict, types: dict[str, type | tuple[type, ...]]) -> dict:
-    for key, allowed in types.items():
-        if not isinstance(values[key], allowed):
-            raise TypeError(f"{key} = {values[key]!r}")
-    return {key: values[key] for key in types}
+    """Return a manifest's launches. Raises OSError, ValueError or RecursionError if they cannot be read."""
+    manifest = json.loads(read_file(path))
+    if problem := mismatch(manifest, "manifest", "launches"):
+        raise ValueError(problem)
+    return manifest["launches"]
 
 
 def read_history(results: Path) -> History:
@@ -167,7 +154,7 @@ def read_history(results: Path) -> History:
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
             found = _read_manifest(manifest)
-        except UNREADABLE as error:
+        except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
         # A launch file of another length was edited since: it is read instead.
@@ -178,12 +165,13 @@ def read_history(results: Path) -> History:
     for path in history.unlisted:
         launch_file = read_launch_file(path)
         history.problems += launch_file.problems
-        entry = summarise(launch_file)
+        entry = summarize(launch_file)
         if entry is not None:
             entries.append(entry)
-    for entry in sorted(entries, key=_order):
+    for entry in sorted(entries, key=lambda e: record_order(e["launch"], generation_of(e), e["time_utc"], 0)):
+        generation = generation_of(entry)
         for record in entry["records"]:
-            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation_of(entry))
+            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
             history.slots[record["cell"], entry["repeat"]] = slot
         if entry["overhead_s"] is not None:
             history.launch_overheads_s.append(entry["overhead_s"])
@@ -193,10 +181,6 @@ def read_history(results: Path) -> History:
             f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
         )
     return history
-
-
-def _order(entry: dict) -> tuple:
-    return record_order(entry["launch"], generation_of(entry), entry["time_utc"], 0)
 
 
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:

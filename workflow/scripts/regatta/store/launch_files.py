@@ -166,21 +166,16 @@ def read_frozen(path: Path) -> dict:
             f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
             " wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
-    found = _damage(value, path) if isinstance(value, dict) else "it is no JSON object"
+    # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
+    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
+    found = None if isinstance(value, dict) else "not a JSON object"
+    if found is None and name and name[1] in frozen_schema()["x-kinds"]:
+        found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
     if found:
         raise UserError(
             f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
         )
     return value
-
-
-def _damage(value: object, path: Path) -> str | None:
-    """Return how the content of a file breaks its schema, or None. The file's name gives the schema, if it has one."""
-    # Such as campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
-    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
-    if name is None or name[1] not in frozen_schema()["x-kinds"]:
-        return None
-    return mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
 
 
 @cache
@@ -225,11 +220,13 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if is_stdout(path):
-            _write_through(1, content)
+            print(end="", flush=True)  # what was printed before stands before it
+            with open(1, "wb", closefd=False) as file:
+                file.write(content)
         elif path.exists() and not path.is_file():
-            _write_through(path, content)
+            path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
+            _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
         error.filename = str(path)  # not the temporary file; for a full disk the system names none
         raise
@@ -241,14 +238,6 @@ def is_stdout(path: Path) -> bool:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:  # not there, or standard output is closed
         return False
-
-
-def _write_through(target: Path | int, content: bytes) -> None:
-    """Write into a device, a pipe, or an open descriptor, after what was written to it before."""
-    if target == 1:
-        print(end="", flush=True)
-    with open(target, "wb", closefd=target != 1) as file:
-        file.write(content)
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -298,28 +287,21 @@ def open_job(folder: Path) -> dict | None:
 
 def last_noted_utc(folder: Path) -> str:
     """Return when a job last noted something of a batch; an empty text where none has."""
-    times = [entry.get("time_utc") for entry in _entries(folder)]
-    return max((time for time in times if isinstance(time, str)), default="")
-
-
-def _entries(folder: Path) -> Iterator[dict]:
-    try:
-        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
+    return max((entry["time_utc"] for entry in _noted(folder)), default="")
 
 
 def _noted(folder: Path) -> list[dict]:
     """Return the readable notes of a batch's jobs, oldest first."""
+    try:
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
+    except OSError:
+        return []
     found = []
-    for entry in _entries(folder):
-        with contextlib.suppress(KeyError, TypeError):
+    for line in lines:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            entry = json.loads(line)
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
-            job = entry.get("job") if isinstance(entry.get("job"), str) else None
-            found.append({"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts, "job": job})
+            job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
+            noted = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            found.append(noted | {"job": job, "time_utc": time_utc or ""})
     return found

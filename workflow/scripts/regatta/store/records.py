@@ -88,7 +88,7 @@ def is_without_samples(record: dict) -> bool:
 
 
 def imported_times(record: dict) -> dict:
-    """Return the columns of a record without samples. Raises ValueError for a time that is none.
+    """Return the columns of a record without samples. Raises ValueError for an invalid time.
 
     p50_s: the median, or else a mean (CENTERS). window_step_s of a training step defaults to the same time: such
     programs synchronize every step, so that throughput can only come from it.
@@ -201,10 +201,10 @@ def violation(line: dict) -> str | None:
     return None
 
 
-def problem_of(record: dict) -> str | None:
-    """Return why a record cannot be analyzed, or None: it breaks the schema, or its samples are unreadable."""
+def problem_of(line: dict) -> str | None:
+    """Return why a line cannot be analyzed, or None: it breaks the schema, or a record's samples are unreadable."""
     try:
-        return violation(record) or measured(record, record["spec"])[1]
+        return violation(line) or (measured(line, line["spec"])[1] if line["kind"] == "record" else None)
     except (KeyError, TypeError) as error:
         return one_line(f"its spec lacks the shape ({error!r})")
 
@@ -212,7 +212,7 @@ def problem_of(record: dict) -> str | None:
 def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     """Return the measured columns of a valid record, and what makes its samples unreadable (or None).
 
-    Only an ok record has times: what failed its check or was cut off is no measurement.
+    Only an ok record has times: a failed or truncated one is not a measurement.
     """
     num_ranks = spec["nodes"] * spec["gpus_per_node"]
     try:
@@ -234,12 +234,10 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
 
 def _memory(record: dict) -> dict:
-    memory = record["memory"] or {}
-    row = {}
-    for name in MEMORY_BYTES:
-        value = memory.get(name)
-        row[name] = max((b for b in value if b is not None), default=None) if isinstance(value, list) else value
-    return row
+    """Return the bytes of each kind of memory: of the largest rank, where it differs by rank."""
+    row = {name: (record["memory"] or {}).get(name) for name in MEMORY_BYTES}
+    by_rank = {name: value for name, value in row.items() if isinstance(value, list)}
+    return row | {name: max({*value} - {None}, default=None) for name, value in by_rank.items()}
 
 
 def _values(record: dict) -> dict:
@@ -252,10 +250,7 @@ def _values(record: dict) -> dict:
 def _counts(record: dict) -> dict:
     warmup, sampling = record["warmup"] or {}, record["sampling"] or {}
     first_ns = warmup.get("first_iteration_ns")
-    return {
-        "num_iterations": sampling.get("num_iterations"),
-        "stop": sampling.get("stop"),
-        "half_width_ratio": sampling.get("half_width_ratio"),
+    return {name: sampling.get(name) for name in ("num_iterations", "stop", "half_width_ratio")} | {
         "warmup_iterations": warmup.get("num_iterations"),
         "warmup_stop": warmup.get("stop"),
         "first_iteration_s": None if first_ns is None else first_ns * 1e-9,
@@ -277,8 +272,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
         return None
     if not isinstance(windows, dict) or not {"steps_per_window", "elapsed_ns"} <= windows.keys():
         raise ValueError("windows lacks steps_per_window or elapsed_ns")
-    steps = windows["steps_per_window"]
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not (steps := count(windows["steps_per_window"], "windows.steps_per_window")):
         raise ValueError(f"windows.steps_per_window = {steps!r} is no positive whole number")
     slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, CellName
-from regatta.core.text import UNKNOWN, is_unknown, percent, plural, spread_head, three
+from regatta.core.text import UNKNOWN, interval_heading, is_unknown, percent, plural, three
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
@@ -262,7 +262,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
         "cell": lambda row: row.full_name,
         "n": launches,
         "step (ms)": lambda row: milliseconds(row.step_s),
-        f"{spread_head(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
+        f"{interval_heading(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
         "above the best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
     }
     finding = _largest_difference(rows, {row.cell: row.cell_name.full for row in rows.itertuples()})

@@ -9,9 +9,9 @@ from regatta.core.text import (
     UNKNOWN,
     bracket,
     duration_tick,
+    interval_heading,
     is_unknown,
     size,
-    spread_head,
     three,
 )
 from regatta.report.findings import Finding, Value, of_cells, time_text, value_text
@@ -186,7 +186,7 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     columns = {
         "algbw (GB/s)": lambda row: three(row.algbw_gb_per_s),
         "busbw (GB/s)": lambda row: three(row.busbw_gb_per_s),
-        f"{spread_head(shown['interval'])} of busbw": _bus_ends,
+        f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
         "pipelined busbw": lambda row: three(row.pipelined_busbw_gb_per_s),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
@@ -224,7 +224,7 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
     caption = f"Time of {call}, by {by}; lower is better.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
     columns = {
         "time (µs)": lambda row: microseconds(row.latency_s),
-        f"{spread_head(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
+        f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
         "pipelined (µs)": lambda row: microseconds(row.pipelined_s),
     }
     if rows["is_algorithm"].all():

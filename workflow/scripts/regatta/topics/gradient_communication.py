@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, duration, is_unknown, percent, spread_head
+from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
@@ -154,7 +154,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
         "strategy": lambda row: row.cell_name.say(*row.cell_name.series),
         "n": launches,
         **{head: text_of(column, milliseconds) for head, column in TIMES.items()},
-        f"{spread_head(data['interval'])} (ms)": lambda row: ends(row, "exposed", "s", milliseconds),
+        f"{interval_heading(data['interval'])} (ms)": lambda row: ends(row, "exposed", "s", milliseconds),
         "exposed (%)": lambda row: percent(row.exposed_share_ratio),
         "hidden (%)": lambda row: percent(row.hidden_ratio),
         "host wait (ms)": text_of("host_wait_s", milliseconds),

@@ -6,7 +6,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, duration_tick, is_unknown, ratio_text, spread_head
+from regatta.core.text import UNKNOWN, duration_tick, interval_heading, is_unknown, ratio_text
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
@@ -115,7 +115,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         "features": lambda row: str(row.hidden),
         "n": launches,
         "both (µs)": lambda row: microseconds(row.time_s),
-        f"{spread_head(rows['interval'])} (µs)": lambda row: ends(row, "time", "s", microseconds),
+        f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "time", "s", microseconds),
         "forward (µs)": lambda row: microseconds(row.forward_s),
         "backward (µs)": lambda row: microseconds(row.backward_s),
         **size_columns(rows, MEMORY_COLUMNS),

@@ -5,6 +5,7 @@ import pandas as pd
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
+    interval_heading,
     is_unknown,
     percent,
     plural,
@@ -12,7 +13,6 @@ from regatta.core.text import (
     ranks_word,
     ratio_text,
     shape,
-    spread_head,
     thousands,
     three,
 )
@@ -99,7 +99,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "n": launches,
         "step (ms)": lambda row: milliseconds(row.step_s),
         "samples/s": lambda row: three(row.throughput_samples_per_s),
-        spread_head(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
+        interval_heading(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
         f"per {rank_word(device)}": lambda row: three(row.throughput_per_gpu_samples_per_s),
     }
     for head, (column, show) in FURTHER_RATES.items():
@@ -136,7 +136,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "cell": lambda row: row.full_name,
         "n": launches,
         "efficiency (%)": lambda row: percent(row.efficiency_ratio),
-        f"{spread_head(rows['efficiency_interval'])} (%)": lambda row: (
+        f"{interval_heading(rows['efficiency_interval'])} (%)": lambda row: (
             NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
         ),
         "wrapper": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),

@@ -6,12 +6,12 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
+    interval_heading,
     is_unknown,
     percent,
     plural,
     rank_word,
     ranks_word,
-    spread_head,
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
@@ -85,7 +85,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
         shown = rows[rows["cell"].isin(_first_cells(rows))]
         title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
         title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
-        interval = {f"{spread_head(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
+        interval = {f"{interval_heading(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
         found.append(Table.of(title, columns | interval, shown, sources=("efficiencies",)))
     return tuple(found)
 

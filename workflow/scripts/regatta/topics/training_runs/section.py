@@ -8,7 +8,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, CellName, cell_names
 from regatta.core.statistics import over_launches
-from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, is_unknown, percent, plural, spread_head, three
+from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, interval_heading, is_unknown, percent, plural, three
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text, value_text
 from regatta.report.panels import (
     Figure,
@@ -119,7 +119,7 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
-    word = spread_head(rows["interval"])
+    word = interval_heading(rows["interval"])
     columns = {
         "training": lambda row: row.cell_name.full,
         "n": launches,
@@ -141,7 +141,7 @@ def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
     """Return time and memory of each rank, below those of the training."""
     own = ranks[ranks["cell"].isin(rows["cell"])]
     peaks = {head: column for head, column in PEAKS.items() if own[column].notna().any()}
-    word = f"{spread_head(rows['interval'])} (s)"
+    word = f"{interval_heading(rows['interval'])} (s)"
     heads = ("training", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
     lines = []
     for row in rows.itertuples():
