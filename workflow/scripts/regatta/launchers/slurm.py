@@ -164,9 +164,7 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
 
 def take_over(campaign: str, folder: Path) -> None:
     """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    from regatta.launchers.slurm_executor import patch_status_queries  # loads Snakemake
-
-    patch_status_queries()
+    queue.patch_status_queries()
     queue.wait_for_live_jobs(campaign, folder)
 
 

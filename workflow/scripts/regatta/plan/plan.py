@@ -8,9 +8,8 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
-from regatta.launchers import launcher_of
+from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, launch_argv
 from regatta.plan.batches import (
     Batch,
     Price,

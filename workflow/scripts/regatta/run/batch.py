@@ -12,8 +12,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
+from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, Allocation, launch_argv
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import SAYS_NOTHING, summarise

@@ -16,9 +16,8 @@ from regatta.campaign.matrix import content_hash
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
-from regatta.launchers import launcher_of
+from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import Allocation, find_allocation, launch_argv
 from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
 from regatta.run.preflight_verdict import judge
 from regatta.runtimes import runtime_of

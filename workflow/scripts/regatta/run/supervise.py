@@ -12,7 +12,7 @@ from pathlib import Path
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
-from regatta.launchers.launch import find_allocation
+from regatta.launchers import find_allocation
 from regatta.run.batch import (
     Run,
     Stopped,
