@@ -22,11 +22,11 @@ from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
     candidates,
+    heatmap_figures,
     is_wide,
     scaling_figures,
     threads_text,
 )
-from regatta.topics.scaling.heatmap import heatmap_figures
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
     EXCELLENT,
