@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.plan.page import plan_text, write_page
-from regatta.plan.plan import make_plan, write_frozen, write_plan
+from regatta.plan.page import write_plan
+from regatta.plan.plan import make_plan, write_frozen
 
 
 def main() -> None:
@@ -20,8 +20,7 @@ def main() -> None:
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_frozen(plan)
-    write_plan(plan, plan_text(plan))
-    write_page(plan)
+    write_plan(plan)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, add_log_option, run_script
 from regatta.core.files import hold
-from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_page
-from regatta.plan.plan import make_plan, write_plan
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_plan
+from regatta.plan.plan import make_plan
 
 
 def main() -> None:
@@ -20,8 +20,7 @@ def main() -> None:
     parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
-    write_plan(plan, plan_text(plan))
-    write_page(plan)
+    write_plan(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
     print(f"as a page: {plan.results}/plan.html")
     try:

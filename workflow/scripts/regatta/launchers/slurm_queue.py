@@ -215,7 +215,7 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
         if jobs is None and time.monotonic() > deadline:
             raise UserError(
                 "squeue does not answer, so jobs of an earlier run are unknown. Call squeue to find out why, then run"
-                " the same line again."
+                " the same command again."
             )
         if jobs is not None and not is_waiting:
             shown = jobs[:MAX_JOBS_NAMED]

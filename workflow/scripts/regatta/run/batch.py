@@ -84,13 +84,6 @@ NOT_MEASURED = (
 )  # fmt: skip
 
 
-def launch_line(request: dict) -> dict:
-    """Return the first line of a launch file whose ranks wrote none: its environment is unknown."""
-    known = {key: request[key] for key in FROM_REQUEST}
-    order = [cell["id"] for cell in request["cells"]]
-    return {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
-
-
 def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
     """Return the record of a cell that killed its ranks. Everything measured is None: unknown is never 0."""
     entry = next(c for c in request["cells"] if c["id"] == cell)
@@ -108,10 +101,6 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
         "elapsed_ns": elapsed_ns,
         **dict.fromkeys(NOT_MEASURED),
     }
-
-
-def stopped_line(reason: str) -> dict:
-    return {"kind": "stopped", "signal": reason, "time_utc": utc_now()}
 
 
 class Stopped(Exception):
@@ -157,9 +146,11 @@ class Run:
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
 
-    def attempts(self, index: int) -> list[Path]:
-        """Return the launch files of one planned launch, oldest first."""
-        return sorted((self.results / "launches").glob(f"{self.id}-l{index:03d}-a*.jsonl"))
+    def summaries(self, *indices: int) -> list[dict]:
+        """Return what the launch files of planned launches hold, the oldest attempt of each first."""
+        folder = self.results / "launches"
+        paths = [path for index in indices for path in sorted(folder.glob(f"{self.id}-l{index:03d}-a*.jsonl"))]
+        return [entry for entry in (summarise(read_launch_file(path)) for path in paths) if entry]
 
     def next_launch(self, index: int) -> str:
         """Return the name of the next attempt. Requests are counted: an attempt may have left no launch file."""
@@ -168,8 +159,7 @@ class Run:
 
     def recorded(self, index: int) -> set[str]:
         """Return the cells of one planned launch that have a record which says something about the cell."""
-        entries = [summarise(read_launch_file(path)) for path in self.attempts(index)]
-        records = [record for entry in entries if entry for record in entry["records"]]
+        records = [record for entry in self.summaries(index) for record in entry["records"]]
         return {record["cell"] for record in records if record["status"] not in SAYS_NOTHING}
 
     def remaining(self, index: int) -> list[str]:
@@ -196,8 +186,8 @@ def noting_end(run: Run) -> Iterator[None]:
 
 
 def no_space(run: Run) -> UserError:
-    where = f"{run.results}: no space left on the disk"
-    return UserError(f"{where}. What was measured is kept. Free some space and run the same line again.")
+    remedy = "What was measured is kept. Free some space and run the same command again."
+    return UserError(f"{run.results}: no space left on the disk. {remedy}")
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
@@ -213,11 +203,12 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
 
 
 def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
-    """Record cells that no rank is left to record."""
+    """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
     path = run.launch_file(request["launch"])
-    found = read_launch_file(path) if path.exists() else None
-    if found is None or found.header is None:
-        append_line(path, launch_line(request))
+    if not path.exists() or read_launch_file(path).header is None:
+        known = {key: request[key] for key in FROM_REQUEST}
+        order = [cell["id"] for cell in request["cells"]]
+        append_line(path, {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None})
     for cell in cells:
         line = record_line(request, cell, cause, elapsed_ns)
         append_line(path, line)
@@ -232,7 +223,7 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
     if stop.state == "NODE_FAIL" and watch.current:
         cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
         append_line(watch.path, record_line(request, watch.current, cause, None))
-    append_line(watch.path, stopped_line(str(stop)))
+    append_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
 
 def count(run: Run, line: dict) -> None:
@@ -245,15 +236,13 @@ def count(run: Run, line: dict) -> None:
 def note_earlier_records(run: Run) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index, planned in enumerate(run.batch["launches"]):
-        for entry in (summarise(read_launch_file(path)) for path in run.attempts(index)):
-            for record in entry["records"] if entry else []:
-                run.stacks.note(planned["stack"], {"phase": None, **record})
+        for record in (record for entry in run.summaries(index) for record in entry["records"]):
+            run.stacks.note(planned["stack"], {"phase": None, **record})
 
 
 def write_manifest(run: Run) -> dict[str, int]:
     """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
-    entries = [summarise(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
-    entries = [entry for entry in entries if entry is not None]
+    entries = run.summaries(*range(len(run.batch["launches"])))
     counts = Counter(record["status"] for entry in entries for record in entry["records"])
     manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}
     write_json(run.folder / "manifest.json", manifest)

@@ -7,7 +7,6 @@ reuses one that passed.
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +80,7 @@ def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
 
 
 def failed_stacks(path: Path) -> dict[str, str]:
-    """Return the stacks that a preflight failed, each with its problems. Nothing if there is no result to read."""
+    """Return the stacks that failed a preflight, each with its problems; empty without a readable result."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
@@ -90,7 +89,7 @@ def failed_stacks(path: Path) -> dict[str, str]:
 
 
 def has_passed(path: Path) -> bool:
-    """Return whether a result says of each stack that it passed. A damaged one does not, and is made again."""
+    """Return whether each stack of a result passed. A damaged result did not, and the preflight is repeated."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return bool(stacks) and all(s["verdict"]["ok"] is True and s["stack"] for s in stacks)
@@ -107,9 +106,14 @@ def latest_preflight(results: Path) -> list[str]:
 def run_preflight(folder: Path) -> dict:
     """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`."""
     frozen = read_frozen(folder / "request.json")
-    allocation = find_allocation(frozen["cluster"])
+    allocation, parent = find_allocation(frozen["cluster"]), os.getppid()
     attempt = len(list(folder.glob("*.launch.json")))
-    with allocation.exclusive_use(folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
+
+    def raise_if_abandoned() -> None:
+        if os.getppid() != parent:
+            raise UserError("the preflight was not started: the process that requested it died.")
+
+    with allocation.exclusive_use(folder.parents[2], folder.name, raise_if_abandoned):
         stacks = [
             _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
             for index, name in enumerate(frozen["stacks"])
@@ -118,16 +122,6 @@ def run_preflight(folder: Path) -> dict:
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
     return result
-
-
-def _raise_if_abandoned(parent: int) -> Callable[[], None]:
-    """Return a function that raises UserError once the process that started this one is gone."""
-
-    def check() -> None:
-        if os.getppid() != parent:
-            raise UserError("the preflight was not started: the process that requested it died.")
-
-    return check
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
@@ -204,5 +198,5 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
     errors = read_rank_errors(Path(request["error_dir"]))
     cause = find_cause(allocation.launcher, errors, read_log_tail(log), process.returncode, 0)
     if cause.status == "node_failure":
-        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same line again.")
+        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")
     return cause.text

@@ -121,15 +121,13 @@ class Watch:
         return self.since + (self.start_seconds if self.current is None else self.limits[self.current])
 
     def _take(self, line: dict) -> None:
-        if line["kind"] == "launch":
-            self.has_header = True
-        elif line["kind"] == "start":
+        self.has_header |= line["kind"] == "launch"
+        self.is_complete |= line["kind"] == "complete"
+        if line["kind"] == "start":
             self.current = line["cell"]
         elif line["kind"] == "record":
             self.recorded[line["cell"]] = line["status"]
             self.current = None
-        elif line["kind"] == "complete":
-            self.is_complete = True
         self.since = self.clock()
 
 
@@ -165,7 +163,7 @@ class StackWatch:
 def _signature(record: dict) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
-    Without the phase: records of before a restart do not have it.
+    The phase does not count: records of a supervisor that was restarted lack it.
     """
     words = re.sub(r"\d+", "#", record["cause"] or "")
     return record["status"], re.sub(r"\S*/\S*", "/", words)
@@ -176,10 +174,7 @@ def _counts_text(counts: Counter[str]) -> str:
 
 
 def outcome_text(results: Path) -> str:
-    """Return counts by status, the most common cause of failures, and how to try them again.
-
-    An empty text if there is no measurements.csv yet.
-    """
+    """Return counts by status, the most common cause of failures, and how to retry; empty without measurements.csv."""
     path = results / "measurements.csv"
     if not path.exists():
         return ""
@@ -191,10 +186,12 @@ def outcome_text(results: Path) -> str:
     if causes:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
-        lines.append('  retry what is not ok: the same line with --forcerun measure (make: ARGS="--forcerun measure")')
+        lines.append(
+            '  to retry what is not ok: the same command with --forcerun measure (make: ARGS="--forcerun measure")'
+        )
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the same line again")
+            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the command again")
     return "\n".join(lines)
 
 
