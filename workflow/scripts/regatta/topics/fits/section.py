@@ -22,6 +22,7 @@ from regatta.core.text import (
     size,
     thousands,
     three,
+    times,
 )
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table, full_names, make_figure, text_of
@@ -111,10 +112,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     x = Axis(ranks, is_log=True, ticks=size_ticks([*within["world_size"], beyond], str))
     y = Axis("samples/s", is_log=True, show=thousands)
     panel = Panel(x, y, (Series("measured", points, False),), guides, dotted=("not measured",))
-    sigma, kappa = (
-        percent(row["sigma_ratio"]),
-        three(None if is_unknown(row["kappa_ratio"]) else 100 * row["kappa_ratio"]),
-    )
+    sigma, kappa = percent(row["sigma_ratio"]), three(times(row["kappa_ratio"], 100))
     rate = three(row["extrapolated_samples_per_s"])
     rate_ends = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
     sizes = f"{row['min_world_size']} to {row['max_world_size']}"

@@ -1,5 +1,6 @@
 """The figures of train_step: throughput and efficiency over the number of ranks, and the efficiency heatmap."""
 
+import itertools
 import math
 
 import pandas as pd
@@ -101,10 +102,10 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
-        "step (ms)": lambda row: milliseconds(row.step_s),
-        "samples/s": lambda row: three(row.throughput_samples_per_s),
+        "step (ms)": text_of("step_s", milliseconds),
+        "samples/s": text_of("throughput_samples_per_s", three),
         spread_head(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
-        f"per {rank_word(device)}": lambda row: three(row.throughput_per_gpu_samples_per_s),
+        f"per {rank_word(device)}": text_of("throughput_per_gpu_samples_per_s", three),
     }
     for head, (column, show) in FURTHER_RATES.items():
         if rows[column].notna().any():
@@ -139,7 +140,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
-        "efficiency (%)": lambda row: percent(row.efficiency_ratio),
+        "efficiency (%)": text_of("efficiency_ratio", percent),
         f"{spread_head(rows['efficiency_interval'])} (%)": lambda row: (
             NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
         ),
@@ -239,15 +240,9 @@ def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[F
         shape=[shape(k, g) for k, g in zip(rows["nodes"], rows["gpus_per_node"], strict=True)],
         letter=rows["cell"].map(_letters(measurements)),
     )
-    names = list(dict.fromkeys(rows.sort_values("workload", kind="stable")["row_name"]))
-    by_size = rows.drop_duplicates("shape").sort_values(["world_size", "nodes"], kind="stable")
-    shapes = list(by_size["shape"])
-    num_rows, num_columns = (_even(len(found), most) for found, most in ((names, MOST_ROWS), (shapes, MOST_COLUMNS)))
-    parts = [
-        (names[row : row + num_rows], shapes[column : column + num_columns])
-        for row in range(0, len(names), num_rows)
-        for column in range(0, len(shapes), num_columns)
-    ]
+    names = rows.sort_values("workload", kind="stable")["row_name"].unique()
+    shapes = rows.sort_values(["world_size", "nodes"], kind="stable")["shape"].unique()
+    parts = list(itertools.product(_even_parts(list(names), MOST_ROWS), _even_parts(list(shapes), MOST_COLUMNS)))
     return [
         _heatmap(number, len(parts), rows[rows["row_name"].isin(part[0]) & rows["shape"].isin(part[1])], *part)
         for number, part in enumerate(parts, start=1)
@@ -262,9 +257,10 @@ def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
     return in_order(named.assign(series=named["series"] + f"{SEPARATOR}best bucket"))
 
 
-def _even(num: int, most: int) -> int:
-    """Return the size of each part, with as few parts as `most` allows."""
-    return math.ceil(num / math.ceil(num / most))
+def _even_parts(names: list[str], most: int) -> list[list[str]]:
+    """Divide names into as few parts as `most` allows, of the same size but for the last."""
+    num = math.ceil(len(names) / math.ceil(len(names) / most))
+    return [names[start : start + num] for start in range(0, len(names), num)]
 
 
 def _letters(measurements: pd.DataFrame) -> dict[str, str]:
@@ -281,25 +277,19 @@ def _heatmap(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], 
     if known.empty:
         alt = f"{title}: no value for {plural(len(rows), 'cell')}."
     else:
-        low, high = (known.loc[known["efficiency_ratio"].agg(pick)] for pick in ("idxmin", "idxmax"))
-        alt = f"{title}: {_named(low)} to {_named(high)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
+        ordered = sorted(known.itertuples(), key=lambda row: row.efficiency_ratio)
+        ends = (f"{percent(row.efficiency_ratio)} % ({row.cell_name.full})" for row in (ordered[0], ordered[-1]))
+        alt = f"{title}: {' to '.join(ends)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
     hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
     caption = f"Efficiency in percent, on a fixed scale from 0 to 100. Empty: not planned.{hatched}"
-    table = Table(
-        f"{title} (%)",
-        ("workload", *shapes),
-        tuple((name.replace("\n", ": "), *(_text(values.get((name, place))) for place in shapes)) for name in names),
-    )
+    body = ((name.replace("\n", ": "), *(_text(values.get((name, place))) for place in shapes)) for name in names)
+    table = Table(f"{title} (%)", ("workload", *shapes), tuple(body))
     height_in = 0.55 + 0.34 * len(names)
     svg = _draw_heatmap(names, shapes, values, height_in)
     size = (round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * height_in))
     return Figure(f"heatmap-{number}", title, svg, alt, caption, table, to_csv(rows[list(SCALING)]), size, "scaling")
-
-
-def _named(row: pd.Series) -> str:
-    return f"{percent(row['efficiency_ratio'])} % ({row['cell_name'].full})"
 
 
 def _text(row) -> str:
