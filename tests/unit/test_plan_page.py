@@ -279,7 +279,7 @@ def test_the_script_writes_the_same_bytes_whatever_the_hash_seed(tmp_path):
         done = subprocess.run(
             line, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         )
-        assert f"as a page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
+        assert f"page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
         found.append((tmp_path / "results" / "small" / "plan.html").read_bytes())
     assert found[0] == found[1]
     assert found[0].startswith(b"<!DOCTYPE html>")

@@ -1,4 +1,4 @@
-"""Freeze a campaign before anything runs: its cells into campaign.<digest>.json, what is left to do into batches.
+"""Freeze a campaign before it runs: its cells into campaign.<digest>.json, the remaining launches into batches.
 
 python workflow/scripts/freeze.py --campaign config/config.yaml --results results
 """
@@ -16,7 +16,7 @@ def main() -> None:
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
-    parser.add_argument("--retry", action="store_true", help="measure again what is not ok")
+    parser.add_argument("--retry", action="store_true", help="repeat measurements that are not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_frozen(plan)

@@ -65,7 +65,7 @@ def check_configfiles(arguments: Sequence[str]) -> None:
     for name in _values(arguments, ("--configfile", "--configfiles")):
         path = Path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
-            exit_with_user_error(f"{path}: is a pipe or device, but is read twice. Write the campaign to a file.")
+            exit_with_user_error(f"{path}: is a pipe or device, but it is read twice. Write the campaign to a file.")
         with ending_on_user_errors():
             read_yaml(path)
 
@@ -362,7 +362,7 @@ class Session:
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
     """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
 
-    As with Ctrl-C, only processes of this process group get it. A launch is in another, and its supervisor ends it.
+    As with Ctrl-C, only this process group receives it. A launch is in another, and its supervisor ends it.
     """
     stop.wait()
     known: set[psutil.Process] = set()

@@ -136,11 +136,11 @@ class Allocation:
         return [host for host in hosts if host in chosen]
 
     def state(self) -> str | None:
-        """Return the job's state, None on one machine or if the scheduler does not say."""
+        """Return the job's state; None on one machine, or if unknown to the scheduler."""
         return self.launcher.state(self.job)
 
     def state_of(self, job: str | None) -> str | None:
-        """Return the state of an earlier job, None if there was none or the scheduler does not say."""
+        """Return the state of an earlier job; None if there was none, or if unknown to the scheduler."""
         return self.launcher.state(job) if self.job and job and job != self.job else None
 
     @contextlib.contextmanager
@@ -156,8 +156,7 @@ class Allocation:
             except Taken:
                 if not is_waiting:
                     where = f"in {self.launcher.title} job {self.job}" if self.job else "on this machine"
-                    message = f"{name}: waiting: another batch is being measured {where}"
-                    print(message, file=sys.stderr, flush=True)
+                    print(f"{name}: waiting: another batch is being measured {where}", file=sys.stderr, flush=True)
                 is_waiting = True
                 check()
                 time.sleep(POLL_SECONDS)
@@ -176,12 +175,9 @@ class Allocation:
             if steps is None and time.monotonic() > deadline:
                 return
             if steps and not is_waiting:
-                print(
-                    f"{name}: waiting: {self.launcher.title} job {self.job} has running steps of Regatta"
-                    f" ({', '.join(steps)}). To end them: {self.launcher.end_foreign} {' '.join(steps)}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                found = f"{self.launcher.title} job {self.job} has running steps of Regatta ({', '.join(steps)})"
+                remedy = f"To end them: {self.launcher.end_foreign} {' '.join(steps)}"
+                print(f"{name}: waiting: {found}. {remedy}", file=sys.stderr, flush=True)
                 is_waiting = True
             check()
             time.sleep(STEP_POLL_SECONDS)

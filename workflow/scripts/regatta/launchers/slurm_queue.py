@@ -86,7 +86,7 @@ def job_id() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for Slurm's commands: this process's, with the user's SLURM_CONF (see keep_configuration)."""
+    """Return the environment of Slurm's commands: this process's, with the SLURM_CONF of keep_configuration."""
     kept = os.environ.get("REGATTA_SLURM_CONF")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
     return {**inherited, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in inherited else inherited
@@ -104,7 +104,7 @@ def keep_configuration() -> None:
 
 
 def hosts_of_job(job: str) -> list[str]:
-    """Return the names of a job's nodes, in Slurm's order: rank 0 is on the first. Empty if Slurm does not say."""
+    """Return the names of a job's nodes in Slurm's order: rank 0 is on the first. Empty if Slurm does not answer."""
     nodes = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%N"])
     return ask(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
 
@@ -294,12 +294,12 @@ def patch_status_queries() -> None:
 
 
 def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
-    """Run one of Slurm's commands and return what it printed, or nothing if it failed or is not installed."""
+    """Return the output of one of Slurm's commands; empty if it failed or is not installed."""
     return answer(line, seconds) or ""
 
 
 def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
-    """Run one of Slurm's commands and return what it printed; None if it failed, took too long or is not installed."""
+    """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
     try:
         done = subprocess.run(
             line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",

@@ -1,4 +1,4 @@
-"""The plan as people read it: plan.txt and the terminal, and plan.html, one page without scripts or foreign assets."""
+"""Write the plan: plan.json, plan.txt (also for the terminal), and plan.html, one page without scripts or assets."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 ESTIMATE_FROM = {
     "history": "from the store's history",
     "limits": "from the campaign's limits: the store has no history of these cells",
-    "history and limits": "from the store's history where it has some, else from the campaign's limits",
+    "history and limits": "from the store's history where available, else from the campaign's limits",
 }
 
 
@@ -72,7 +72,7 @@ def _totals(plan: Plan, gpu: str) -> str:
 
 
 def missing_lines(plan: Plan) -> list[str]:
-    """Return what a run on this machine would refuse, under a heading; nothing if it would refuse nothing."""
+    """Return why a run on this machine would be refused, under a heading; empty if it would not be."""
     if not plan.campaign.missing:
         return []
     lines = ["this machine lacks files or programs; a run here is refused:"]
@@ -122,13 +122,13 @@ STATES = {
     "not_ok": ("\N{MULTIPLICATION SIGN}", "done, not ok"),
     "skipped": ("\N{EN DASH}", "skipped"),
 }
-# Kind of reason, by the words that it begins with, and its meaning. The first that matches counts.
+# Kind of reason, by its first words, and its meaning. The first match counts.
 KINDS = {
     "asked for": "not ok before; the plan was made with --forcerun measure",
-    "failed before": "in a way that says nothing about the cell, such as a node that failed",
+    "failed before": "for a reason unrelated to the cell, such as a failed node",
     "launches missing": "the store has records of some repeats",
-    "changed": "one field differs from a cell of the plan before",
-    "new": "the store has no record of it",
+    "changed": "one field differs from a cell of the previous plan",
+    "new": "no record in the store",
     "not ok": "the store has a record of each repeat; --forcerun measure retries those that are not ok",
 }
 
@@ -191,8 +191,8 @@ def workload_rows(cells: list[PlannedCell]) -> list[dict]:
 def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, those of most cells first: kind, what it means, number, and parts.
 
-    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if the kind
-    says it all.
+    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if it would only
+    repeat the kind.
     """
     names = names_of(cells)
     found: dict[str, list[dict]] = {state: [] for state in STATES}

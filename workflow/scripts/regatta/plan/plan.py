@@ -23,7 +23,7 @@ from regatta.run.preflight import Preflight, plan_preflight, preflight_json
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
-NO_SCRIPTS = {"stack.scripts": None}  # so that a first script, or the removal of the last, is one change
+NO_SCRIPTS = {"stack.scripts": None}  # so that adding the first script or removing the last is one change
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Plan:
 
     @property
     def frozen_campaign(self) -> Path:
-        """The path of the frozen campaign: its name carries the hash of its content."""
+        """Return the path of the frozen campaign, whose name has the hash of its content."""
         return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
     """Plan a campaign. Raises UserError if it cannot be run as it is written.
 
-    is_retry: measure again all that has a record that is not ok. may_lack_files: the plan is only shown; what this
-    machine lacks to run it is listed.
+    is_retry: repeat measurements whose record is not ok. may_lack_files: the plan is only shown, with a list of what
+    this machine lacks to run it.
     """
     campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
     results = results_root / campaign.name

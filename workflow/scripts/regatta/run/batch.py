@@ -72,7 +72,7 @@ def launch_request(
     }
 
 
-# Lines of a launch file that the driver writes in place of ranks that died.
+# Lines of a launch file that the driver writes for ranks that died.
 
 FROM_REQUEST = (
     "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
@@ -104,9 +104,9 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
 
 
 class Stopped(Exception):
-    """A signal asked the supervisor to stop. What was measured is in the store.
+    """The supervisor was stopped by a signal. What was measured is in the store.
 
-    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and if the scheduler does not say.
+    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -158,7 +158,7 @@ class Run:
         return f"{prefix}{len(list((self.folder / 'launches').glob(f'{prefix}*.json'))):02d}"
 
     def recorded(self, index: int) -> set[str]:
-        """Return the cells of one planned launch that have a record which says something about the cell."""
+        """Return the cells of one planned launch that have a conclusive record."""
         records = [record for entry in self.summaries(index) for record in entry["records"]]
         return {record["cell"] for record in records if record["status"] not in SAYS_NOTHING}
 
@@ -169,7 +169,7 @@ class Run:
 
 @contextlib.contextmanager
 def noting_end(run: Run) -> Iterator[None]:
-    """Note that this job measures the batch, and how it ends. If an earlier job could not, note what is known of it."""
+    """Record that this job measures the batch, and how it ends. For an earlier job that could not, record its state."""
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
         end = f"{run.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"

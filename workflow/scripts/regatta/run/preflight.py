@@ -1,6 +1,6 @@
 """The preflight: one short launch per stack, before the batches, that reports what the ranks run on.
 
-Planned here and frozen like a batch; its path carries the hash of what it examines. A run repeats one that failed, and
+Planned here and frozen like a batch; its path has the hash of what it examines. A run repeats a failed preflight and
 reuses one that passed.
 """
 
@@ -29,7 +29,7 @@ PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 
 class NodeFailed(UserError):
-    """A node failed, which says nothing about any stack: Snakemake submits the preflight again."""
+    """A node failed, so no stack can be judged: Snakemake resubmits the preflight."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
     finally:
         allocation.stop(process)
     if is_late:
-        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); {log} holds their stacks"
+        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); their stacks are in {log}"
     if process.returncode == 0:
         return None
     errors = read_rank_errors(Path(request["error_dir"]))

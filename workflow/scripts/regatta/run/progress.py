@@ -131,13 +131,13 @@ class Watch:
         self.since = self.clock()
 
 
-ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
-OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no sign of a stack that does not work
+ALIKE = 3  # cells of a stack that fail alike before any is ok: then the remaining ones are not started
+OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no evidence against the stack
 
 
 @dataclass
 class StackWatch:
-    """What the records of a batch say about its stacks so far."""
+    """The stacks of a batch, by its records so far: which work, and which fail in the same way."""
 
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause

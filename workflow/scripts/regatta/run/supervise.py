@@ -46,7 +46,7 @@ MAX_JOBS_WITHOUT_START = 3  # in which launches of a batch could not start; then
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
-    """Measure a batch to its end and write its manifest. Returns the number of records by status.
+    """Run a batch to its end and write its manifest. Returns the number of records by status.
 
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
@@ -233,7 +233,7 @@ def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
 
 
 def _raise_if_stopped(run: Run) -> None:
-    """Raise Stopped if a signal has come, or if the process that started this one is gone."""
+    """Raise Stopped after a signal, or if the process that started this one is gone."""
     state = None
     if run.stop_signal is not None or os.getppid() != run.parent:
         state = run.allocation.state()
@@ -254,7 +254,7 @@ def _late(watch: Watch) -> Cause:
 
 @contextlib.contextmanager
 def _noting_signals(run: Run) -> Iterator[None]:
-    """Note the first signal to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
+    """Record the first stop signal while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
 
     def note(number: int, _frame: object) -> None:
         run.stop_signal = run.stop_signal or number

@@ -260,7 +260,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
     )
 
 
-# Comparison of the published kind: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
+# The published comparison: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
 
 
 def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
@@ -274,8 +274,8 @@ def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     base = USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
     bases = {_key(row): row for row in rows[rows["bucket_cap_mb"] == base].itertuples()}
     found = []
-    for (_, workload), own in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
-        pairs = [(bases[_key(row)], row) for row in from_one_rank_up(own).itertuples() if _key(row) in bases]
+    for (_, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
+        pairs = [(bases[_key(row)], row) for row in from_one_rank_up(group).itertuples() if _key(row) in bases]
         if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
             found.append(_comparison(workload, pairs, device))
     return tuple(found)

@@ -74,9 +74,9 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     rows = rows.sort_values("batch_size", kind="stable")
     several = rows["label"].nunique() > 1
     series = []
-    for name, own in rows.groupby("label", sort=False):
+    for name, group in rows.groupby("label", sort=False):
         for label, column in LINES.items():
-            points = ((row.batch_size, getattr(row, column) / GIB) for row in own.itertuples())
+            points = ((row.batch_size, getattr(row, column) / GIB) for row in group.itertuples())
             label = f"{name}\n{label}" if several else label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))

@@ -66,19 +66,19 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
     """Return a table for each measured workload: a row for each cell, a time and a rate for each percentile."""
     rows = name_rows(percentiles, "train_step")
     found = []
-    for workload, own in rows.groupby("workload", sort=True):
-        if own["p50_s"].isna().all():
+    for workload, group in rows.groupby("workload", sort=True):
+        if group["p50_s"].isna().all():
             continue
         columns = [
             ("cell", lambda row: on_ranks(row, device)),
             ("n", launches),
             ("steps", text_of("num_samples", _count)),
         ]
-        for time in (time for time in TIMES if own[time].notna().any()):
+        for time in (time for time in TIMES if group[time].notna().any()):
             columns.append((f"{time.removesuffix('_s')} (ms)", text_of(time, exact_ms)))
             columns.append(("samples/s", text_of(rate_column(time), four)))
         heads, shows = zip(*columns, strict=True)
-        body = tuple(tuple(show(row) for show in shows) for row in from_one_rank_up(own).itertuples())
+        body = tuple(tuple(show(row) for show in shows) for row in from_one_rank_up(group).itertuples())
         caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
         found.append(Table(caption, heads, body, sources=("percentiles",)))
     return tuple(found)

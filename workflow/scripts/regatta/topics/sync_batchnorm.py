@@ -157,20 +157,20 @@ def _comparison(rows: pd.DataFrame, names: dict[str, str]) -> Finding | None:
     if not {"own", "torch"} <= set(cells) or (cells := cells[["own", "torch"]].dropna()).empty:
         return None
     by_cell = {row.cell: row for row in rows.itertuples()}
-    pairs = [(by_cell[own], by_cell[torch]) for own, torch in cells.to_numpy()]
-    ratios = [float(own.time_s / torch.time_s) for own, torch in pairs]
+    pairs = [(by_cell[custom], by_cell[torch]) for custom, torch in cells.to_numpy()]
+    ratios = [float(custom.time_s / torch.time_s) for custom, torch in pairs]
     most = int(np.abs(np.log(ratios)).argmax())
-    own, torch = pairs[most]
+    custom, torch = pairs[most]
     values = {
-        "name": names[own.cell],
+        "name": names[custom.cell],
         "time_ratio": ratios[most],
         "least_ratio": min(ratios),
         "most_ratio": max(ratios),
-        "time": Value.of(own, "time", "s"),
+        "time": Value.of(custom, "time", "s"),
         "torch_time": Value.of(torch, "time", "s"),
         "num_inputs": len(ratios),
     }
-    pair = (own.cell, torch.cell)
+    pair = (custom.cell, torch.cell)
     return Finding("batch_norm", values, (of_cells("batch_norms", pair),), pair, "batch-norms")
 
 

@@ -119,11 +119,11 @@ def _has_same_losses(launches: list[pd.DataFrame]) -> bool | None:
 # Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
-MAX_RANKS = 16  # with more ranks a table has the slowest alone; tables/training_ranks.csv has all
+MAX_RANKS = 16  # with more, a table has only the slowest; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
 PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
-SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # said once where all trainings share them
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all trainings share them
 SYNTHETIC = "Synthetic images are made from the seed: their accuracy says nothing about CIFAR-100."
 
 
@@ -237,8 +237,8 @@ def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
     for row in rows.itertuples():
         rank, accuracy = ("slowest", NOT_PLANNED) if row.world_size > 1 else ("0", percent(row.accuracy_ratio))
         lines.append(line(row, rank, three(row.epoch_train_s), three(row.epoch_test_s), accuracy))
-        own = ranks[ranks["cell"] == row.cell]
-        for of_rank in own.itertuples() if 1 < len(own) <= MAX_RANKS else ():
+        of_cell = ranks[ranks["cell"] == row.cell]
+        for of_rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
             lines.append(line(of_rank, str(of_rank.rank), NOT_PLANNED, NOT_PLANNED, percent(of_rank.accuracy_ratio)))
     sources = ("training_runs", "training_ranks")
     return Table(f"Time and memory of {title}, by rank", (*heads, *peaks), tuple(lines), sources=sources)
@@ -261,19 +261,19 @@ def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) 
 
 
 def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
-    own = epochs[epochs["cell"].isin(rows["cell"])]
+    shown = epochs[epochs["cell"].isin(rows["cell"])]
     is_time = curve.kind == "epoch-time"
     caption = f"{curve.caption} {how_to_read(rows, 'num_launches')}"
     if not is_time and (rows["data"] == "synthetic").all():
         caption += f" {SYNTHETIC}"
     if not is_time and rows["world_size"].nunique() > 1:
         caption += " More ranks take fewer, larger steps per epoch."
-    ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
+    ticks = size_ticks(sorted(set(shown["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
-    dot = DOT if own["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
-    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, own), dot=dot)
+    dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
+    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, shown), dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
-    alt, csv = _alt(curve, title, rows), to_exact_csv(own[list(EPOCHS)])
+    alt, csv = _alt(curve, title, rows), to_exact_csv(shown[list(EPOCHS)])
     figure_id, title = f"{curve.kind}-{number}", f"{curve.title}: {title}"
     return Figure(figure_id, title, draw(panel), alt, caption, table, csv, source="epochs")
 
@@ -281,9 +281,9 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
     series = []
     for row in rows.itertuples():
-        own = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
+        known = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
         points = []
-        for epoch, of_epoch in own.groupby("epoch"):
+        for epoch, of_epoch in known.groupby("epoch"):
             values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
             points.append(Point(float(epoch), tuple(values), over_launches(values).median))
         if points:

@@ -73,7 +73,7 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
     launches = LaunchValues(measurements, ("repeat", "p50_s"))
     messages = collectives.dropna(subset="message_bytes")
     groups = grouped(plain_rows(messages, (*MODEL, "cell", "message_bytes", "latency_s")), MODEL)
-    rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(own, launches)) for key, own in groups.items()]
+    rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(group, launches)) for key, group in groups.items()]
     return make_table(rows, COMMUNICATION_MODELS)
 
 
@@ -98,9 +98,11 @@ def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.D
 
 def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
-    own = [_by_repeat(cell["cell"], launches) for cell in measured]
-    repeats = sorted(set.intersection(*map(set, own))) if own else []
-    whole = np.array([[values[repeat] for values in own] for repeat in repeats]).reshape(len(repeats), len(own))
+    by_repeat = [_by_repeat(cell["cell"], launches) for cell in measured]
+    repeats = sorted(set.intersection(*map(set, by_repeat))) if by_repeat else []
+    whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats]).reshape(
+        len(repeats), len(by_repeat)
+    )
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
     return Curve(sizes, seconds, whole)
 

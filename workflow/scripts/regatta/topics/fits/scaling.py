@@ -84,7 +84,7 @@ def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> p
     """
     steps = steps_by_cell(measurements)
     groups = grouped(plain_rows(scaling[scaling["strategy"] != "none"], POINT), CURVE)
-    rows = [dict(zip(CURVE, key, strict=True)) | _model(_points(own, steps)) for key, own in groups.items()]
+    rows = [dict(zip(CURVE, key, strict=True)) | _model(_points(group, steps)) for key, group in groups.items()]
     return make_table(rows, SCALING_MODELS)
 
 
@@ -117,8 +117,8 @@ def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
     median, low, high = (
         np.array([cell[name] for cell in chosen], float) / batch for name in ("step_s", "step_low_s", "step_high_s")
     )
-    own = [np.array(steps[cell["cell"]]) / cell["batch_size"] for cell in chosen]
-    return Points(np.array(sorted(dense), float), median, low, high, own)
+    launches = [np.array(steps[cell["cell"]]) / cell["batch_size"] for cell in chosen]
+    return Points(np.array(sorted(dense), float), median, low, high, launches)
 
 
 def _model(points: Points) -> dict:

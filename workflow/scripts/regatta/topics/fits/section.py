@@ -97,7 +97,7 @@ def scaling_model_figures(models: pd.DataFrame, measured: pd.DataFrame, steps: d
 
 
 def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """planned: the cells of the curve, measured or not."""
+    """Return the figure of one model. planned: the cells of the curve, measured or not."""
     cells, missing = planned[planned["step_s"].notna()], planned[planned["step_s"].isna()]
     points = tuple(
         Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
@@ -141,7 +141,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
 
 
 def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """Of several shapes with as many ranks the model was fitted to the one on the fewest nodes."""
+    """Return the residuals of one model. Of several shapes with as many ranks, the one with fewest nodes was fitted."""
     sizes = sorted({int(n) for n in cells["world_size"]})
     curve = scaling.scaling_curve(row, sizes)
     models = dict(zip(sizes, curve["throughput_samples_per_s"], strict=True))
@@ -245,10 +245,10 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
     rows = []
     kinds = (("scaling", scaling_models, "train_step"), ("communication", communication_models, "collective"))
     for kind, models, benchmark in kinds:
-        for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            names = [row["name"] for row in named_rows(own, models, benchmark)]
+        for reason, rejected in models[models["refusal"].notna()].groupby("refusal", sort=True):
+            names = [row["name"] for row in named_rows(rejected, models, benchmark)]
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            rows.append((kind, str(len(own)), reason, "; ".join(names[:MOST_NAMED]) + rest))
+            rows.append((kind, str(len(rejected)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
     heads = ("kind", "curves", "reason", "names")
     return Table("Curves without a model", heads, tuple(rows), True, sources) if rows else None

@@ -133,8 +133,8 @@ def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     launches = dict(list(ok.groupby("cell")))
     for cell in cells:
         row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
-        own = launches.get(cell["id"], ok.iloc[:0])
-        rows.append(row | utilization(campaign, cell["spec"], own, row["step_s"]))
+        of_cell = launches.get(cell["id"], ok.iloc[:0])
+        rows.append(row | utilization(campaign, cell["spec"], of_cell, row["step_s"]))
     return make_table(rows, SCALING)
 
 
@@ -168,17 +168,17 @@ def _word(efficiency_ratio: float) -> str:
 def _rates(cell: dict, campaign: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
     spec = cell["spec"]
     batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
-    own = over_launches(steps.get(cell["id"], []))
+    step = over_launches(steps.get(cell["id"], []))
     baseline = lookup.find(spec, campaign["baseline"])
     row = {
         "num_planned": campaign["repeats"],
-        "num_launches": own.num,
-        "interval": own.kind,
-        **interval_values("step", "s", own),
-        "throughput_samples_per_s": _rate(world_size * batch, own.median),
-        "throughput_low_samples_per_s": _rate(world_size * batch, own.high),
-        "throughput_high_samples_per_s": _rate(world_size * batch, own.low),
-        "throughput_per_gpu_samples_per_s": _rate(batch, own.median),
+        "num_launches": step.num,
+        "interval": step.kind,
+        **interval_values("step", "s", step),
+        "throughput_samples_per_s": _rate(world_size * batch, step.median),
+        "throughput_low_samples_per_s": _rate(world_size * batch, step.high),
+        "throughput_high_samples_per_s": _rate(world_size * batch, step.low),
+        "throughput_per_gpu_samples_per_s": _rate(batch, step.median),
         "baseline": baseline,
     }
     if baseline is not None:
@@ -249,12 +249,12 @@ def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFra
         for scaling, against, changes in baselines_of(cell["spec"]):
             if (baseline := lookup.find(cell["spec"], changes)) is None:
                 continue
-            own, base = (steps.get(name, []) for name in (cell["id"], baseline))
+            cell_steps, base = (steps.get(name, []) for name in (cell["id"], baseline))
             row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
-            row |= {"num_launches": len(own), "num_baseline_launches": len(base)}
+            row |= {"num_launches": len(cell_steps), "num_baseline_launches": len(base)}
             # Weak T0/T (fixed batch per rank), or strong T(1) / (n T(n)) (fixed batch of all ranks).
             shrink = cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] if scaling == STRONG else 1
-            ratio = ratio_over_launches([step / shrink for step in base], own)
+            ratio = ratio_over_launches([step / shrink for step in base], cell_steps)
             row |= {"baseline_step_s": over_launches(base).median, "interval": ratio.kind}
             rows.append(cell_row(cell) | row | interval_values("efficiency", "ratio", ratio))
     return make_table(rows, EFFICIENCIES)
