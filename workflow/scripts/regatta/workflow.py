@@ -65,7 +65,7 @@ def check_configfiles(arguments: Sequence[str]) -> None:
     for name in _values(arguments, ("--configfile", "--configfiles")):
         path = Path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
-            exit_with_user_error(f"{path}: is a pipe or device, but it is read twice. Write the campaign to a file.")
+            exit_with_user_error(f"{path}: is a pipe or device, but is read twice. Write the campaign to a file.")
         with ending_on_user_errors():
             read_yaml(path)
 

@@ -19,7 +19,7 @@ from regatta.plan.batches import (
     make_price,
     unknown_lengths,
 )
-from regatta.run.preflight import Preflight, plan_preflight, preflight_json
+from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
@@ -116,13 +116,17 @@ def write_frozen(plan: Plan) -> None:
 
 def plan_json(plan: Plan) -> dict:
     """Return the plan as plan.json holds it."""
-    known = plan.history.cell_seconds()
+    known, preflight = plan.history.cell_seconds(), None
+    if plan.preflight:
+        content, status = plan.preflight.content, "todo" if plan.has_preflight_to_run else "done"
+        preflight = {"preflight": plan.preflight.id, "status": status, "nodes": content["nodes"]}
+        preflight |= {"gpus_per_node": content["gpus_per_node"], "stacks": list(content["stacks"])}
     return {
         "schema": 1,
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
-        "preflight": preflight_json(plan.preflight, plan.has_preflight_to_run),
+        "preflight": preflight,
         "batches": batch_prices(plan),
         "stacks": launch_lines(plan),
         "cells": [

@@ -30,48 +30,6 @@ from regatta.store.launch_files import (
 SCHEMA = 1  # of a launch request (docs/contracts.md)
 
 
-def launch_request(
-    batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict, hosts: list[str]
-) -> dict:
-    """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
-
-    path: `batches/<batch>/launches/<launch>.json`, where the request will be written. Paths are absolute. hosts: the
-    nodes that its step is pinned to, if any.
-    """
-    planned = batch["launches"][index]
-    launch, folder = path.stem, path.parent.parent
-    # The sum of all deadlines, of cells and of the starts between them.
-    limit_seconds = 60 + sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells)
-    argv = launch_argv(
-        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
-        batch["stacks"][planned["stack"]],
-        [str(RUN_LAUNCH), "--request", str(path)],
-        variables=os.environ,
-        folders=(ROOT, store_file.parent.parent),
-        limit_seconds=limit_seconds,
-        hosts=hosts,
-    )
-    return {
-        "schema": SCHEMA,
-        "campaign": batch["campaign"],
-        "batch": folder.name,
-        "launch": launch,
-        "generation": batch.get("generation", 1),
-        "repeat": planned["repeat"],
-        "stack": planned["stack"],
-        "nodes": batch["nodes"],
-        "gpus_per_node": batch["gpus_per_node"],
-        "device": batch["device"],
-        # Half, so that ranks can report a missing one before the whole launch is late.
-        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
-        "store_file": str(store_file),
-        "error_dir": str(folder / "errors" / launch),
-        "argv": argv,
-        "git": git,
-        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
-    }
-
-
 # Lines of a launch file that the driver writes for ranks that died.
 
 FROM_REQUEST = (
@@ -191,13 +149,39 @@ def no_space(run: Run) -> UserError:
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
-    """Write the request of the next attempt at a planned launch, and return it."""
-    launch = run.next_launch(index)
+    """Write and return the request of the next attempt at a planned launch: to measure `cells`, in this order."""
+    batch, planned, launch = run.batch, run.batch["launches"][index], run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
-    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
-    Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
-    Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
+    store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
+    argv = launch_argv(
+        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
+        batch["stacks"][planned["stack"]],
+        [str(RUN_LAUNCH), "--request", str(path)],
+        variables=os.environ,
+        folders=(ROOT, store_file.parent.parent),
+        # The sum of all deadlines, of cells and of the starts between them.
+        limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
+        hosts=run.allocation.step_hosts(batch["nodes"], hosts_to_avoid(run.folder)),
+    )
+    request = {
+        "schema": SCHEMA,
+        "campaign": batch["campaign"],
+        "batch": path.parent.parent.name,
+        "launch": launch,
+        "generation": batch.get("generation", 1),
+        "repeat": planned["repeat"],
+        "stack": planned["stack"],
+        **{key: batch[key] for key in ("nodes", "gpus_per_node", "device")},
+        # Half, so that ranks can report a missing one before the whole launch is late.
+        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
+        "store_file": str(store_file),
+        "error_dir": str(error_dir),
+        "argv": argv,
+        "git": run.git,
+        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
+    }
+    store_file.parent.mkdir(parents=True, exist_ok=True)
+    error_dir.mkdir(parents=True, exist_ok=True)
     write_json(path, request)
     return request
 

@@ -70,15 +70,6 @@ def plan_preflight(
         content["generation"] += 1
 
 
-def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
-    """Return a preflight as plan.json holds it; None if none is needed."""
-    if preflight is None:
-        return None
-    kept = {key: preflight.content[key] for key in ("nodes", "gpus_per_node")}
-    status = "todo" if is_todo else "done"
-    return {"preflight": preflight.id, "status": status, **kept, "stacks": list(preflight.content["stacks"])}
-
-
 def failed_stacks(path: Path) -> dict[str, str]:
     """Return the stacks that failed a preflight, each with its problems; empty without a readable result."""
     try:

@@ -48,15 +48,14 @@ class Progress:
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
-        if self.is_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            self._draw(self.line(launch_number, cell)[:width])
+        self._draw(self.line(launch_number, cell)[: shutil.get_terminal_size().columns - 1])
 
     def close(self) -> None:
-        if self.is_terminal:
-            self._draw("")
+        self._draw("")
 
     def _draw(self, text: str) -> None:
+        if not self.is_terminal:
+            return
         try:
             self.stream.write("\r\x1b[K" + text)
             self.stream.flush()

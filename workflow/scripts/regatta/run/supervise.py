@@ -126,8 +126,7 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node has failed: on the remaining nodes no launch of this shape can start."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
-    where = ", ".join(hosts) or "of this job"
-    text = f"{run.id}: a node failed ({where}): {cause.text}"
+    text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
     raise UserError(f"{text}. What was measured is kept; the batch continues in another job.")
 
 
@@ -234,14 +233,13 @@ def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
 
 def _raise_if_stopped(run: Run) -> None:
     """Raise Stopped after a signal, or if the process that started this one is gone."""
-    state = None
-    if run.stop_signal is not None or os.getppid() != run.parent:
-        state = run.allocation.state()
-        state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
+    if run.stop_signal is None and os.getppid() == run.parent:
+        return
+    state = run.allocation.state()
+    state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
     if run.stop_signal is not None:
         raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)
-    if os.getppid() != run.parent:
-        raise Stopped("the process that started it died", 1, state)
+    raise Stopped("the process that started it died", 1, state)
 
 
 def _late(watch: Watch) -> Cause:

@@ -86,9 +86,12 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     one_series = rows[rows["label"] == rows.loc[rows["batch_size"].idxmax(), "label"]]
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
     named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
+    saved, parts = (
+        " to ".join(size(int(row[column])) for row in (first, last)) for column in ("saved_bytes", "part_bytes")
+    )
     alt = (
         f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}:"
-        f" saved for backward {_change(first, last, 'saved_bytes')}, all parts {_change(first, last, 'part_bytes')}."
+        f" saved for backward {saved}, all parts {parts}."
     )
     caption = (
         f"Memory of one {one} by batch size, largest launch. Saved: by autograd for the backward pass; all parts: also"
@@ -103,10 +106,6 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     table, data = Table.of(f"Memory of {title} by batch size", columns, rows), rows[list(MEMORY)]
     words, panel = (alt, caption), Panel(x, y, tuple(series))
     return make_figure(figure_id, f"Memory by batch size: {title}", panel, words, table, data, "memory")
-
-
-def _change(first: pd.Series, last: pd.Series, column: str) -> str:
-    return f"{size(int(first[column]))} to {size(int(last[column]))}"
 
 
 def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:

@@ -98,18 +98,16 @@ def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.D
 
 def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
-    by_repeat = [_by_repeat(cell["cell"], launches) for cell in measured]
+    by_repeat = []
+    for cell in (cell["cell"] for cell in measured):
+        pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
+        by_repeat.append({int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)})
     repeats = sorted(set.intersection(*map(set, by_repeat))) if by_repeat else []
     whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats]).reshape(
         len(repeats), len(by_repeat)
     )
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
     return Curve(sizes, seconds, whole)
-
-
-def _by_repeat(cell: str, launches: LaunchValues) -> dict[int, float]:
-    pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
-    return {int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)}
 
 
 def _model(curve: Curve) -> dict:
@@ -136,8 +134,10 @@ def _model(curve: Curve) -> dict:
     for term, columns in _columns(values, low, high).items():
         row |= {} if problems.get(term) else columns
     if not any(problems.values()):
-        half = _half_bandwidth(values[LATENCY], values.get(SQRT, 0.0), values[BANDWIDTH])
-        row |= {"half_bandwidth_bytes": half}
+        # The S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B.
+        bandwidth, sqrt_c = 1 / values[BANDWIDTH], values.get(SQRT, 0.0)
+        root = (sqrt_c + math.sqrt(sqrt_c**2 + 4 * values[LATENCY] / bandwidth)) / 2
+        row |= {"half_bandwidth_bytes": (bandwidth * root) ** 2}
     return row
 
 
@@ -217,9 +217,3 @@ def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
     numbers[BANDWIDTH] = [1 / seconds if seconds else None for seconds in seconds_per_gb]
     names = {LATENCY: ("latency_a", "s"), SQRT: ("sqrt_c", "s_per_sqrt_byte"), BANDWIDTH: ("bandwidth_b", "gb_per_s")}
     return {term: dict(zip(interval_columns(*names[term]), numbers[term], strict=True)) for term in numbers}
-
-
-def _half_bandwidth(latency_s: float, sqrt_c: float, s_per_byte: float) -> float:
-    """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B."""
-    bandwidth = 1 / s_per_byte
-    return (bandwidth * (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_s / bandwidth)) / 2) ** 2

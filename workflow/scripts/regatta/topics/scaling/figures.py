@@ -176,8 +176,7 @@ def _grade(row) -> str:
 
 
 def is_wide(row) -> bool:
-    low, high = row.efficiency_low_ratio, row.efficiency_high_ratio
-    return not is_unknown(low) and not is_unknown(high) and is_too_wide(row.efficiency_ratio, low, high)
+    return is_too_wide(row.efficiency_ratio, row.efficiency_low_ratio, row.efficiency_high_ratio)
 
 
 def threads_text(threads: Threads, ranks: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.core.statistics import over_launches, ratio_over_launches
+from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
@@ -140,7 +141,7 @@ def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
     """Return whether the range of an efficiency is too wide for a conclusion; False if it is unknown."""
-    return low is not None and high is not None and high - low > WIDE_RATIO * efficiency_ratio
+    return not (is_unknown(low) or is_unknown(high)) and high - low > WIDE_RATIO * efficiency_ratio
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
@@ -148,9 +149,7 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
     if low is None or high is None:
         return None  # else one launch would get firmer words than six
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
-    if is_on_both_sides or is_too_wide(efficiency_ratio, low, high):
-        return None
-    return _word(efficiency_ratio)
+    return None if is_on_both_sides or is_too_wide(efficiency_ratio, low, high) else _word(efficiency_ratio)
 
 
 def grades_within(low: float, high: float) -> list[str]:
