@@ -10,15 +10,7 @@ from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.plan.batches import (
-    Batch,
-    Price,
-    at_most_minutes,
-    limit_of,
-    make_batches,
-    make_price,
-    unknown_lengths,
-)
+from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import SAYS_NOTHING, UNREADABLE, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json

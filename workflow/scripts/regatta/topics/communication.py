@@ -4,16 +4,7 @@ import pandas as pd
 
 from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
-from regatta.core.text import (
-    NOT_PLANNED,
-    UNKNOWN,
-    bracket,
-    duration_tick,
-    is_unknown,
-    size,
-    spread_head,
-    three,
-)
+from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, duration_tick, is_unknown, size, spread_head, three
 from regatta.report.findings import Finding, Value, of_cells, time_text, value_text
 from regatta.report.panels import (
     Figure,

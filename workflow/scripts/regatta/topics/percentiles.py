@@ -7,15 +7,7 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
-from regatta.core.text import (
-    NOT_PLANNED,
-    four,
-    is_unknown,
-    plural,
-    rank_word,
-    ranks_word,
-    times,
-)
+from regatta.core.text import NOT_PLANNED, four, is_unknown, plural, rank_word, ranks_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
