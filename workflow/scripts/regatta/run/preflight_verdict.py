@@ -272,7 +272,9 @@ def _differences(ranks: list[dict]) -> list[str]:
     values |= {name: {_where(rank): _all_of(name, rank["libraries"]) for rank in ranks} for name in COMMUNICATION}
     notes = []
     for name, by_rank in values.items():
-        groups = {value: [rank for rank in by_rank if by_rank[rank] == value] for value in by_rank.values()}
+        groups = {
+            value: [rank for rank in by_rank if by_rank[rank] == value] for value in dict.fromkeys(by_rank.values())
+        }
         if len(groups) > 1:
             texts = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
             notes.append(f"{name} differs between ranks: {texts}.")

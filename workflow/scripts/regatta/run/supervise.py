@@ -102,7 +102,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
         num_fruitless = num_fruitless + 1 if gave_nothing else 0
         if cause is None:
-            cause = Cause("failed", "launch", "the launch exited with 0, but left no valid record of this cell")
+            cause = Cause("failed", "launch", "the launch completed, but left no valid record of this cell")
         if watch.current is not None:
             write_records(run, request, [watch.current], cause, elapsed_ns)
         if cause.status == "node_failure":

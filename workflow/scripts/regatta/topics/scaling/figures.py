@@ -276,9 +276,9 @@ def _heatmap(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], 
     if known.empty:
         alt = f"{title}: no value for {plural(len(rows), 'cell')}."
     else:
-        ordered = sorted(known.itertuples(), key=lambda row: row.efficiency_ratio)
-        ends = (f"{percent(row.efficiency_ratio)} % ({row.cell_name.full})" for row in (ordered[0], ordered[-1]))
-        alt = f"{title}: {' to '.join(ends)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
+        extremes = (pick(known.itertuples(), key=lambda row: row.efficiency_ratio) for pick in (min, max))
+        texts = (f"{percent(row.efficiency_ratio)} % ({row.cell_name.full})" for row in extremes)
+        alt = f"{title}: {' to '.join(texts)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
     hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
