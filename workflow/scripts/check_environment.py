@@ -4,7 +4,7 @@ python workflow/scripts/check_environment.py driver rank
 
 Each set is a file requirements/<set>.in: its packages must be installed, in the minimum version given with `>=`. An
 exact pin (`==`) is installed by `make`; the user's environment may have another version. For `rank`, torch and
-torchvision must be of one build: pip accepts a CPU build of one with a CUDA build of the other.
+torchvision must be from the same build: pip accepts a CPU build of one with a CUDA build of the other.
 """
 
 import argparse

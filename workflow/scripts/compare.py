@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
         default=0.05,
         help="relative difference up to which times are equivalent (default 0.05)",
     )
-    parser.add_argument("--all", action="store_true", help="show every row, also those within noise")
+    parser.add_argument("--all", action="store_true", help="show every row, including those within noise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
     parser.add_argument("--stack", help="for files: name of the measured software, if missing in them")
