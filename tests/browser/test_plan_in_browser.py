@@ -15,7 +15,7 @@ def page(request, tmp_path_factory) -> Path:
     from campaign_files import plan
     from synthetic_plan import campaign, partly_finished
 
-    from regatta.plan.page import write_page
+    from regatta.plan.page import write_plan
 
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "partly_finished":
@@ -26,7 +26,7 @@ def page(request, tmp_path_factory) -> Path:
         data["stacks"] = {"s" * 64: {"kind": "host"}, "t" * 64: {"kind": "host", "env": {"A": "x" * 300}}}
         data |= {"description": "d" * 300, "exclude": [{"when": {"bucket_cap_mb": 1}, "reason": "r" * 300}]}
         made = plan(folder, data)
-    write_page(made)
+    write_plan(made)
     return made.results / "plan.html"
 
 

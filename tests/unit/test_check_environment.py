@@ -103,14 +103,14 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(environment
     assert done.returncode == 1
     assert "requirements/driver.in: missing: snakemake, " in done.stderr
     assert "requirements/rank.in: missing: torch, torchvision." in done.stderr
-    assert "installs nothing into an environment that it did not make" in done.stderr
+    assert "installs nothing into an environment that it did not create" in done.stderr
     line = "-m pip install --require-hashes -r requirements/driver.lock -r requirements/rank.lock"
     assert line in done.stderr
 
 
 def test_an_environment_of_regatta_is_to_be_made_again(environment):
     (environment.folder / ".regatta").mkdir()
-    assert f"make clean-env VENV='{environment.folder}', then the same line" in environment.check("rank").stderr
+    assert f"make clean-env VENV='{environment.folder}', then run the same command" in environment.check("rank").stderr
 
 
 def test_a_package_that_is_too_old_is_told_with_both_versions(environment):
@@ -143,7 +143,7 @@ def test_a_wrong_pair_is_told_with_both_versions_and_the_way_out(environment, to
     environment.add("torchvision", torchvision, WRONG_PAIR, requires="torch (==2.12.1)")
     done = environment.check(*arguments, "rank")
     assert done.returncode == 1
-    assert f"torch {torch} and torchvision {torchvision} are not a pair of one build" in done.stderr
+    assert f"torch {torch} and torchvision {torchvision} are not of the same build" in done.stderr
     assert "importing them fails: RuntimeError: operator torchvision::nms does not exist" in done.stderr
     assert "from one index" in done.stderr
     assert "make VENV=DIR" in done.stderr

@@ -11,7 +11,7 @@ from campaign_files import HOSTILE, SLURM, cells, collectives, contained, small,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.launchers.launch import command_by_hand
+from regatta.launchers import command_by_hand
 
 HOST = stack()
 

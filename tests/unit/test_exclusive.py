@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from regatta import launchers
 from regatta.core.files import Taken, hold_number
-from regatta.launchers import LAUNCHERS, launch
+from regatta.launchers import LAUNCHERS, Allocation
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.launch import Allocation
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HOLDER = """
 import sys, time
 from pathlib import Path
 from regatta.launchers import LAUNCHERS
-from regatta.launchers.launch import Allocation
+from regatta.launchers import Allocation
 from regatta.launchers import slurm_queue as queue
 queue.running_steps = lambda job: []
 allocation = Allocation(LAUNCHERS["slurm"], sys.argv[1]) if sys.argv[1] else Allocation()
@@ -124,7 +124,7 @@ def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsy
     """As of a Regatta in another folder, or of a supervisor that was killed."""
     answers = iter([None, ["1001.3", "1001.4"], ["1001.3"], None, []])
     monkeypatch.setattr(queue, "running_steps", lambda job: next(answers))
-    monkeypatch.setattr(launch, "STEP_POLL_SECONDS", 0)
+    monkeypatch.setattr(launchers, "STEP_POLL_SECONDS", 0)
     with allocation("1001").exclusive_use(tmp_path, "batch-2"):
         assert next(answers, "all asked") == "all asked"
     text = capsys.readouterr().err

@@ -6,7 +6,7 @@ from synthetic import CLUSTER, LAPTOP, analyse, cluster_campaign, laptop_campaig
 
 from regatta.store.tables import MEASUREMENTS, read_csv
 from regatta.topics.catalog import read_tables
-from regatta.topics.scaling.heatmap import colour_of, heatmap_figures
+from regatta.topics.scaling.figures import colour_of, heatmap_figures
 
 
 def figures_of(folder, campaign, machine, faults=None):

@@ -10,11 +10,11 @@ from campaign_files import HOSTILE, SLURM, contained, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regatta import launchers
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
-from regatta.launchers import LAUNCHERS, launch
+from regatta.launchers import LAUNCHERS, RUN_LAUNCH, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, launch_argv
 from regatta.launchers.local import START_RANKS
 
 ALL_RANKS_END = ["--job-name=regatta", "--kill-on-bad-exit=1", "--wait=60", "--export=ALL"]
@@ -30,7 +30,7 @@ def on_slurm(nodes: int, gpus_per_node: int, device: str = "cpu", gpu_request: s
 
 
 def launch_environment(stack: dict, extra: dict | None = None, uses_slurm: bool = True) -> dict[str, str]:
-    return launch.launch_environment(LAUNCHERS["slurm" if uses_slurm else "none"], stack, extra)
+    return launchers.launch_environment(LAUNCHERS["slurm" if uses_slurm else "none"], stack, extra)
 
 
 def test_a_launch_starts_the_ranks_with_this_python_unless_the_stack_has_its_own():

@@ -132,7 +132,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
 
 def test_residuals_are_measured_over_model_less_one_and_an_arc_changes_sides_twice():
     fitted = [Fitted(float(n), str(n), measured, 100.0) for n, measured in ((1, 98), (2, 101), (4, 103), (8, 99))]
-    figure = residual_figure("r", "resnet18", Axis("GPUs", True), fitted, " (samples/s)")
+    figure = residual_figure("r", "resnet18", Axis("GPUs", True), fitted, "scaling_models", " (samples/s)")
     assert figure.alt == "resnet18: residuals -2.0 to 3.0 %; 2 sign changes over 4 sizes."
     assert figure.table.columns == (
         "GPUs",

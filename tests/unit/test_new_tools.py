@@ -5,9 +5,8 @@ import dataclasses
 from campaign_files import collectives, fake_sif, load
 
 from regatta.campaign.matrix import expand
-from regatta.launchers import LAUNCHERS
+from regatta.launchers import LAUNCHERS, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import launch_argv
 from regatta.plan.page import plan_text
 from regatta.plan.plan import make_plan, plan_json
 from regatta.runtimes import RUNTIMES

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from regatta.core.errors import UserError
-from regatta.launchers import LAUNCHERS
+from regatta.launchers import LAUNCHERS, Allocation
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.launch import Allocation
 from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
 from regatta.run.supervise import hosts_to_blame

@@ -10,8 +10,8 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 from regatta.launchers.local import START_RANKS
-from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table
-from regatta.plan.plan import make_plan, plan_json, totals, write_frozen, write_plan
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table, write_plan
+from regatta.plan.plan import make_plan, plan_json, totals, write_frozen
 
 NANO = 1_000_000_000
 
@@ -288,10 +288,7 @@ def test_a_training_without_history_costs_its_limit_since_no_sampling_limit_ends
         "collective": (18, "limits"),
     }
     [note] = [note for note in saved["notes"] if "cell_seconds" in note]
-    assert note == (
-        "1 of train_run without a record: its duration is unknown before the first run, since no sampling limit ends"
-        " it; it is priced at its deadline, cell_seconds"
-    )
+    assert note.startswith("1 cell of train_run without a record")
     assert f"note: {note}" in plan_text(made)
     [batch] = made.batches
     assert batch.content["expected_seconds"] == (900 + 15) / 2
@@ -315,7 +312,7 @@ def test_gpu_hours_are_called_by_what_is_used(tmp_path):
 
 def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):
     made = plan(tmp_path, collectives(*[4 * i for i in range(1, 101)]))
-    write_plan(made, plan_text(made))
+    write_plan(made)
     lines = (made.results / "plan.txt").read_text().splitlines()
     assert sum(line.startswith("todo ") for line in lines) == 100
     shown = plan_text(made, SHOWN_ON_TERMINAL).splitlines()
@@ -518,7 +515,7 @@ def test_ten_thousand_cells_are_planned(tmp_path):
     assert (sums["todo"], sums["measurements"]) == (10_000, 50_000)
     assert len({p.cell.id for p in made.cells}) == 10_000
     assert sum(len(la.cells) for batch in made.batches for la in batch.launches) == 50_000
-    write_plan(made, plan_text(made))
+    write_plan(made)
     assert (made.results / "plan.txt").read_text().count("\ntodo ") == 10_000
 
 

@@ -109,7 +109,7 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert f"{sums['skipped']} skipped" in head
     batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
     price = f"about {sums['minutes']:.1f} minutes and {sums['gpu_hours']:.3f} process hours"
-    assert f"{batches}: {price}, estimated from the store's history where it has some" in page.words("run")
+    assert f"{batches}: {price}, estimated from the store's history where available" in page.words("run")
     assert f"At most {sums['at_most_minutes'] / 60:.1f} hours" in page.words("run")
     bars = shape_bars(plan_json(made)["batches"])
     assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)
@@ -279,7 +279,7 @@ def test_the_script_writes_the_same_bytes_whatever_the_hash_seed(tmp_path):
         done = subprocess.run(
             line, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         )
-        assert f"as a page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
+        assert f"page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
         found.append((tmp_path / "results" / "small" / "plan.html").read_bytes())
     assert found[0] == found[1]
     assert found[0].startswith(b"<!DOCTYPE html>")

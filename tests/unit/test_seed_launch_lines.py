@@ -14,8 +14,8 @@ from campaign_files import fake_sif
 from regatta.campaign.load import CLUSTERS, Campaign, load_campaign
 from regatta.campaign.matrix import expand
 from regatta.core.files import ROOT
+from regatta.launchers import RUN_LAUNCH, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, launch_argv
 
 CAMPAIGN = CLUSTERS.parent / "campaigns" / "gh200-slingshot-ddp.yaml"
 JOB = {"TMPDIR": "/tmp/job7", "HOME": "/home/me"}

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from regatta.core.errors import UserError
-from regatta.launchers import LAUNCHERS
+from regatta.launchers import LAUNCHERS, Allocation, find_allocation
 from regatta.launchers import slurm_queue as queue
-from regatta.launchers.launch import Allocation, find_allocation
 
 FOLDER = Path("/home/me/regatta")
 

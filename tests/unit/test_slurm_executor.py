@@ -1,4 +1,4 @@
-"""The executor is told of every job's end, and never loses one."""
+"""Snakemake's Slurm executor learns of every job's end, and never loses one."""
 
 import asyncio
 import inspect
@@ -6,16 +6,17 @@ import logging
 import math
 
 import pytest
+import snakemake_executor_plugin_slurm as executor
 
-from regatta.launchers import slurm_executor as executor
+from regatta.launchers import slurm_queue as queue
 
 
 @pytest.fixture
 def ask(monkeypatch):
-    """Return a function that asks once; what Slurm answers, one after the other, is given to it."""
-    monkeypatch.setattr(executor, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(executor, "_known_jobs", set())
-    monkeypatch.setattr(executor, "answer", lambda line: None)
+    """Return a function that queries once. Slurm's answers are its arguments, one after the other."""
+    monkeypatch.setattr(queue, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(queue, "answer", lambda line, seconds: None)
+    queries = queue.StatusQueries(None, None)
 
     def once(*answers):
         replies = iter(answers)
@@ -23,8 +24,8 @@ def ask(monkeypatch):
         async def reply(command, logger):
             return next(replies)
 
-        monkeypatch.setattr(executor, "_query", reply)
-        return asyncio.run(executor.query_job_status("squeue", logging.getLogger()))
+        queries.query = reply
+        return asyncio.run(queries.job_status("squeue", logging.getLogger()))
 
     return once
 
@@ -46,28 +47,27 @@ def test_a_job_that_slurm_has_forgotten_has_failed(ask):
 
 def test_a_job_that_will_never_start_is_named_once(monkeypatch, caplog):
     text = "7|PartitionConfig\n8|Priority\n9|PartitionTimeLimit"
-    monkeypatch.setattr(executor, "answer", lambda line: text)
-    monkeypatch.setattr(executor, "_logged", set())
+    monkeypatch.setattr(queue, "answer", lambda line, seconds: text)
+    queries = queue.StatusQueries(None, None)
     for _ in range(2):
-        executor.log_jobs_that_cannot_start({"7", "8"}, logging.getLogger())
+        queries.log_jobs_that_cannot_start({"7", "8"}, logging.getLogger())
     [said] = [record.message for record in caplog.records]
-    assert said.startswith("Job 7 can never start (PartitionConfig; scontrol show job 7).")
+    assert said.startswith("Job 7 can never start (PartitionConfig;")
 
 
-def test_a_controller_that_does_not_answer_does_not_make_the_executor_ask_sacct(monkeypatch):
-    monkeypatch.setattr(executor, "_min_job_age", math.inf)
+def test_a_controller_that_does_not_answer_does_not_make_the_executor_ask_sacct():
     answers = iter([None, 300, None, 20])
-    monkeypatch.setattr(executor, "_query_min_job_age", lambda: next(answers))
-    assert [executor.min_job_age() for _ in range(4)] == [math.inf, 300, 300, 20]
+    queries = queue.StatusQueries(None, lambda: next(answers))
+    assert [queries.min_job_age() for _ in range(4)] == [math.inf, 300, 300, 20]
 
 
-def test_the_executor_asks_as_it_is_told_here(monkeypatch):
+def test_the_executor_calls_the_replaced_queries(monkeypatch):
     """It has these names, and calls them: a new version of it that does not must be noticed."""
     for name in ("query_job_status", "get_min_job_age"):
-        monkeypatch.setattr(executor.executor, name, getattr(executor.executor, name))
-    executor.patch_status_queries()
-    check = inspect.getsource(executor.executor.Executor.check_active_jobs)
+        monkeypatch.setattr(executor, name, getattr(executor, name))
+    queue.patch_status_queries()
+    check = inspect.getsource(executor.Executor.check_active_jobs)
     assert "await query_job_status(" in check
     assert "get_min_job_age()" in check
-    assert executor.executor.query_job_status is executor.query_job_status
-    assert executor.executor.get_min_job_age is executor.min_job_age
+    assert executor.query_job_status.__func__ is queue.StatusQueries.job_status
+    assert executor.get_min_job_age.__func__ is queue.StatusQueries.min_job_age

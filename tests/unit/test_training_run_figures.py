@@ -5,7 +5,7 @@ from synthetic_training import run_cell, run_record
 from test_training_runs import ALONE, DDP, OWN, T, tables_of, write_store
 
 from regatta.report.panels import name_rows, panels
-from regatta.topics.training_runs.section import common_of_runs, training_run_figures, training_tables
+from regatta.topics.training_runs import common_of_runs, training_run_figures, training_tables
 
 
 def figures_of(folder, cells, repeats=2, **values):

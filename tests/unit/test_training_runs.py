@@ -14,8 +14,7 @@ from regatta.store.records import number, problem_of, training_of
 from regatta.store.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.topics.catalog import TOPICS, collect, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
-from regatta.topics.training_runs.section import training_run_figures, warnings
-from regatta.topics.training_runs.tables import TRAINING_RANKS, TRAINING_RUNS
+from regatta.topics.training_runs import TRAINING_RANKS, TRAINING_RUNS, training_run_figures, warnings
 
 T = "2026-11-21T03:00:00Z"
 OWN, DDP, ALONE = run_cell("own"), run_cell("ddp"), run_cell("none", gpus=1)

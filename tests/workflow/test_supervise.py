@@ -223,7 +223,7 @@ def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_p
     shapes = [{"nodes": [1], "gpus_per_node": [2]}]
     results = measure_all(tmp_path, fake_campaign({"all_reduce-4096-": "invalid"}, shapes=shapes, repeats=1))
     causes = {record["cause"] for record in record_lines(results) if record["writer"] == "driver"}
-    assert causes == {"the launch ended well, but without a valid record of this cell"}
+    assert causes == {"the launch completed, but left no valid record of this cell"}
     [batch] = results.glob("batches/*")
     assert len(list((batch / "launches").iterdir())) == 3  # all cells, and the one twice more
 
@@ -316,7 +316,7 @@ def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_p
     results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "forgotten"}))
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
-    assert causes == {"the launch ended well, but without a valid record of this cell"}
+    assert causes == {"the launch completed, but left no valid record of this cell"}
 
 
 def test_without_a_terminal_only_the_result_is_printed(tmp_path):

@@ -13,7 +13,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
-    parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv, beside collect.py's others")
+    parser.add_argument(
+        "--measurements", type=Path, required=True, help="measurements.csv, beside the other files of collect.py"
+    )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
     write_tables(make_tables(read_frozen(args.campaign), read_collected(args.measurements)), args.out_dir)

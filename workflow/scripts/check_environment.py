@@ -1,10 +1,10 @@
-"""Report what a Python environment lacks for Regatta. Installs nothing, and needs nothing but Python.
+"""Report which packages of Regatta a Python environment lacks. Installs nothing, and needs only Python.
 
 python workflow/scripts/check_environment.py driver rank
 
 Each set is a file requirements/<set>.in: its packages must be installed, in the minimum version given with `>=`. An
 exact pin (`==`) is installed by `make`; the user's environment may have another version. For `rank`, torch and
-torchvision must be of one build: pip accepts a CPU build of one with a CUDA build of the other.
+torchvision must be from the same build: pip accepts a CPU build of one with a CUDA build of the other.
 """
 
 import argparse
@@ -61,79 +61,62 @@ def is_surely_a_pair(torch: str, torchvision: str, torch_requirement: str | None
     return torch_build == torchvision.partition("+")[2] and torch_requirement in (None, torch_number)
 
 
-def torch_that_torchvision_requires() -> str | None:
-    """Return X of torchvision's requirement `torch==X`; None if it has no version."""
-    for requirement in metadata.requires("torchvision") or []:
-        if found := re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", requirement):
-            return found.group(1)
-    return None
-
-
-def import_problem(torch: str, torchvision: str, torch_requirement: str | None) -> list[str]:
-    """Import torchvision in a separate process, because a wrong pair may crash. It takes seconds."""
-    done = subprocess.run([sys.executable, "-I", "-c", "import torch, torchvision"], capture_output=True, text=True)
-    if done.returncode == 0:
-        return []
-    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    cause = next((line for line in reversed(said) if "torchvision::nms" in line), said[-1]).strip()
-    names = f"torch {torch} and torchvision {torchvision}"
-    if "torchvision::nms" not in cause and is_surely_a_pair(torch, torchvision, torch_requirement):
-        return [f"{names} cannot be imported: {cause}"]
-    return [
-        f"{names} are not a pair of one build; importing them fails: {cause}\n"
-        "  Install both from one index into an environment (pip install --index-url INDEX torch torchvision),\n"
-        "  and use that: make VENV=DIR"
-    ]
-
-
 def pair_problem(is_import_wanted: bool) -> list[str]:
-    """Return what is wrong with torch and torchvision together. They are imported only if wanted or necessary."""
+    """Return what is wrong with torch and torchvision together.
+
+    They are imported only if wanted or necessary, since it takes seconds; in another process, since it may crash.
+    """
     torch, torchvision = installed_version("torch"), installed_version("torchvision")
     if torch is None or torchvision is None:
         return []
-    required = torch_that_torchvision_requires()
-    if not is_import_wanted and is_surely_a_pair(torch, torchvision, required):
+    pins = (re.match(r"torch\s*\(?==\s*([0-9][\w.]*)", text) for text in metadata.requires("torchvision") or [])
+    is_pair = is_surely_a_pair(torch, torchvision, next((pin.group(1) for pin in pins if pin), None))
+    if is_pair and not is_import_wanted:
         return []
-    return import_problem(torch, torchvision, required)
-
-
-def missing_in_sets(sets: list[str]) -> dict[str, list[str]]:
-    """Return what is missing or too old, for each set that lacks anything."""
-    problems = {}
-    for name in sets:
-        needed = read_requirements((ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8"))
-        if found := missing_packages(needed):
-            problems[name] = found
-    return problems
+    done = subprocess.run([sys.executable, "-I", "-c", "import torch, torchvision"], capture_output=True, text=True)
+    if done.returncode == 0:
+        return []
+    output = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    cause = next((line for line in reversed(output) if "torchvision::nms" in line), output[-1]).strip()
+    names = f"torch {torch} and torchvision {torchvision}"
+    if "torchvision::nms" not in cause and is_pair:
+        return [f"{names} cannot be imported: {cause}"]
+    return [
+        f"{names} are not of the same build; importing them fails: {cause}\n"
+        "  Install both from one index into an environment (pip install --index-url INDEX torch torchvision),\n"
+        "  and use it: make VENV=DIR"
+    ]
 
 
 def advice(sets: list[str]) -> str:
     if (Path(sys.prefix) / ".regatta").is_dir():
         is_default = Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
         line = "make clean-env" if is_default else f"make clean-env VENV='{sys.prefix}'"
-        return f"Make the environment again: {line}, then the same line."
+        return f"Rebuild the environment: {line}, then run the same command again."
     locks = " ".join(f"-r requirements/{name}.lock" for name in sets)
     return (
-        "Regatta installs nothing into an environment that it did not make. Install what is missing yourself\n"
+        "Regatta installs nothing into an environment that it did not create. Install what is missing yourself\n"
         f"  ({sys.executable} -m pip install --require-hashes {locks}),\n"
-        "or let Regatta make a new one: make VENV=DIR, where DIR does not exist."
+        "or let Regatta create a new one: make VENV=DIR, where DIR does not exist."
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", choices=["driver", "rank", "dev"], help="what the environment is for")
+    parser.add_argument("sets", nargs="+", choices=["driver", "rank", "dev"], help="requirements to check")
     parser.add_argument(
         "--import", dest="is_import_wanted", action="store_true", help="import torchvision; takes seconds"
     )
     arguments = parser.parse_args()
-    missing = missing_in_sets(arguments.sets)
+    texts = {name: (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8") for name in arguments.sets}
+    problems = {name: missing_packages(read_requirements(text)) for name, text in texts.items()}
+    missing = {name: found for name, found in problems.items() if found}
     lines = [f"requirements/{name}.in: {problem}" for name, found in missing.items() for problem in found]
     lines += [advice(list(missing))] if missing else []
     lines += pair_problem(arguments.is_import_wanted) if "rank" in arguments.sets else []
     if lines:
         version = ".".join(map(str, sys.version_info[:3]))
-        sys.exit("\n".join([f"{sys.prefix} (Python {version}) does not serve Regatta:", *lines]))
+        sys.exit("\n".join([f"{sys.prefix} (Python {version}) lacks what Regatta needs:", *lines]))
 
 
 if __name__ == "__main__":

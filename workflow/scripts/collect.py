@@ -17,8 +17,10 @@ def main() -> None:
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
-    parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the others beside it")
-    parser.add_argument("--problems", type=Path, help="excluded records and why; default: problems.json beside --out")
+    parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the other files go beside it")
+    parser.add_argument(
+        "--problems", type=Path, help="excluded records with reasons (default: problems.json beside --out)"
+    )
     args = parser.parse_args()
     collected, problems = collect(read_frozen(args.campaign), args.launches)
     write_json(args.problems or args.out.with_name("problems.json"), problems)

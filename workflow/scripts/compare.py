@@ -45,7 +45,7 @@ def main() -> None:
         write_text(args.html, page())
     print(text, end="")
     if not args.history and found.comparisons["verdict"].isna().all():
-        raise UserError("nothing could be compared: no cell has a valid launch on both sides. The lists above say why.")
+        raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")
     sys.exit(0 if args.history or not found.num("slower") else 1)
 
 
@@ -57,14 +57,14 @@ def arguments() -> argparse.Namespace:
         "--margin",
         type=margin_option,
         default=0.05,
-        help="ratio by which times may differ and be equivalent (default 0.05)",
+        help="relative difference up to which times are equivalent (default 0.05)",
     )
-    parser.add_argument("--all", action="store_true", help="show every row, also those within noise")
+    parser.add_argument("--all", action="store_true", help="show every row, including those within noise")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
-    parser.add_argument("--stack", help="of files: name of the measured software, if they do not contain it")
-    parser.add_argument("--gpus-per-node", type=int, help="of files that do not contain it, or a wrong value")
-    parser.add_argument("--nodes", type=int, help="of files that do not contain it")
+    parser.add_argument("--stack", help="for files: name of the measured software, if missing in them")
+    parser.add_argument("--gpus-per-node", type=int, help="for files in which it is missing or wrong")
+    parser.add_argument("--nodes", type=int, help="for files in which it is missing")
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
         parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")

@@ -53,7 +53,7 @@ def main() -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only cells with this value of a field",
+        help="only cells in which this field has this value",
     )
     args = parser.parse_args()
     kind = WRITTEN[args.format]

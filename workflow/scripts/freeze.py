@@ -1,4 +1,4 @@
-"""Freeze a campaign before anything runs: its cells into campaign.<digest>.json, what is left to do into batches.
+"""Freeze a campaign before it runs: its cells into campaign.<digest>.json, the remaining launches into batches.
 
 python workflow/scripts/freeze.py --campaign config/config.yaml --results results
 """
@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.plan.page import plan_text, write_page
-from regatta.plan.plan import make_plan, write_frozen, write_plan
+from regatta.plan.page import write_plan
+from regatta.plan.plan import make_plan, write_frozen
 
 
 def main() -> None:
@@ -16,12 +16,11 @@ def main() -> None:
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
-    parser.add_argument("--retry", action="store_true", help="measure again what is not ok")
+    parser.add_argument("--retry", action="store_true", help="repeat measurements that are not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry)
     write_frozen(plan)
-    write_plan(plan, plan_text(plan))
-    write_page(plan)
+    write_plan(plan)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def main() -> None:
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument(
-        "--baseline", type=Path, help="results folder of the baseline campaign; without it: only ok or not"
+        "--baseline", type=Path, help="results folder of the baseline campaign; without it, only statuses count"
     )
     parser.add_argument(
-        "--margin", type=margin_option, default=0.05, help="ratio by which a median may be longer (default 0.05)"
+        "--margin", type=margin_option, default=0.05, help="relative increase of a median that passes (default 0.05)"
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")

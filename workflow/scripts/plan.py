@@ -1,4 +1,4 @@
-"""Show what a campaign would do, and write it to results/<name>/plan.{json,txt,html}. Nothing is run or frozen.
+"""Show what a campaign would run, and write it to results/<name>/plan.{json,txt,html}. Nothing is run or frozen.
 
 python workflow/scripts/plan.py --campaign config/config.yaml --results results
 """
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, add_log_option, run_script
 from regatta.core.files import hold
-from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_page
-from regatta.plan.plan import make_plan, write_plan
+from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_plan
+from regatta.plan.plan import make_plan
 
 
 def main() -> None:
@@ -17,15 +17,14 @@ def main() -> None:
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
-    parser.add_argument("--retry", action="store_true", help="plan to measure again what is not ok")
+    parser.add_argument("--retry", action="store_true", help="plan to repeat measurements that are not ok")
     arguments = parser.parse_args()
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
-    write_plan(plan, plan_text(plan))
-    write_page(plan)
+    write_plan(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")
-    print(f"as a page: {plan.results}/plan.html")
+    print(f"page: {plan.results}/plan.html")
     try:
-        hold(plan.results / ".lock", "note: this campaign is being run right now").close()
+        hold(plan.results / ".lock", "note: this campaign is running").close()
     except UserError as error:
         print(error)
 

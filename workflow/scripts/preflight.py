@@ -1,4 +1,4 @@
-"""Check what each stack runs on, before GPU hours are spent: one short launch each. A stack that fails is a result.
+"""Check the stacks before GPU hours are spent, with one short launch each. A failed stack is a result, not an error.
 
 python workflow/scripts/preflight.py --folder results/laptop/preflight/preflight-1a2b3c4d5e6f
 """

@@ -2,8 +2,8 @@
 
 python workflow/scripts/publish_schemas.py
 
-By them editors complete and check campaign and cluster files. Each is self-contained: the parameters of all benchmarks
-are inlined. What a schema cannot express, such as a shape that the cluster does not have, only load_campaign checks.
+Editors use them to complete and check campaign and cluster files. Each is self-contained: the parameters of all
+benchmarks are inlined. Only load_campaign checks what a schema cannot express, such as shapes that the cluster lacks.
 """
 
 import argparse
@@ -47,7 +47,9 @@ MAX_NAMES = 12  # of an enum in a table; longer ones have a separate list
 def published_schemas() -> dict[Path, str]:
     """Return the content of each file of workflow/schemas/published/."""
     schemas = {"campaign": campaign_schema(), "cluster": file_schema("cluster")}
-    return {PUBLISHED / f"{name}.json": _text(schema) for name, schema in schemas.items()}
+    head = {"$schema": DIALECT, "$comment": COMMENT}
+    texts = {name: json.dumps(head | _plain(schema), indent=2, ensure_ascii=False) for name, schema in schemas.items()}
+    return {PUBLISHED / f"{name}.json": f"{text}\n" for name, text in texts.items()}
 
 
 def campaign_schema() -> dict:
@@ -62,44 +64,31 @@ def campaign_schema() -> dict:
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
     keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
     keys["baseline"] |= fields_schema(baseline_fields())
-    axes = [*COMMON_AXES, *parameters]
-    keys["versus"] = _with_axes(keys["versus"], axes)
-    _inline_benchmarks(keys["benchmarks"]["items"])
-    return schema
-
-
-def _with_axes(versus: dict, axes: list[str]) -> dict:
-    """Return the rule of `versus` with the known axes: as a text alone, and as the key `axis`."""
-    of_object = {key: versus.pop(key) for key in ("properties", "additionalProperties")}
-    of_object["properties"]["axis"] |= {"enum": axes}
+    # An axis is a text alone, or the key `axis` of an object.
+    axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
     del versus["type"]
-    return versus | {"anyOf": [{"enum": axes}, {"type": "object"} | of_object]}
-
-
-def _inline_benchmarks(entry: dict) -> None:
-    """Add to the rule of an entry of `benchmarks` which parameters each benchmark has."""
-    names = benchmark_names()
+    of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}
+    of_object["properties"]["axis"] |= {"enum": axes}
+    versus["anyOf"] = [{"enum": axes}, of_object]
+    entry = keys["benchmarks"]["items"]
+    entry["properties"]["benchmark"]["enum"] = benchmark_names()
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},
             "then": {"properties": {"parameters": load_benchmark(name).schema}},
         }
-        for name in names
+        for name in benchmark_names()
     ]
+    return schema
 
 
-def _text(schema: dict) -> str:
-    plain = {"$schema": DIALECT, "$comment": COMMENT} | _without_extensions(schema)
-    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
-
-
-def _without_extensions(rule: object) -> object:
+def _plain(rule: object) -> object:
     """Return a schema without Regatta's keys (x-...) and without the dialects of the schemas that were inlined."""
     if isinstance(rule, list):
-        return [_without_extensions(part) for part in rule]
+        return [_plain(part) for part in rule]
     if not isinstance(rule, dict):
         return rule
-    return {k: _without_extensions(v) for k, v in rule.items() if not k.startswith("x-") and k != "$schema"}
+    return {k: _plain(v) for k, v in rule.items() if not k.startswith("x-") and k != "$schema"}
 
 
 def schemas_by_heading() -> dict[str, dict]:
@@ -125,8 +114,9 @@ def with_tables(text: str) -> str:
         elif missing := known.keys() - set(ROW.findall(section)):
             raise ValueError(f"config/README.md, {heading}: no row for {', '.join(sorted(missing))}")
         section = ROW.sub(lambda row, known=known: known.get(row[1], row[0]), section)
-        names = iter(long_enums(schema))
-        section = NAMES.sub(lambda _, names=names: _wrapped(next(names)), section)
+        lists = (", ".join(f"`{name}`" for name in names) for names in long_enums(schema))
+        wrapped = (textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) for text in lists)
+        section = NAMES.sub(lambda _, wrapped=wrapped: next(wrapped), section)
         text = before + title + section + mark + after
     return text
 
@@ -172,11 +162,6 @@ def _unit(key: str, rule: dict) -> str:
 def long_enums(schema: dict) -> list[list[str]]:
     rules = [rule.get("items", rule) for rule in schema["properties"].values()]
     return [rule["enum"] for rule in rules if len(rule.get("enum", [])) > MAX_NAMES]
-
-
-def _wrapped(names: list[str]) -> str:
-    text = ", ".join(f"`{name}`" for name in names)
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def main() -> None:

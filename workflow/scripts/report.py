@@ -14,11 +14,11 @@ def main() -> None:
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
-    parser.add_argument("--problems", type=Path, help="default: problems.json beside --measurements")
+    parser.add_argument("--problems", type=Path, help="excluded records (default: problems.json beside --measurements)")
     parser.add_argument("--tables", type=Path, required=True, help="folder of the tables that analyse.py wrote")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
     parser.add_argument(
-        "--preflight", type=Path, nargs="?", help="preflight/<id>.json; none: the report has no section"
+        "--preflight", type=Path, nargs="?", help="preflight/<id>.json; without it the report has no such section"
     )
     parser.add_argument("--out", type=Path, required=True, help="report.html")
     args = parser.parse_args()

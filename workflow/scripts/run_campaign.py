@@ -7,7 +7,7 @@ Exit status, also of Snakemake called without this script:
   0  every planned measurement has a record, and at least one is ok; a cell that failed is a record
   1  unexpected error, or the gate failed
   2  error in the campaign, the cluster file or the command line, or another run has locked the campaign
-  3  some planned measurements have no record: the run was stopped, a stack held back, a batch not finished
+  3  some planned measurements have no record: the run was stopped, a stack held back, or a batch not finished
   4  nothing measured: no planned cell has an ok record
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """
@@ -21,14 +21,6 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError, exit_with_user_error
 
 DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
-
-
-def checked_name(path: Path, may_lack_files: bool) -> str:
-    """Return the name of a campaign, or end with what is wrong with its file."""
-    try:
-        return load_campaign(path, may_lack_files=may_lack_files).name
-    except UserError as error:
-        exit_with_user_error(str(error))
 
 
 def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
@@ -55,11 +47,16 @@ def main() -> None:
     if sys.argv[1] in ("-h", "--help"):
         print(__doc__, end="")
         return
-    report = Path("results") / checked_name(Path(sys.argv[1]), "plan" in sys.argv[2:]) / "report.html"
+    is_plan = "plan" in sys.argv[2:]
+    try:
+        name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
+    except UserError as error:
+        exit_with_user_error(str(error))
+    report = Path("results") / name / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(with_configfile(sys.argv[1], sys.argv[2:]))
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
-    if is_new and "plan" not in sys.argv[2:]:
+    if is_new and not is_plan:
         print(f"Report: {report}", flush=True)
     sys.exit(status)
 

@@ -123,7 +123,7 @@ class Session:
         given = [Path(path) for path in settings.configfiles]
         settings.configfiles = []  # jobs do not read it: an edit must not stop them
         if len(given) > 1:
-            raise UserError("--configfile was given several files; a campaign is one file. Give one.")
+            raise UserError("--configfile names several files, but a campaign is one file. Name one.")
         if settings.config:
             keys = ", ".join(settings.config)
             raise UserError(f"--config ({keys}) has no effect on a campaign. Edit the campaign file, or a copy of it.")
@@ -137,13 +137,12 @@ class Session:
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.arguments)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
-        problems = [
-            f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in launcher.shape_problems(cluster, shapes)
-        ]
+        found = launcher.shape_problems(cluster, shapes)
+        problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
-            raise UserError("\n".join(problems))
+            raise UserError(problems)
         if problems:  # the plan may be for another machine
-            print("\n".join(problems), file=sys.stderr)
+            print(problems, file=sys.stderr)
         if is_run and launcher.submits:
             self._lock_campaign(campaign.name)
             launcher.take_over(campaign.name, Path.cwd())
@@ -233,7 +232,7 @@ class Session:
     def prepare(self) -> None:
         """Refuse a second Snakemake on this campaign, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
         if "measure" in self.workflow.dag_settings.forcerun and not self.is_retry:
-            exit_with_user_error("forcerun: measure works only on the command line: snakemake ... --forcerun measure")
+            exit_with_user_error("forcerun: measure only takes effect on the command line (--forcerun measure).")
         if self.targets == {"plan"}:
             return
         if self.plan.campaign.missing:
@@ -243,6 +242,8 @@ class Session:
             exit_with_user_error(problem)
         with ending_on_user_errors():
             self._lock_campaign(self.plan.campaign.name)
+            if self.baseline and "gate" in self.targets:
+                self._check_baseline()
         # On SIGTERM Snakemake would wait for its jobs, also for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
@@ -250,20 +251,18 @@ class Session:
             signal.signal(signal.SIGINT, self._stop_once)
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it runs under nohup
                 signal.signal(signal.SIGHUP, self._stop_once)
-        if self.baseline and "gate" in self.targets:
-            self._check_baseline()
         for path in self.gate_files:  # of earlier results
             path.unlink(missing_ok=True)
 
     def _check_baseline(self) -> None:
-        """End before anything is measured if the baseline campaign has no results."""
+        """Raise UserError before anything is measured if the baseline campaign has no results."""
         where, name = self.plan.campaign.file.at(("gate", "baseline_campaign")), self.gate["baseline_campaign"]
         if name == self.plan.campaign.name:
-            exit_with_user_error(f"{where}: gate.baseline_campaign is this campaign itself. Name another.")
+            raise UserError(f"{where}: gate.baseline_campaign is this campaign itself. Name another.")
         try:
             check_baseline_campaign(self.baseline)
         except UserError as error:
-            exit_with_user_error(f"{where}: gate.baseline_campaign = '{name}', but {error}")
+            raise UserError(f"{where}: gate.baseline_campaign = '{name}', but {error}") from None
 
     # Signals.
 
@@ -363,7 +362,7 @@ class Session:
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
     """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
 
-    As with Ctrl-C, only processes of this process group get it. A launch is in another, and its supervisor ends it.
+    As with Ctrl-C, only this process group receives it. A launch is in another, and its supervisor ends it.
     """
     stop.wait()
     known: set[psutil.Process] = set()

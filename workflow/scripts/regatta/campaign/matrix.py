@@ -10,7 +10,7 @@ from functools import cached_property
 from regatta.campaign.load import Campaign, axis_values
 from regatta.campaign.stacks import identity
 from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
-from regatta.launchers.launch import command_by_hand
+from regatta.launchers import command_by_hand
 
 
 @dataclass(frozen=True, eq=False)

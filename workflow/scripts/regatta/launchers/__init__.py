@@ -1,11 +1,24 @@
 """Launchers: how ranks are started and jobs requested, by the `scheduler` of a cluster file.
 
-A new scheduler is a module with a `Launcher` and a line here.
+A new scheduler is a module with a `Launcher` and an entry in LAUNCHERS. Command lines are lists of arguments: no value
+of a campaign passes through a shell. Text for a shell is for people.
 """
 
-from regatta.core.files import check_listed
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.core.files import ROOT, SCRIPTS, Taken, check_listed
 from regatta.launchers import local, slurm
-from regatta.launchers.base import Launcher
+from regatta.launchers.base import Geometry, Launcher, start, stop
+from regatta.runtimes import RUNTIMES, runtime_of
 
 LAUNCHERS: dict[str, Launcher] = {
     "none": local.LAUNCHER,
@@ -13,7 +26,197 @@ LAUNCHERS: dict[str, Launcher] = {
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
 
+NOT_INHERITED = ("PYTHON", "REGATTA_")
+# snakemake/shell.py of 9.27.1 sets these to the job's threads.
+THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
+THREADS += ("VECLIB_MAXIMUM_THREADS",)
+RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
+POLL_SECONDS = 0.05
+STEP_POLL_SECONDS = 2.0
+SECONDS_WITHOUT_ANSWER = 60
+
 
 def launcher_of(cluster: dict) -> Launcher:
     """Return the launcher of a cluster."""
     return LAUNCHERS[cluster["scheduler"]]
+
+
+def launch_argv(
+    geometry: Geometry,
+    stack: dict,
+    program: list[str],
+    *,
+    variables: Mapping[str, str] | None = None,
+    folders: tuple[Path, ...] = (ROOT,),
+    limit_seconds: float | None = None,
+    hosts: Sequence[str] = (),
+) -> list[str]:
+    """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
+
+    variables: of the job, substituted in the stack's binds; None leaves their names. folders: read and written by the
+    ranks, bound into an image. limit_seconds: of a job's step, if the supervisor dies. hosts: the nodes of the step, if
+    the job has more.
+    """
+    runtime = runtime_of(stack)
+    python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
+    return launcher_of(geometry.cluster).argv(geometry, stack, python, program, limit_seconds, hosts)
+
+
+def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of the ranks: this process's, overridden by the stack's variables, then by `extra`.
+
+    Not inherited are PYTHON*, of the driver's interpreter; REGATTA_*, which change results and so must come from the
+    stack, part of a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that Snakemake
+    sets for each job.
+    """
+    tools = [*LAUNCHERS.values(), *RUNTIMES.values()]
+    dropped = (*NOT_INHERITED, *(prefix for tool in LAUNCHERS.values() for prefix in tool.variables))
+    dropped += tuple(prefix for tool in RUNTIMES.values() for prefix in tool.user_variables)
+    kept = {name for tool in tools for name in tool.kept_variables}
+    replaced = {*THREADS, *MEETING_POINT, *launcher.replaced_variables}
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in replaced and (key in kept or not key.startswith(dropped))
+    }
+    if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor unsets SLURM_CONF in the job
+        inherited.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
+    # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
+    of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
+    given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
+    names = runtime_of(stack).variable_names(stack, given)
+    return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
+
+
+def stack_variables(stack: dict) -> dict[str, str]:
+    """Return a stack's variables. OMP_NUM_THREADS is also passed as REGATTA_THREADS_PER_RANK.
+
+    If it is not set, start_ranks.py sets it to 1, as torchrun does; a rank cannot distinguish the two.
+    """
+    env = stack["env"]
+    fixed = {"REGATTA_THREADS_PER_RANK": env["OMP_NUM_THREADS"]} if "OMP_NUM_THREADS" in env else {}
+    return {**fixed, **env}
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Where launches of one launcher are started: a job of its scheduler, or this machine, whose `job` is None."""
+
+    launcher: Launcher = LAUNCHERS["none"]
+    job: str | None = None
+
+    def start(self, argv: list[str], stack: dict, log: Path, extra: dict[str, str] | None = None) -> subprocess.Popen:
+        """Start a launch, output to `log`. Raises OSError if its first word cannot be run."""
+        extra = {**self.launcher.rank_variables(), **(extra or {})}
+        return start(argv, launch_environment(self.launcher, stack, extra), log)
+
+    def dump_stacks(self, process: subprocess.Popen) -> None:
+        """Have every rank write its Python stacks to the log."""
+        self.launcher.dump_stacks(self.job, process)
+
+    def stop(self, process: subprocess.Popen) -> None:
+        """End a launch, and return when its processes are gone, on all nodes."""
+        stop(process)
+        self.launcher.end_ranks(self.job, process)
+
+    def hosts(self) -> list[str]:
+        """Return the nodes of the job, or nothing on one machine."""
+        return self.launcher.hosts(self.job)
+
+    def step_hosts(self, num_nodes: int, avoid: Sequence[str] = ()) -> list[str]:
+        """Return the nodes that a step of `num_nodes` is pinned to, those in `avoid` only if the job has no others.
+
+        Nothing if a step gets all nodes of the job.
+        """
+        hosts = self.hosts()
+        if len(hosts) <= num_nodes:
+            return []
+        chosen = sorted(hosts, key=lambda host: host in avoid)[:num_nodes]
+        return [host for host in hosts if host in chosen]
+
+    def state(self) -> str | None:
+        """Return the job's state; None on one machine, or if unknown to the scheduler."""
+        return self.launcher.state(self.job)
+
+    def state_of(self, job: str | None) -> str | None:
+        """Return the state of an earlier job; None if there was none, or if unknown to the scheduler."""
+        return self.launcher.state(job) if self.job and job and job != self.job else None
+
+    @contextlib.contextmanager
+    def exclusive_use(self, folder: Path, name: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Wait until nothing else is measured on this machine or in this job, and hold the lock within the context.
+
+        folder: of all results. name: of what waits, for people. check: called while waiting; raises to give up.
+        """
+        lock, is_waiting = None, False
+        while lock is None:
+            try:
+                lock = self.launcher.lock(self.job, folder)
+            except Taken:
+                if not is_waiting:
+                    where = f"in {self.launcher.title} job {self.job}" if self.job else "on this machine"
+                    print(f"{name}: waiting: another batch is being measured {where}", file=sys.stderr, flush=True)
+                is_waiting = True
+                check()
+                time.sleep(POLL_SECONDS)
+        with lock:
+            self._wait_for_foreign_steps(name, check)
+            yield
+
+    def _wait_for_foreign_steps(self, name: str, check: Callable[[], None]) -> None:
+        """Wait for ranks of Regatta without a lock, such as those of a supervisor that was killed.
+
+        If the scheduler does not answer, continue after SECONDS_WITHOUT_ANSWER.
+        """
+        is_waiting = False
+        deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
+        while (steps := self.launcher.foreign_steps(self.job)) != []:
+            if steps is None and time.monotonic() > deadline:
+                return
+            if steps and not is_waiting:
+                found = f"{self.launcher.title} job {self.job} has running steps of Regatta ({', '.join(steps)})"
+                remedy = f"To end them: {self.launcher.end_foreign} {' '.join(steps)}"
+                print(f"{name}: waiting: {found}. {remedy}", file=sys.stderr, flush=True)
+                is_waiting = True
+            check()
+            time.sleep(STEP_POLL_SECONDS)
+
+
+def find_allocation(cluster: dict) -> Allocation:
+    """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
+    launcher = launcher_of(cluster)
+    return Allocation(launcher, launcher.find_job(cluster))
+
+
+def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
+    """Return the shell command that repeats one cell by hand.
+
+    It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
+    """
+    program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
+    values = {"device": spec["device"], "backend": spec["backend"], **spec["parameters"], **spec["sampling"]}
+    for name, value in values.items():
+        if value is not None:
+            program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
+    runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
+    prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
+    needed, line = launcher_of(cluster).by_hand(geometry, stack, prefix, program)
+    given = stack_variables(stack)
+    names = runtime.variable_names(stack, given)
+    words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
+    quoted = [
+        _bind_for_shell(word) if before == "--bind" else shlex.quote(word)
+        for before, word in zip(["", *line], line, strict=False)
+    ]
+    return " ".join([*(["env"] if words else []), *words, *quoted])
+
+
+def _bind_for_shell(bind: str) -> str:
+    """Quote a bind for a shell, which substitutes its variables and nothing else. $$ is a literal $."""
+    parts = re.split(r"(\$\$|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})", bind, flags=re.ASCII)
+    if len(parts) == 1:
+        return shlex.quote(bind)
+    parts[::2] = [re.sub(r'([$"\\`])', r"\\\1", text) for text in parts[::2]]
+    parts[1::2] = [r"\$" if variable == "$$" else variable for variable in parts[1::2]]
+    return f'"{"".join(parts)}"'

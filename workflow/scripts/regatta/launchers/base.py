@@ -45,10 +45,10 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class LogReading:
-    """What the launcher reports in the log of a launch. node_problem: its line about a node that is lost.
+    """What the launcher reports in the log of a launch. node_problem: its line about a lost node.
 
-    hosts: that it blames. exit_codes: of ranks that failed; rank_codes: by rank, if it names each rank. first_end:
-    of the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
+    hosts: that it blames. exit_codes: of failed ranks; rank_codes: by rank, if it names each rank. first_end: of the
+    first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
     """
 
     node_problem: str | None = None

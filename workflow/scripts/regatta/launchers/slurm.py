@@ -38,9 +38,6 @@ SBATCH_BY_REGATTA = [
 ]  # fmt: skip
 
 
-# Options of srun and sbatch in stacks and cluster files.
-
-
 def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
     """Return a problem for each option that Regatta passes: a second one would start other ranks than planned."""
     found = []
@@ -164,9 +161,7 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
 
 def take_over(campaign: str, folder: Path) -> None:
     """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    from regatta.launchers.slurm_executor import patch_status_queries  # loads Snakemake
-
-    patch_status_queries()
+    queue.patch_status_queries()
     queue.wait_for_live_jobs(campaign, folder)
 
 
@@ -210,12 +205,10 @@ SIGNAL_WORDS = {
 
 def first_task_end(log: str) -> TaskEnd | None:
     """Return the first task that failed: srun then ends the others (--kill-on-bad-exit), which are no evidence."""
-    found = TASKS_ENDED.search(log)
-    if found is None:
+    if (found := TASKS_ENDED.search(log)) is None:
         return None
     end = _task_end(found)
-    by_slurm = ENDED_BY_SLURM.search(log, 0, found.start())
-    if by_slurm is None:
+    if (by_slurm := ENDED_BY_SLURM.search(log, 0, found.start())) is None:
         return end
     wait, why = by_slurm["wait"], by_slurm["why"]
     text = f"still ran {wait} after another rank had ended, and was killed" if wait else f"cancelled by Slurm {why}"
@@ -260,11 +253,9 @@ def _task_end(found: re.Match) -> TaskEnd:
 
 
 def _exit_code(text: str) -> int | None:
-    for words, number in SIGNAL_WORDS.items():
-        if text.startswith(words):
-            return -number
-    found = re.match(r"Exited with exit code (\d+)", text)
-    if found is None:
+    if number := next((number for words, number in SIGNAL_WORDS.items() if text.startswith(words)), None):
+        return -number
+    if (found := re.match(r"Exited with exit code (\d+)", text)) is None:
         return None
     code = int(found[1])
     # Shells, and the first process of some images, report a signal so.

@@ -1,10 +1,12 @@
-"""Queries to Slurm: the current job, its nodes and state, and the steps to end.
+"""Queries to Slurm: the current job, its nodes and state, the steps to end, and the jobs of Snakemake's executor.
 
-Jobs are submitted by Snakemake's executor, and ranks started by srun (slurm.py).
+Ranks are started by srun (slurm.py).
 """
 
+import asyncio
 import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -12,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
@@ -57,6 +60,14 @@ STEP_NAME = "regatta"  # of steps in which ranks run, so that another Regatta in
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
+RETRY_SECONDS = 10.0
+LOST = ("PREEMPTED", "REVOKED")
+# Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
+CANNOT_START = (
+    "PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig", "BadConstraints", "InvalidAccount", "InvalidQOS",
+    "AccountNotAllowed", "AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxNodePerJobLimit",
+    "QOSMaxWallDurationPerJobLimit", "QOSNotAllowed",
+)  # fmt: skip
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
 
@@ -75,7 +86,7 @@ def job_id() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for Slurm's commands: this process's, with the user's SLURM_CONF (see launch.py)."""
+    """Return the environment of Slurm's commands: this process's, with the SLURM_CONF of keep_configuration."""
     kept = os.environ.get("REGATTA_SLURM_CONF")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
     return {**inherited, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in inherited else inherited
@@ -93,7 +104,7 @@ def keep_configuration() -> None:
 
 
 def hosts_of_job(job: str) -> list[str]:
-    """Return the names of a job's nodes, in Slurm's order: rank 0 is on the first. Empty if Slurm does not say."""
+    """Return the names of a job's nodes in Slurm's order: rank 0 is on the first. Empty if Slurm does not answer."""
     nodes = ask(["squeue", "--noheader", f"--jobs={job}", "--format=%N"])
     return ask(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
 
@@ -204,7 +215,7 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
         if jobs is None and time.monotonic() > deadline:
             raise UserError(
                 "squeue does not answer, so jobs of an earlier run are unknown. Call squeue to find out why, then run"
-                " the same line again."
+                " the same command again."
             )
         if jobs is not None and not is_waiting:
             shown = jobs[:MAX_JOBS_NAMED]
@@ -220,13 +231,75 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
         time.sleep(WAIT_SECONDS)
 
 
+@dataclass
+class StatusQueries:
+    """Replace two queries of Snakemake's Slurm executor, to work around three hangs on lost jobs.
+
+    All are in snakemake-executor-plugin-slurm 2.8.0, the newest that Regatta was tested with. Delete each workaround
+    when the executor has the behavior:
+
+    * PREEMPTED and REVOKED do not end a job (since its pull request 132). Here they are failures: Slurm does not
+      requeue these jobs (slurm-no-requeue), so Snakemake must resubmit them.
+    * When the status command fails `status_attempts` times in a row (issue 207, pull request 232), as during a restart
+      of slurmctld, the jobs are lost. Here the query is repeated until Slurm answers.
+    * When MinJobAge is unknown, sacct is queried instead of squeue, in vain without accounting (issue 38). Here it is
+      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes.
+    """
+
+    query: Callable  # the executor's
+    query_min_job_age: Callable  # the executor's
+    last_min_job_age: float = math.inf  # until Slurm reports it
+    known_jobs: set[str] = field(default_factory=set)
+    logged: set[tuple[str, str]] = field(default_factory=set)
+
+    def min_job_age(self) -> float:
+        """Return for how many seconds Slurm remembers a job that has ended, as last reported."""
+        found = self.query_min_job_age()
+        self.last_min_job_age = self.last_min_job_age if found is None else found
+        return self.last_min_job_age
+
+    async def job_status(self, command: str, logger: logging.Logger) -> tuple[dict[str, str], float]:
+        """Return the states of all jobs by id, and the seconds that the query took; wait until Slurm answers."""
+        states, seconds = await self.query(command, logger)
+        while states is None:
+            logger.warning("Slurm does not answer the query for job states; retrying.")
+            await asyncio.sleep(RETRY_SECONDS)
+            states, seconds = await self.query(command, logger)
+        known = {job: "FAILED" if state in LOST else state for job, state in states.items()}
+        known |= dict.fromkeys(self.known_jobs - known.keys(), "FAILED")
+        self.known_jobs.update(known)
+        if pending := {job for job, state in known.items() if state == "PENDING"}:
+            await asyncio.to_thread(self.log_jobs_that_cannot_start, pending, logger)
+        return known, seconds
+
+    def log_jobs_that_cannot_start(self, jobs: set[str], logger: logging.Logger) -> None:
+        """Log once each job that can never start, and why."""
+        text = ask(["squeue", "--noheader", "--me", "--states=PENDING", "--format=%i|%r"])
+        for job, _, reason in (line.partition("|") for line in text.splitlines()):
+            if job in jobs and reason in CANNOT_START and (job, reason) not in self.logged:
+                self.logged.add((job, reason))
+                logger.error(
+                    f"Job {job} can never start ({reason}; see scontrol show job {job}). Correct the cluster file:"
+                    " partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
+                    " Ctrl-C cancels the job."
+                )
+
+
+def patch_status_queries() -> None:
+    """Replace the executor's queries. Called once, in the process that submits."""
+    import snakemake_executor_plugin_slurm as executor  # loads Snakemake
+
+    queries = StatusQueries(executor.query_job_status, executor.get_min_job_age)
+    executor.query_job_status, executor.get_min_job_age = queries.job_status, queries.min_job_age
+
+
 def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
-    """Run one of Slurm's commands and return what it printed, or nothing if it failed or is not installed."""
+    """Return the output of one of Slurm's commands; empty if it failed or is not installed."""
     return answer(line, seconds) or ""
 
 
 def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
-    """Run one of Slurm's commands and return what it printed; None if it failed, took too long or is not installed."""
+    """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
     try:
         done = subprocess.run(
             line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",

@@ -66,18 +66,14 @@ def site_resources(cluster: dict) -> dict[str, str | int]:
 
 def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> dict[str, int | str]:
     """Return nodes, tasks and cores of a batch, so that srun can start gpus_per_node ranks on each node."""
-    cpus = cluster["cpus_per_rank"] or 1
+    cpus, has_gres = cluster["cpus_per_rank"] or 1, device == "cuda" and cluster["gpu_request"] == "gres"
     found: dict[str, int | str] = {"nodes": nodes, "tasks": 0, "tasks_per_node": 0, "cpus_per_task": cpus}
-    found |= {"gres": "", "tasks_per_gpu": 0}
+    found |= {"gres": f"gpu:{gpus_per_node}" if has_gres else "", "tasks_per_gpu": 0}
     if gpus_per_node > 1:
-        found["tasks_per_node"] = gpus_per_node
-    elif nodes > 1:
-        found["tasks"] = nodes
-    else:
-        found |= {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
-    if device == "cuda" and cluster["gpu_request"] == "gres":
-        found["gres"] = f"gpu:{gpus_per_node}"
-    return found
+        return found | {"tasks_per_node": gpus_per_node}
+    if nodes > 1:
+        return found | {"tasks": nodes}
+    return found | {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
 
 
 # Resources within a job, which runs its one rule locally.
@@ -189,12 +185,9 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     """
     if not partitions:
         return []
-    if cluster["partition"] is None:
-        names = [name for name, entry in partitions.items() if entry.is_default]
-    else:
-        names = cluster["partition"].split(",")
-    unknown = [name for name in names if name not in partitions]
-    if unknown:
+    defaults = [name for name, entry in partitions.items() if entry.is_default]
+    names = defaults if cluster["partition"] is None else cluster["partition"].split(",")
+    if unknown := [name for name in names if name not in partitions]:
         return [f"partition = '{unknown[0]}' does not exist. Choose from: {', '.join(partitions)}."]
     if len(names) != 1 or not shapes:
         return []
@@ -202,7 +195,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
         limit = f"partition {name} ends jobs after {entry.max_minutes:g}"
-        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Write at most that.")
+        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Use at most that.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)

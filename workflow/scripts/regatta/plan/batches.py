@@ -10,6 +10,7 @@ from pathlib import Path
 from regatta.campaign.load import Campaign
 from regatta.campaign.matrix import Cell, content_hash
 from regatta.core.benchmarks import load_benchmark
+from regatta.core.text import plural
 from regatta.launchers import launcher_of
 from regatta.store.history import ALWAYS_RETRIED, History, Slot
 
@@ -122,11 +123,8 @@ def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch
     by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
     if campaign.data["isolation"] == "launch":
         return [Launch(repeat, stack, tuple(chosen)) for stack, chosen in by_stack.items() if chosen]
-    rank = {}
-    for chosen in by_stack.values():
-        for cell in chosen:
-            rank.setdefault(cell.twin_key, len(rank))
     singles = [Launch(repeat, stack, (cell,)) for stack, chosen in by_stack.items() for cell in chosen]
+    rank = {key: index for index, key in enumerate(dict.fromkeys(launch.cells[0].twin_key for launch in singles))}
     return sorted(singles, key=lambda launch: rank[launch.cells[0].twin_key])
 
 
@@ -158,7 +156,7 @@ def _freeze(
     """
     cells = {cell.id: cell for launch in launches for cell in launch.cells}
     nodes, gpus_per_node = launches[0].cells[0].shape
-    keys = [(cell.id, launch.repeat) for launch in launches for cell in launch.cells]
+    keys = ((cell.id, launch.repeat) for launch in launches for cell in launch.cells)
     before = [slots[key] for key in keys if key in slots]
     content = {
         "schema": SCHEMA,
@@ -225,11 +223,11 @@ def limit_of(cell: Cell) -> str:
 def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
     """Return a note for each benchmark with cells to measure of unknown duration."""
     known = history.cell_seconds()
-    bounded_late = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
-    numbers = Counter(cell.spec["benchmark"] for cell in bounded_late)
+    unknown = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
+    numbers = Counter(cell.spec["benchmark"] for cell in unknown)
     return [
-        f"{num} of {name} without a record: its duration is unknown before the first run, since no sampling limit ends"
-        " it; it is priced at its deadline, cell_seconds"
+        f"{plural(num, 'cell')} of {name} without a record: no sampling limit ends them, so the estimate is their"
+        " deadline, cell_seconds"
         for name, num in sorted(numbers.items())
     ]
 

@@ -1,4 +1,4 @@
-"""The plan as people read it: plan.txt and the terminal, and plan.html, one page without scripts or foreign assets."""
+"""Write the plan: plan.json, plan.txt (also for the terminal), and plan.html, one page without scripts or assets."""
 
 import re
 from collections import Counter
@@ -11,14 +11,13 @@ from regatta.core.names import CellName, campaign_names
 from regatta.core.text import natural, rank_word, shape
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
-from regatta.run.preflight import preflight_json
-from regatta.store.launch_files import write_text
+from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 ESTIMATE_FROM = {
     "history": "from the store's history",
     "limits": "from the campaign's limits: the store has no history of these cells",
-    "history and limits": "from the store's history where it has some, else from the campaign's limits",
+    "history and limits": "from the store's history where available, else from the campaign's limits",
 }
 
 
@@ -42,14 +41,12 @@ def plan_text(plan: Plan, max_cells: int | None = None) -> str:
 
 def table(header: list[str], rows: list[list[object]]) -> str:
     """Return rows under a header, columns aligned; numbers to the right."""
-    texts = [[str(value) for value in row] for row in rows]
-    widths = [max(len(row[i]) for row in [header, *texts]) for i in range(len(header))]
-    is_number = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(header))]
-    lines = [
-        "  ".join(v.rjust(w) if n else v.ljust(w) for v, w, n in zip(row, widths, is_number, strict=True)).rstrip()
-        for row in [header, *texts]
-    ]
-    return "\n".join(lines)
+    columns = []
+    for head, *values in zip(header, *rows, strict=True):
+        texts = [head, *map(str, values)]
+        align = str.rjust if all(isinstance(value, int | float) for value in values) else str.ljust
+        columns.append([align(text, max(map(len, texts))) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def _totals(plan: Plan, gpu: str) -> str:
@@ -63,19 +60,19 @@ def _totals(plan: Plan, gpu: str) -> str:
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
             f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours"
             f" ({ESTIMATE_FROM[sums['estimate_from']]};"
-            f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline were reached)"
+            f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline is reached)"
         )
         if plan.has_preflight_to_run:
-            preflight = preflight_json(plan.preflight, is_todo=True)
-            size = f"{preflight['nodes']}x{preflight['gpus_per_node']}"
-            lines.append(f"first: a preflight on {size}, one short launch each of {', '.join(preflight['stacks'])}")
+            content = plan.preflight.content
+            size, stacks = f"{content['nodes']}x{content['gpus_per_node']}", ", ".join(content["stacks"])
+            lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks})")
     else:
         lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
     return "\n".join(lines)
 
 
 def missing_lines(plan: Plan) -> list[str]:
-    """Return what a run on this machine would refuse, under a heading; nothing if it would refuse nothing."""
+    """Return why a run on this machine would be refused, under a heading; empty if it would not be."""
     if not plan.campaign.missing:
         return []
     lines = ["this machine lacks files or programs; a run here is refused:"]
@@ -86,33 +83,24 @@ def missing_lines(plan: Plan) -> list[str]:
 
 
 def _batches(plan: Plan, gpu: str) -> str:
-    rows = [
-        [
-            b["batch"],
-            f"{b['nodes']}x{b['gpus_per_node']}",
-            len(b["launches"]),
-            sum(launch["num_cells"] for launch in b["launches"]),
-            round(b["minutes"], 1),
-            round(b["gpu_hours"], 2),
-            b["estimate_from"],
-        ]
-        for b in batch_prices(plan)
-    ]
+    rows = []
+    for b in batch_prices(plan):
+        num_cells = sum(launch["num_cells"] for launch in b["launches"])
+        row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
+        rows.append([*row, round(b["minutes"], 1), round(b["gpu_hours"], 2), b["estimate_from"]])
     header = ["batch", "shape", "launches", "measurements", "minutes", f"{gpu} hours", "estimate from"]
     return table(header, rows) if rows else ""
 
 
 def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
-    """Return for each shape what the scheduler is asked for, by its longest batch; nothing without a scheduler."""
+    """Return for each shape the request of its longest batch to the scheduler; nothing without a scheduler."""
     cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
     launcher = launcher_of(cluster)
     if not launcher.submits:
         return {}
-    minutes: dict[tuple[int, int], float] = {}
-    for batch in batch_prices(plan):
-        key = batch["nodes"], batch["gpus_per_node"]
-        minutes[key] = max(batch["minutes"], minutes.get(key, 0))
-    return {key: launcher.job_words(cluster, *key, device, longest) for key, longest in minutes.items()}
+    by_shape = _grouped(batch_prices(plan), lambda batch: (batch["nodes"], batch["gpus_per_node"]))
+    longest = {key: max(batch["minutes"] for batch in batches) for key, batches in by_shape.items()}
+    return {key: launcher.job_words(cluster, *key, device, minutes) for key, minutes in longest.items()}
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
@@ -134,14 +122,14 @@ STATES = {
     "not_ok": ("\N{MULTIPLICATION SIGN}", "done, not ok"),
     "skipped": ("\N{EN DASH}", "skipped"),
 }
-# Kind of reason, by the words that it begins with, and its meaning. The first that matches counts.
+# Kind of reason, by its first words, and its meaning. The first match counts.
 KINDS = {
-    "asked for": "not ok before, and this plan was asked to measure it again",
-    "failed before": "in a way that says nothing about the cell, such as a node that failed",
+    "asked for": "not ok before; the plan was made with --forcerun measure",
+    "failed before": "for a reason unrelated to the cell, such as a failed node",
     "launches missing": "the store has records of some repeats",
-    "changed": "one field differs from a cell of the plan before",
-    "new": "the store has no record of it",
-    "not ok": "the store has a record of each repeat; --forcerun measure tries again those that are not ok",
+    "changed": "one field differs from a cell of the previous plan",
+    "new": "no record in the store",
+    "not ok": "the store has a record of each repeat; --forcerun measure retries those that are not ok",
 }
 
 
@@ -175,7 +163,6 @@ def state_counts(cells: Iterable[PlannedCell]) -> list[tuple[str, int]]:
 
 
 def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
-    """Return the name of each cell by its id."""
     return campaign_names({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
 
 
@@ -204,8 +191,8 @@ def workload_rows(cells: list[PlannedCell]) -> list[dict]:
 def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, those of most cells first: kind, what it means, number, and parts.
 
-    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if the kind
-    says it all.
+    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if it would only
+    repeat the kind.
     """
     names = names_of(cells)
     found: dict[str, list[dict]] = {state: [] for state in STATES}
@@ -265,7 +252,10 @@ MAX_LISTED_LAUNCHES = 8  # of one repeat; more are counted by stack
 MAX_OPEN_BATCHES = 12  # more are folded
 
 
-def write_page(plan: Plan) -> None:
+def write_plan(plan: Plan) -> None:
+    """Write plan.json, plan.txt and plan.html."""
+    write_json(plan.results / "plan.json", plan_json(plan))
+    write_text(plan.results / "plan.txt", plan_text(plan))
     write_text(plan.results / "plan.html", render(plan))
 
 
@@ -317,16 +307,11 @@ def _context(plan: Plan) -> dict:
 
 def shape_bars(batches: list[dict]) -> list[dict]:
     """Return for each shape the sums of its batches, and the lengths of its bars in percent."""
-    rows = [
-        {
-            "shape": key,
-            "batches": len(members),
-            "launches": sum(len(batch["launches"]) for batch in members),
-            "minutes": sum(batch["minutes"] for batch in members),
-            "gpu_hours": sum(batch["gpu_hours"] for batch in members),
-        }
-        for key, members in sorted(_grouped(batches, lambda b: (b["nodes"], b["gpus_per_node"])).items())
-    ]
+    rows = []
+    for key, members in sorted(_grouped(batches, lambda b: (b["nodes"], b["gpus_per_node"])).items()):
+        sums = {name: sum(batch[name] for batch in members) for name in ("minutes", "gpu_hours")}
+        num_launches = sum(len(batch["launches"]) for batch in members)
+        rows.append({"shape": key, "batches": len(members), "launches": num_launches} | sums)
     return _bars(_bars(rows, "minutes"), "gpu_hours")
 
 

@@ -8,23 +8,14 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
-from regatta.launchers import launcher_of
+from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, launch_argv
-from regatta.plan.batches import (
-    Batch,
-    Price,
-    at_most_minutes,
-    limit_of,
-    make_batches,
-    make_price,
-    unknown_lengths,
-)
-from regatta.run.preflight import Preflight, plan_preflight, preflight_json
+from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
+from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
-from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json, write_text
+from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
-NO_SCRIPTS = {"stack.scripts": None}  # so that a first script, or the removal of the last, is one change
+NO_SCRIPTS = {"stack.scripts": None}  # so that adding the first script or removing the last is one change
 
 
 @dataclass(frozen=True)
@@ -60,15 +51,15 @@ class Plan:
 
     @property
     def frozen_campaign(self) -> Path:
-        """The path of the frozen campaign: its name carries the hash of its content."""
+        """Return the path of the frozen campaign, whose name has the hash of its content."""
         return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
     """Plan a campaign. Raises UserError if it cannot be run as it is written.
 
-    is_retry: measure again all that has a record that is not ok. may_lack_files: the plan is only shown; what this
-    machine lacks to run it is listed.
+    is_retry: repeat measurements whose record is not ok. may_lack_files: the plan is only shown, with a list of what
+    this machine lacks to run it.
     """
     campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
     results = results_root / campaign.name
@@ -94,12 +85,7 @@ def freeze_campaign(plan: Plan) -> dict:
         "source": plan.campaign.file.path.name,
         "text": plan.campaign.file.text,
         "cluster": plan.campaign.cluster,
-        "device": data["device"],
-        "repeats": data["repeats"],
-        "seed": data["seed"],
-        "isolation": data["isolation"],
-        "baseline": data["baseline"],
-        "versus": data["versus"],
+        **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
         "cells": [
             {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
             for c in plan.matrix.cells
@@ -120,20 +106,19 @@ def write_frozen(plan: Plan) -> None:
     write_json(plan.frozen_campaign, freeze_campaign(plan))
 
 
-def write_plan(plan: Plan, text: str) -> None:
-    write_json(plan.results / "plan.json", plan_json(plan))
-    write_text(plan.results / "plan.txt", text)
-
-
 def plan_json(plan: Plan) -> dict:
     """Return the plan as plan.json holds it."""
-    known = plan.history.cell_seconds()
+    known, preflight = plan.history.cell_seconds(), None
+    if plan.preflight:
+        content, status = plan.preflight.content, "todo" if plan.has_preflight_to_run else "done"
+        preflight = {"preflight": plan.preflight.id, "status": status, "nodes": content["nodes"]}
+        preflight |= {"gpus_per_node": content["gpus_per_node"], "stacks": list(content["stacks"])}
     return {
         "schema": 1,
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
-        "preflight": preflight_json(plan.preflight, plan.has_preflight_to_run),
+        "preflight": preflight,
         "batches": batch_prices(plan),
         "stacks": launch_lines(plan),
         "cells": [
@@ -178,7 +163,7 @@ def notes(plan: Plan) -> list[str]:
     cores = os.cpu_count() or 1
     is_here = not launcher_of(plan.campaign.cluster).submits
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
-        found.append(f"{processes} processes will share the {cores} cores of this machine and wait for each other")
+        found.append(f"{processes} processes will share the {cores} cores of this machine, so they are oversubscribed")
     todo = [p.cell for p in plan.cells if p.status == "todo"]
     return found + unknown_lengths(todo, plan.history) + plan.history.problems
 
@@ -201,25 +186,12 @@ def batch_prices(plan: Plan) -> list[dict]:
     for batch in plan.batches:
         nodes, gpus_per_node = batch.shape
         seconds = plan.price.seconds(batch.launches)
-        cells = {cell.id for launch in batch.launches for cell in launch.cells}
-        num_known = sum(cell in known for cell in cells)
-        if num_known == len(cells) and has_overhead:
-            source = "history"
-        else:
-            source = "history and limits" if num_known or has_overhead else "limits"
-        found.append(
-            {
-                "batch": batch.id,
-                "nodes": nodes,
-                "gpus_per_node": gpus_per_node,
-                "launches": [
-                    {"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches
-                ],
-                "minutes": seconds / 60,
-                "gpu_hours": seconds / 3600 * nodes * gpus_per_node,
-                "estimate_from": source,
-            }
-        )
+        has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
+        source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
+        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
+        price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
+        price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
+        found.append(price | {"estimate_from": source})
     return found
 
 
@@ -267,20 +239,16 @@ def _gone_cells(results: Path, now: set[str]) -> list[dict]:
 def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str, str]:
     """Return for each new cell the one field in which it differs from a cell that is no longer planned."""
     measured = {cell for cell, _ in history.slots}
-    old: dict[str, tuple[str, object]] = {}
+    old: dict[str, object] = {}
     for cell in gone:
         flat = NO_SCRIPTS | _flat(cell["spec"])
-        old.update({_signature(flat, key): (key, flat[key]) for key in flat})
+        old |= {_signature(flat, key): flat[key] for key in flat}
     changes = {}
-    for cell in cells:
-        if not old or cell.id in measured:
-            continue
+    for cell in (cell for cell in cells if old and cell.id not in measured):
         flat = NO_SCRIPTS | _flat(cell.spec)
-        for key in flat:
-            if _signature(flat, key) in old:
-                before = canonical_json(old[_signature(flat, key)][1])
-                changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"
-                break
+        if key := next((key for key in flat if _signature(flat, key) in old), None):
+            before = canonical_json(old[_signature(flat, key)])
+            changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"
     return changes
 
 

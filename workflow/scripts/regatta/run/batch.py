@@ -12,8 +12,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
+from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import RUN_LAUNCH, Allocation, launch_argv
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import ALWAYS_RETRIED, summarize
@@ -30,49 +30,7 @@ from regatta.store.launch_files import (
 SCHEMA = 1  # of a launch request (docs/contracts.md)
 
 
-def launch_request(
-    batch: dict, index: int, cells: list[str], path: Path, store_file: Path, git: dict, hosts: list[str]
-) -> dict:
-    """Return the request for planned launch `index` of a batch: to measure `cells`, in this order.
-
-    path: `batches/<batch>/launches/<launch>.json`, where the request will be written. Paths are absolute. hosts: the
-    nodes that its step is pinned to, if any.
-    """
-    planned = batch["launches"][index]
-    launch, folder = path.stem, path.parent.parent
-    # The sum of all deadlines, of cells and of the starts between them.
-    limit_seconds = 60 + sum(batch["cells"][cell]["limit_seconds"] + batch["launch_start_seconds"] for cell in cells)
-    argv = launch_argv(
-        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
-        batch["stacks"][planned["stack"]],
-        [str(RUN_LAUNCH), "--request", str(path)],
-        variables=os.environ,
-        folders=(ROOT, store_file.parent.parent),
-        limit_seconds=limit_seconds,
-        hosts=hosts,
-    )
-    return {
-        "schema": SCHEMA,
-        "campaign": batch["campaign"],
-        "batch": folder.name,
-        "launch": launch,
-        "generation": batch.get("generation", 1),
-        "repeat": planned["repeat"],
-        "stack": planned["stack"],
-        "nodes": batch["nodes"],
-        "gpus_per_node": batch["gpus_per_node"],
-        "device": batch["device"],
-        # Half, so that ranks can report a missing one before the whole launch is late.
-        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
-        "store_file": str(store_file),
-        "error_dir": str(folder / "errors" / launch),
-        "argv": argv,
-        "git": git,
-        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
-    }
-
-
-# Lines of a launch file that the driver writes in place of ranks that died.
+# Lines of a launch file that the driver writes for ranks that died.
 
 FROM_REQUEST = (
     "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
@@ -82,13 +40,6 @@ NOT_MEASURED = (
     "setup_ns", "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows",
     "parts_ns", "checks", "values", "memory", "other_ranks",
 )  # fmt: skip
-
-
-def launch_line(request: dict) -> dict:
-    """Return the first line of a launch file whose ranks wrote none: its environment is unknown."""
-    known = {key: request[key] for key in FROM_REQUEST}
-    order = [cell["id"] for cell in request["cells"]]
-    return {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
 
 
 def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
@@ -110,14 +61,10 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
     }
 
 
-def stopped_line(reason: str) -> dict:
-    return {"kind": "stopped", "signal": reason, "time_utc": utc_now()}
-
-
 class Stopped(Exception):
-    """A signal asked the supervisor to stop. What was measured is in the store.
+    """The supervisor was stopped by a signal. What was measured is in the store.
 
-    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of one, and if the scheduler does not say.
+    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -157,9 +104,11 @@ class Run:
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
 
-    def attempts(self, index: int) -> list[Path]:
-        """Return the launch files of one planned launch, oldest first."""
-        return sorted((self.results / "launches").glob(f"{self.id}-l{index:03d}-a*.jsonl"))
+    def summaries(self, *indices: int) -> list[dict]:
+        """Return what the launch files of planned launches hold, the oldest attempt of each first."""
+        folder = self.results / "launches"
+        paths = [path for index in indices for path in sorted(folder.glob(f"{self.id}-l{index:03d}-a*.jsonl"))]
+        return [entry for entry in (summarize(read_launch_file(path)) for path in paths) if entry]
 
     def next_launch(self, index: int) -> str:
         """Return the name of the next attempt. Requests are counted: an attempt may have left no launch file."""
@@ -167,9 +116,8 @@ class Run:
         return f"{prefix}{len(list((self.folder / 'launches').glob(f'{prefix}*.json'))):02d}"
 
     def recorded(self, index: int) -> set[str]:
-        """Return the cells of one planned launch that have a record which says something about the cell."""
-        entries = [summarize(read_launch_file(path)) for path in self.attempts(index)]
-        records = [record for entry in entries if entry for record in entry["records"]]
+        """Return the cells of one planned launch that have a conclusive record."""
+        records = [record for entry in self.summaries(index) for record in entry["records"]]
         return {record["cell"] for record in records if record["status"] not in ALWAYS_RETRIED}
 
     def remaining(self, index: int) -> list[str]:
@@ -179,7 +127,7 @@ class Run:
 
 @contextlib.contextmanager
 def noting_end(run: Run) -> Iterator[None]:
-    """Note that this job measures the batch, and how it ends. If an earlier job could not, note what is known of it."""
+    """Record that this job measures the batch, and how it ends. For an earlier job that could not, record its state."""
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
         end = f"{run.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
@@ -196,28 +144,55 @@ def noting_end(run: Run) -> Iterator[None]:
 
 
 def no_space(run: Run) -> UserError:
-    where = f"{run.results}: no space left on the disk"
-    return UserError(f"{where}. What was measured is kept. Free some space and run the same line again.")
+    remedy = "What was measured is kept. Free some space and run the same command again."
+    return UserError(f"{run.results}: no space left on the disk. {remedy}")
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
-    """Write the request of the next attempt at a planned launch, and return it."""
-    launch = run.next_launch(index)
+    """Write and return the request of the next attempt at a planned launch: to measure `cells`, in this order."""
+    batch, planned, launch = run.batch, run.batch["launches"][index], run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
-    hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
-    request = launch_request(run.batch, index, cells, path, run.launch_file(launch).resolve(), run.git, hosts)
-    Path(request["store_file"]).parent.mkdir(parents=True, exist_ok=True)
-    Path(request["error_dir"]).mkdir(parents=True, exist_ok=True)
+    store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
+    argv = launch_argv(
+        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
+        batch["stacks"][planned["stack"]],
+        [str(RUN_LAUNCH), "--request", str(path)],
+        variables=os.environ,
+        folders=(ROOT, store_file.parent.parent),
+        # The sum of all deadlines, of cells and of the starts between them.
+        limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
+        hosts=run.allocation.step_hosts(batch["nodes"], hosts_to_avoid(run.folder)),
+    )
+    request = {
+        "schema": SCHEMA,
+        "campaign": batch["campaign"],
+        "batch": path.parent.parent.name,
+        "launch": launch,
+        "generation": batch.get("generation", 1),
+        "repeat": planned["repeat"],
+        "stack": planned["stack"],
+        **{key: batch[key] for key in ("nodes", "gpus_per_node", "device")},
+        # Half, so that ranks can report a missing one before the whole launch is late.
+        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
+        "store_file": str(store_file),
+        "error_dir": str(error_dir),
+        "argv": argv,
+        "git": run.git,
+        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
+    }
+    store_file.parent.mkdir(parents=True, exist_ok=True)
+    error_dir.mkdir(parents=True, exist_ok=True)
     write_json(path, request)
     return request
 
 
 def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
-    """Record cells that no rank is left to record."""
+    """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
     path = run.launch_file(request["launch"])
-    found = read_launch_file(path) if path.exists() else None
-    if found is None or found.header is None:
-        append_line(path, launch_line(request))
+    if not path.exists() or read_launch_file(path).header is None:
+        known = {key: request[key] for key in FROM_REQUEST}
+        order = [cell["id"] for cell in request["cells"]]
+        append_line(path, {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None})
     for cell in cells:
         line = record_line(request, cell, cause, elapsed_ns)
         append_line(path, line)
@@ -232,7 +207,7 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
     if stop.state == "NODE_FAIL" and watch.current:
         cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
         append_line(watch.path, record_line(request, watch.current, cause, None))
-    append_line(watch.path, stopped_line(str(stop)))
+    append_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
 
 def count(run: Run, line: dict) -> None:
@@ -245,15 +220,13 @@ def count(run: Run, line: dict) -> None:
 def note_earlier_records(run: Run) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index, planned in enumerate(run.batch["launches"]):
-        for entry in (summarize(read_launch_file(path)) for path in run.attempts(index)):
-            for record in entry["records"] if entry else []:
-                run.stacks.note(planned["stack"], {"phase": None, **record})
+        for record in (record for entry in run.summaries(index) for record in entry["records"]):
+            run.stacks.note(planned["stack"], {"phase": None, **record})
 
 
 def write_manifest(run: Run) -> dict[str, int]:
     """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
-    entries = [summarize(read_launch_file(p)) for i in range(len(run.batch["launches"])) for p in run.attempts(i)]
-    entries = [entry for entry in entries if entry is not None]
+    entries = run.summaries(*range(len(run.batch["launches"])))
     counts = Counter(record["status"] for entry in entries for record in entry["records"])
     manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}
     write_json(run.folder / "manifest.json", manifest)

@@ -1,5 +1,6 @@
 """Find why a launch ended: from the error files of its ranks, and from what their launcher printed to its log."""
 
+import contextlib
 import json
 import re
 import signal
@@ -28,10 +29,8 @@ def read_rank_errors(error_dir: Path) -> list[dict]:
     """Return the error files of the ranks, earliest first. Truncated files are skipped: their log line remains."""
     errors = []
     for path in sorted(error_dir.glob("rank-*.json")):
-        try:
+        with contextlib.suppress(ValueError):
             errors.append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError:
-            continue
     return sorted(errors, key=lambda error: error["time_ns"])
 
 

@@ -1,13 +1,12 @@
 """The preflight: one short launch per stack, before the batches, that reports what the ranks run on.
 
-Planned here and frozen like a batch; its path carries the hash of what it examines. A run repeats one that failed, and
+Planned here and frozen like a batch; its path has the hash of what it examines. A run repeats a failed preflight and
 reuses one that passed.
 """
 
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +15,8 @@ from regatta.campaign.matrix import content_hash
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
-from regatta.launchers import launcher_of
+from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.launchers.launch import Allocation, find_allocation, launch_argv
 from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
 from regatta.run.preflight_verdict import judge
 from regatta.runtimes import runtime_of
@@ -31,7 +29,7 @@ PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 
 class NodeFailed(UserError):
-    """A node failed, which says nothing about any stack: Snakemake submits the preflight again."""
+    """A node failed, so no stack can be judged: Snakemake resubmits the preflight."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +70,8 @@ def plan_preflight(
         content["generation"] += 1
 
 
-def preflight_json(preflight: Preflight | None, is_todo: bool) -> dict | None:
-    """Return a preflight as plan.json holds it; None if none is needed."""
-    if preflight is None:
-        return None
-    kept = {key: preflight.content[key] for key in ("nodes", "gpus_per_node")}
-    status = "todo" if is_todo else "done"
-    return {"preflight": preflight.id, "status": status, **kept, "stacks": list(preflight.content["stacks"])}
-
-
 def failed_stacks(path: Path) -> dict[str, str]:
-    """Return the stacks that a preflight failed, each with its problems. Nothing if there is no result to read."""
+    """Return the stacks that failed a preflight, each with its problems; empty without a readable result."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
@@ -91,7 +80,7 @@ def failed_stacks(path: Path) -> dict[str, str]:
 
 
 def has_passed(path: Path) -> bool:
-    """Return whether a result says of each stack that it passed. A damaged one does not, and is made again."""
+    """Return whether each stack of a result passed. A damaged result did not, and the preflight is repeated."""
     try:
         stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
         return bool(stacks) and all(s["verdict"]["ok"] is True and s["stack"] for s in stacks)
@@ -108,9 +97,14 @@ def latest_preflight(results: Path) -> list[str]:
 def run_preflight(folder: Path) -> dict:
     """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`."""
     frozen = read_frozen(folder / "request.json")
-    allocation = find_allocation(frozen["cluster"])
+    allocation, parent = find_allocation(frozen["cluster"]), os.getppid()
     attempt = len(list(folder.glob("*.launch.json")))
-    with allocation.exclusive_use(folder.parents[2], folder.name, _raise_if_abandoned(os.getppid())):
+
+    def raise_if_abandoned() -> None:
+        if os.getppid() != parent:
+            raise UserError("the preflight was not started: the process that requested it died.")
+
+    with allocation.exclusive_use(folder.parents[2], folder.name, raise_if_abandoned):
         stacks = [
             _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
             for index, name in enumerate(frozen["stacks"])
@@ -119,16 +113,6 @@ def run_preflight(folder: Path) -> dict:
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
     return result
-
-
-def _raise_if_abandoned(parent: int) -> Callable[[], None]:
-    """Return a function that raises UserError once the process that started this one is gone."""
-
-    def check() -> None:
-        if os.getppid() != parent:
-            raise UserError("the preflight was not started: the process that requested it died.")
-
-    return check
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
@@ -199,11 +183,11 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
     finally:
         allocation.stop(process)
     if is_late:
-        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); {log} holds their stacks"
+        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); their stacks are in {log}"
     if process.returncode == 0:
         return None
     errors = read_rank_errors(Path(request["error_dir"]))
     cause = find_cause(allocation.launcher, errors, read_log_tail(log), process.returncode, 0)
     if cause.status == "node_failure":
-        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same line again.")
+        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")
     return cause.text

@@ -22,9 +22,9 @@ def stem(name: str) -> str:
 
 
 def libraries_named(wanted: str, libraries: list[dict]) -> list[dict]:
-    """Return those of a rank's libraries that a name means: of exactly that name, else with a suffix.
+    """Return those of a rank's libraries that match a name: exactly, else with a suffix.
 
-    So libnccl-net means libnccl-net-ofi.so if there is no libnccl-net.so, and libnccl never means a plug-in.
+    So libnccl-net matches libnccl-net-ofi.so if there is no libnccl-net.so, and libnccl never matches a plug-in.
     """
     wanted = stem(wanted)
     exact = [library for library in libraries if stem(library["name"]) == wanted]
@@ -41,7 +41,7 @@ def family_of(name: str) -> str | None:
 
 MOST_WARNINGS = 5
 
-SAID = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<words>.*)")  # behind a time, host:pid:thread and [device], or nothing
+LINE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<words>.*)")  # behind a time, host:pid:thread and [device], or nothing
 VERSION = re.compile(r"\b[NR]CCL version (\S+)")
 NETWORK = re.compile(r"^Using network (.+)$")
 LOADED = re.compile(r"^NET/Plugin ?: Loaded net plugin (.+)$")
@@ -84,8 +84,8 @@ class NcclLog:
 
 def parse_nccl_log(text: str) -> NcclLog:
     """Read the log of all ranks, one after the other or mixed, each line with or without a launcher's prefix."""
-    said = [(match["level"], match["words"].strip()) for line in text.splitlines() if (match := SAID.search(line))]
-    infos = [words for level, words in said if level == "INFO"]
+    found = [(match["level"], match["words"].strip()) for line in text.splitlines() if (match := LINE.search(line))]
+    infos = [words for level, words in found if level == "INFO"]
     version = VERSION.search(text)
     plugins, providers = _all(LOADED, infos), _all(PROVIDER, infos)
     return NcclLog(
@@ -95,7 +95,7 @@ def parse_nccl_log(text: str) -> NcclLog:
         plugin_problem=None if plugins else _plugin_problem(infos),
         provider=" and ".join(providers) or None,
         transports=tuple(sorted({_transport(words) for words in _all(CHANNEL, infos)})),
-        warnings=tuple(dict.fromkeys(words for level, words in said if level == "WARN"))[:MOST_WARNINGS],
+        warnings=tuple(dict.fromkeys(words for level, words in found if level == "WARN"))[:MOST_WARNINGS],
     )
 
 
@@ -110,7 +110,7 @@ def _transport(words: str) -> str:
 
 
 def _plugin_problem(infos: list[str]) -> str | None:
-    """Return in NCCL's words why there is no network plug-in, most specific first, or None if it says nothing."""
+    """Return NCCL's most specific message about a missing network plug-in, or None without one."""
     reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
     for kind in REASONS:
         for reason in reasons:
@@ -132,14 +132,12 @@ def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | 
     report: of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
     launch failed, or None. A problem fails the stack; a note does not.
     """
-    nccl = parse_nccl_log(nccl_text)
+    nccl, problems = parse_nccl_log(nccl_text), []
     if launch_cause is not None:
         remedy = "Read its log, then fix image, python, binds, wrapper or env."
-        problems = [f"The launch failed: {_sentence(launch_cause)} {remedy}"]
+        problems.append(f"The launch failed: {_sentence(launch_cause)} {remedy}")
     elif report is None:
-        problems = ["The ranks left no report, for an unknown reason. Read the log of the launch."]
-    else:
-        problems = []
+        problems.append("The ranks left no report, for an unknown reason. Read the log of the launch.")
     misplaced = report["placement_problems"] if report else []
     remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
     problems += [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in misplaced]
@@ -161,14 +159,11 @@ def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | 
 
 def _backend_problems(report: dict, nccl: NcclLog) -> list[str]:
     found = []
-    for tried in report["backends"]:
-        if not tried["ok"]:
-            said = f" NCCL: {_sentence(nccl.warnings[0])}" if tried["backend"] == "nccl" and nccl.warnings else ""
-            cause = _sentence(tried["cause"] or "no cause is known")
-            remedy = (
-                "No cell of this stack can be measured with it: read the log, then fix image, binds, wrapper or env."
-            )
-            found.append(f"Backend {tried['backend']} does not work: {cause}{said} {remedy}")
+    remedy = "No cell of this stack can be measured with it: read the log, then fix image, binds, wrapper or env."
+    for backend in (backend for backend in report["backends"] if not backend["ok"]):
+        warning = f" NCCL: {_sentence(nccl.warnings[0])}" if backend["backend"] == "nccl" and nccl.warnings else ""
+        cause = _sentence(backend["cause"] or "no cause is known")
+        found.append(f"Backend {backend['backend']} does not work: {cause}{warning} {remedy}")
     return found
 
 
@@ -197,7 +192,7 @@ def _network_problems(stack: dict, report: dict | None, nccl: NcclLog) -> list[s
 
 def _uses_nccl(report: dict | None, nccl: NcclLog) -> bool:
     if report is not None:
-        return any(tried["backend"] == "nccl" for tried in report["backends"])
+        return any(backend["backend"] == "nccl" for backend in report["backends"])
     return bool(nccl.networks or nccl.warnings or nccl.plugin_problem)
 
 
@@ -209,8 +204,8 @@ def _same_network(network: str, required: str) -> bool:
 def _why(stack: dict, nccl: NcclLog) -> str:
     """Return what NCCL logs about the plug-in that it should have used."""
     if nccl.plugin:
-        said = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
-        return f"NCCL loads the plug-in {nccl.plugin}, but does not use it{said}. "
+        warnings = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
+        return f"NCCL loads the plug-in {nccl.plugin}, but does not use it{warnings}. "
     if nccl.plugin_problem:
         return f"The {runtime_of(stack).place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
     return ""
@@ -219,11 +214,8 @@ def _why(stack: dict, nccl: NcclLog) -> str:
 def _what_to_mount(stack: dict) -> str:
     """Return how to give a stack the libraries of its required network."""
     required = stack["required_network"].lower()
-    needed = "NCCL's plug-in for it"
-    if required in LIBFABRIC:
-        needed = "NCCL's plug-in and libfabric"
-    elif required.startswith("ib"):
-        needed = "libibverbs and its drivers"
+    others = "libibverbs and its drivers" if required.startswith("ib") else "NCCL's plug-in for it"
+    needed = "NCCL's plug-in and libfabric" if required in LIBFABRIC else others
     return runtime_of(stack).library_remedy(stack, needed)
 
 
@@ -264,7 +256,7 @@ def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
     num_hosts = len({rank["host"] for rank in report["ranks"]}) if report else 0
     required = stack["required_network"]
     if required and report and not report["placement_problems"] and not _uses_nccl(report, nccl):
-        names = ", ".join(tried["backend"] for tried in report["backends"]) or "none"
+        names = ", ".join(backend["backend"] for backend in report["backends"]) or "none"
         reason = f"only NCCL reports its network, and backends are {names}"
         notes.append(f"required_network '{required}' was not checked: {reason}.")
     if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
@@ -277,16 +269,15 @@ def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
 def _differences(ranks: list[dict]) -> list[str]:
     """Return the versions and libraries in which ranks differ, and on which: they should all run the same."""
     values = {name: {_where(rank): rank[name] or "none" for rank in ranks} for name in ("torch", "driver")}
-    for family in COMMUNICATION:
-        values[family] = {_where(rank): _all_of(family, rank["libraries"]) for rank in ranks}
+    values |= {name: {_where(rank): _all_of(name, rank["libraries"]) for rank in ranks} for name in COMMUNICATION}
     notes = []
     for name, by_rank in values.items():
-        groups: dict[str, list] = {}
-        for rank, value in by_rank.items():
-            groups.setdefault(value, []).append(rank)
+        groups = {
+            value: [rank for rank in by_rank if by_rank[rank] == value] for value in dict.fromkeys(by_rank.values())
+        }
         if len(groups) > 1:
-            values_text = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
-            notes.append(f"{name} differs between ranks: {values_text}.")
+            texts = "; ".join(f"{value} {_on(members, by_rank)}" for value, members in groups.items())
+            notes.append(f"{name} differs between ranks: {texts}.")
     return notes
 
 

@@ -48,15 +48,14 @@ class Progress:
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
-        if self.is_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            self._draw(self.line(launch_number, cell)[:width])
+        self._draw(self.line(launch_number, cell)[: shutil.get_terminal_size().columns - 1])
 
     def close(self) -> None:
-        if self.is_terminal:
-            self._draw("")
+        self._draw("")
 
     def _draw(self, text: str) -> None:
+        if not self.is_terminal:
+            return
         try:
             self.stream.write("\r\x1b[K" + text)
             self.stream.flush()
@@ -121,25 +120,23 @@ class Watch:
         return self.since + (self.start_seconds if self.current is None else self.limits[self.current])
 
     def _take(self, line: dict) -> None:
-        if line["kind"] == "launch":
-            self.has_header = True
-        elif line["kind"] == "start":
+        self.has_header |= line["kind"] == "launch"
+        self.is_complete |= line["kind"] == "complete"
+        if line["kind"] == "start":
             self.current = line["cell"]
         elif line["kind"] == "record":
             self.recorded[line["cell"]] = line["status"]
             self.current = None
-        elif line["kind"] == "complete":
-            self.is_complete = True
         self.since = self.clock()
 
 
-ALIKE = 3  # cells of a stack that fail alike before any is ok; then the rest of the stack is not started
-OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no sign of a stack that does not work
+ALIKE = 3  # cells of a stack that fail alike before any is ok: then the remaining ones are not started
+OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no evidence against the stack
 
 
 @dataclass
 class StackWatch:
-    """What the records of a batch say about its stacks so far."""
+    """The stacks of a batch, by its records so far: which work, and which fail in the same way."""
 
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
@@ -165,7 +162,7 @@ class StackWatch:
 def _signature(record: dict) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
-    Without the phase: records of before a restart do not have it.
+    The phase does not count: records of a supervisor that was restarted lack it.
     """
     words = re.sub(r"\d+", "#", record["cause"] or "")
     return record["status"], re.sub(r"\S*/\S*", "/", words)
@@ -176,10 +173,7 @@ def _counts_text(counts: Counter[str]) -> str:
 
 
 def outcome_text(results: Path) -> str:
-    """Return counts by status, the most common cause of failures, and how to try them again.
-
-    An empty text if there is no measurements.csv yet.
-    """
+    """Return counts by status, the most common cause of failures, and how to retry; empty without measurements.csv."""
     path = results / "measurements.csv"
     if not path.exists():
         return ""
@@ -191,10 +185,12 @@ def outcome_text(results: Path) -> str:
     if causes:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
-        lines.append('  retry what is not ok: the same line with --forcerun measure (make: ARGS="--forcerun measure")')
+        lines.append(
+            '  to retry what is not ok: the same command with --forcerun measure (make: ARGS="--forcerun measure")'
+        )
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the same line again")
+            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the command again")
     return "\n".join(lines)
 
 

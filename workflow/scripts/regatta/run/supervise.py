@@ -12,7 +12,7 @@ from pathlib import Path
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
-from regatta.launchers.launch import find_allocation
+from regatta.launchers import find_allocation
 from regatta.run.batch import (
     Run,
     Stopped,
@@ -46,7 +46,7 @@ MAX_JOBS_WITHOUT_START = 3  # in which launches of a batch could not start; then
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
-    """Measure a batch to its end and write its manifest. Returns the number of records by status.
+    """Run a batch to its end and write its manifest. Returns the number of records by status.
 
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
@@ -102,7 +102,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
         num_fruitless = num_fruitless + 1 if gave_nothing else 0
         if cause is None:
-            cause = Cause("failed", "launch", "the launch ended well, but without a valid record of this cell")
+            cause = Cause("failed", "launch", "the launch completed, but left no valid record of this cell")
         if watch.current is not None:
             write_records(run, request, [watch.current], cause, elapsed_ns)
         if cause.status == "node_failure":
@@ -126,8 +126,7 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node has failed: on the remaining nodes no launch of this shape can start."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
-    where = ", ".join(hosts) or "of this job"
-    text = f"{run.id}: a node failed ({where}): {cause.text}"
+    text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
     raise UserError(f"{text}. What was measured is kept; the batch continues in another job.")
 
 
@@ -233,15 +232,14 @@ def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
 
 
 def _raise_if_stopped(run: Run) -> None:
-    """Raise Stopped if a signal has come, or if the process that started this one is gone."""
-    state = None
-    if run.stop_signal is not None or os.getppid() != run.parent:
-        state = run.allocation.state()
-        state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
+    """Raise Stopped after a signal, or if the process that started this one is gone."""
+    if run.stop_signal is None and os.getppid() == run.parent:
+        return
+    state = run.allocation.state()
+    state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
     if run.stop_signal is not None:
         raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)
-    if os.getppid() != run.parent:
-        raise Stopped("the process that started it died", 1, state)
+    raise Stopped("the process that started it died", 1, state)
 
 
 def _late(watch: Watch) -> Cause:
@@ -254,7 +252,7 @@ def _late(watch: Watch) -> Cause:
 
 @contextlib.contextmanager
 def _noting_signals(run: Run) -> Iterator[None]:
-    """Note the first signal to stop while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
+    """Record the first stop signal while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
 
     def note(number: int, _frame: object) -> None:
         run.stop_signal = run.stop_signal or number

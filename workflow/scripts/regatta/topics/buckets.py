@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, CellName
-from regatta.core.text import UNKNOWN, interval_heading, is_unknown, percent, plural, three
+from regatta.core.text import UNKNOWN, four, interval_heading, is_unknown, percent, plural, rank_word, three
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
@@ -24,21 +24,25 @@ from regatta.report.panels import (
     milliseconds,
     name_rows,
     panels,
+    text_of,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows, steps_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, interval_columns, plain_rows, steps_by_cell
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
-from regatta.topics.percentiles import bucket_tables
+from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, on_ranks, rate_column
 from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # for a line through them
 MAX_RESIDUAL = 0.25
+USUAL_MIB = 25  # the default of DistributedDataParallel
+COMPARED = ("p75_s", "p95_s")  # what the published comparison shows
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
+PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 CELLS = (*GROUP, "cell", "bucket_cap_mb", "step_s", "step_low_s", "step_high_s")
 BUCKETS = {
@@ -51,9 +55,7 @@ BUCKETS = {
     "bandwidth_w_gb_per_s": REAL,
     "call_o_s": REAL,
     "source": TEXT,
-    "predicted_bucket_mib": REAL,
-    "predicted_low_mib": REAL,
-    "predicted_high_mib": REAL,
+    **dict.fromkeys(PREDICTED, REAL),
     "predicted_to_best_ratio": REAL,
     "reason": TEXT,
 }
@@ -61,15 +63,11 @@ BUCKETS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval.
+    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval."""
 
-    source: where they come from; reason: why they are unknown.
-    """
-
-    source: str | None = None
-    bandwidth: tuple = (None, None, None)
-    call_s: tuple = (None, None, None)
-    reason: str | None = None
+    source: str
+    bandwidth: tuple[float | None, ...]
+    call_s: tuple[float | None, ...]
 
 
 def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
@@ -99,8 +97,8 @@ def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.Da
         found = [gradients[cell["cell"]] for cell in cells if not is_unknown(gradients[cell["cell"]])]
         num_bytes = max(found, default=None) or None
         place = tuple(row[name] for name in SHAPE_COLUMNS)
-        own = lines.get((*(row[name] for name in WORKLOAD), *place), [])
-        cost = _cost(row, num_bytes, all_reduces.get(place, []), own)
+        bucketed = lines.get((*(row[name] for name in WORKLOAD), *place), [])
+        cost = _cost(row, num_bytes, all_reduces.get(place, []), bucketed)
         row |= _best(cells) | {"gradient_bytes": num_bytes}
         rows.append(row | _prediction(num_bytes, cost, row["best_bucket_cap_mb"]))
     return make_table(rows, BUCKETS)
@@ -120,77 +118,63 @@ def _best(cells: list[dict]) -> dict:
     return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in near) or "none"}
 
 
-def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], own: list[dict]) -> Cost:
-    """Return the cost from all-reduces measured on the same place, else from strategy bucketed.
+def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> Cost | str:
+    """Return the cost from all-reduces measured on the same place, else from strategy bucketed; else why it is unknown.
 
     Gradients are fp32 whatever the forward pass is in (autocast).
     """
     if num_bytes is None:
-        return Cost(reason="no record says how large the gradients are")
+        return "no record says how large the gradients are"
     if row["compression"] not in (None, "none"):
-        return Cost(reason=f"gradients are sent as {row['compression']}, so a bucket is not the message that is sent")
+        return f"gradients are sent as {row['compression']}, so a bucket is not the message that is sent"
     measured = _from_all_reduces(all_reduces)
-    if measured.reason is None:
+    if isinstance(measured, Cost):
         return measured
-    fitted = _from_buckets(num_bytes, own)
-    return fitted if fitted.reason is None else Cost(reason=f"{measured.reason}; {fitted.reason}")
+    fitted = _from_buckets(num_bytes, bucketed)
+    return fitted if isinstance(fitted, Cost) else f"{measured}; {fitted}"
 
 
-def _from_all_reduces(models: list[dict]) -> Cost:
+def _from_all_reduces(models: list[dict]) -> Cost | str:
     """Return a as the cost of a call and B as the bandwidth. models: of one place, so there is one at most."""
     if not models:
-        return Cost(reason="no all_reduce of fp32 was measured on this shape and stack")
+        return "no all_reduce of fp32 was measured on this shape and stack"
     [model] = models
     if model["refusal"] is not None:
-        return Cost(reason=f"the all_reduce has no model ({model['refusal']})")
+        return f"the all_reduce has no model ({model['refusal']})"
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
-        return Cost(reason=f"the model of the all_reduce is incomplete ({model['left_out']})")
-    ends = ("", "_low", "_high")
-    return Cost(
-        "all_reduce",
-        tuple(model[f"bandwidth_b{end}_gb_per_s"] * BYTES_PER_GB for end in ends),
-        tuple(model[f"latency_a{end}_s"] for end in ends),
-    )
+        return f"the model of the all_reduce is incomplete ({model['left_out']})"
+    bandwidth = (model[name] * BYTES_PER_GB for name in interval_columns("bandwidth_b", "gb_per_s"))
+    return Cost("all_reduce", tuple(bandwidth), tuple(model[name] for name in interval_columns("latency_a", "s")))
 
 
-def _from_buckets(num_bytes: int, own: list[dict]) -> Cost:
+def _from_buckets(num_bytes: int, bucketed: list[dict]) -> Cost | str:
     """Return the slope and, as s/w, the intercept of the line `communication_s` = o x calls + s/w over bucket sizes."""
-    pairs = [(row["num_calls"], row["communication_s"]) for row in own]
-    points = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2)
-    calls, seconds = points.T
+    pairs = [(row["num_calls"], row["communication_s"]) for row in bucketed]
+    calls, seconds = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2).T
     num = len(set(calls))
     if num < MIN_BUCKETS:
-        text = f"strategy bucketed was measured with {plural(num, 'bucket size')}; a line needs {MIN_BUCKETS}"
-        return Cost(reason=text)
+        return f"strategy bucketed was measured with {plural(num, 'bucket size')}; a line needs {MIN_BUCKETS}"
     import scipy.stats
 
     line = scipy.stats.linregress(calls, seconds)
     if line.slope <= 0 or line.intercept <= 0:
-        return Cost(
-            reason="synchronization of strategy bucketed takes no longer with more calls, or only the calls take time"
-        )
+        return "synchronization of strategy bucketed takes no longer with more calls, or only the calls take time"
     away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
     if away > MAX_RESIDUAL:
-        return Cost(
-            reason=f"a line through the synchronization times of strategy bucketed misses one by {percent(away)} %"
-        )
+        return f"a line through the synchronization times of strategy bucketed misses one by {percent(away)} %"
     return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
 
 
-def _prediction(num_bytes: int | None, cost: Cost, best_mb: float | None) -> dict:
-    if cost.reason is not None:
-        return {"reason": cost.reason}
-    mib = [
-        None if bandwidth is None else best_bucket_bytes(num_bytes, bandwidth, call_s) / MIB
-        for bandwidth, call_s in zip(cost.bandwidth, cost.call_s, strict=True)
-    ]
+def _prediction(num_bytes: int | None, cost: Cost | str, best_mb: float | None) -> dict:
+    if isinstance(cost, str):
+        return {"reason": cost}
+    pairs = zip(cost.bandwidth, cost.call_s, strict=True)
+    mib = [None if None in pair else best_bucket_bytes(num_bytes, *pair) / MIB for pair in pairs]
     return {
         "bandwidth_w_gb_per_s": cost.bandwidth[0] / BYTES_PER_GB,
         "call_o_s": cost.call_s[0],
         "source": cost.source,
-        "predicted_bucket_mib": mib[0],
-        "predicted_low_mib": mib[1],
-        "predicted_high_mib": mib[2],
+        **dict(zip(PREDICTED, mib, strict=True)),
         "predicted_to_best_ratio": None if best_mb is None else mib[0] / best_mb,
     }
 
@@ -203,27 +187,22 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
     rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
     if rows.empty:
         return None
+
+    def predicted_range(row) -> str:
+        ends = row.predicted_low_mib, row.predicted_high_mib  # of w and o: written unlike a range over launches
+        return UNKNOWN if any(map(is_unknown, ends)) else " … ".join(map(three, ends))
+
     columns = {
         "workload": lambda row: row.name,
         "best (MiB)": lambda row: f"{row.best_bucket_cap_mb:g}",
         "within noise (MiB)": lambda row: UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
-        "predicted (MiB)": lambda row: three(row.predicted_bucket_mib),
-        "predicted range (MiB)": lambda row: _range(row.predicted_low_mib, row.predicted_high_mib),
+        "predicted (MiB)": text_of("predicted_bucket_mib", three),
+        "predicted range (MiB)": predicted_range,
         "predicted / best": lambda row: agreement(row.predicted_to_best_ratio),
         "source": lambda row: row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
     }
-    table = Table.of(
-        "Best bucket size: measured and predicted",
-        columns,
-        rows.assign(name=full_names(rows, "train_step")),
-        sources=("buckets",),
-    )
-    return replace(table, is_words=True)
-
-
-def _range(low: float | None, high: float | None) -> str:
-    """Return the range from the ends of w and o, written unlike a range over launches."""
-    return UNKNOWN if is_unknown(low) or is_unknown(high) else f"{three(low)} … {three(high)}"
+    rows = rows.assign(name=full_names(rows, "train_step"))
+    return replace(Table.of("Best bucket size: measured and predicted", columns, rows, ("buckets",)), is_words=True)
 
 
 def agreement(ratio: float | None) -> str:
@@ -234,7 +213,7 @@ def agreement(ratio: float | None) -> str:
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
     """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
     rows = name_rows(scaling, "train_step")
-    rows = in_order(rows[rows["bucket_cap_mb"].notna() & rows["step_s"].notna()])
+    rows = in_order(rows.dropna(subset=["bucket_cap_mb", "step_s"]))
     rows = rows.assign(curve=[name.label(*_curve_fields(name)) for name in rows["cell_name"]])
     curves = rows.groupby(["workload", "curve"])
     rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
@@ -261,7 +240,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
-        "step (ms)": lambda row: milliseconds(row.step_s),
+        "step (ms)": text_of("step_s", milliseconds),
         f"{interval_heading(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
         "above the best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
     }
@@ -271,6 +250,51 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
     return make_figure(
         figure_id, f"Bucket size: {title}", panel, (sentence(finding), caption), table, rows[list(SCALING)], "scaling"
     )
+
+
+# The published comparison: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
+
+
+def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
+    """Return a table for each workload and bucket size against the default: the times of both, and their difference.
+
+    Without the default, the sizes are compared with the largest.
+    """
+    rows = name_rows(percentiles, "train_step", without=("bucket_cap_mb",))
+    rows = rows[rows["bucket_cap_mb"].notna()]
+    sizes = set(rows["bucket_cap_mb"])
+    base = USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
+    bases = {_key(row): row for row in rows[rows["bucket_cap_mb"] == base].itertuples()}
+    found = []
+    for (_, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
+        pairs = [(bases[_key(row)], row) for row in from_one_rank_up(group).itertuples() if _key(row) in bases]
+        if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
+            found.append(_comparison(workload, pairs, device))
+    return tuple(found)
+
+
+def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
+    base_mib, mib = (f"{row.bucket_cap_mb:g} MiB" for row in pairs[0])
+    known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
+    heads = ["cell", "n"]
+    for name in (time.removesuffix("_s") for time in known):
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
+    body = []
+    for base, row in pairs:
+        texts = [on_ranks(row, device), f"{base.num_launches} and {row.num_launches}"]
+        for time in known:
+            before, after = getattr(base, time), getattr(row, time)
+            texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]
+            texts.append(UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1))
+        body.append(tuple(texts))
+    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank_word(device)} with {mib}"
+    return Table(caption, tuple(heads), tuple(body), sources=("percentiles",))
+
+
+def _key(row) -> tuple:
+    """Return what identifies a cell, without its bucket size. Unknown is a word here, since pd.NA equals nothing."""
+    values = (getattr(row, name) for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb")
+    return tuple("unknown" if is_unknown(value) else value for value in values)
 
 
 def section(data: ReportData) -> Section:
@@ -284,9 +308,7 @@ def section(data: ReportData) -> Section:
 
 def findings(data: ReportData) -> list[Finding]:
     """Return how much the slowest bucket size costs at most, where intervals do not overlap; else that all are ties."""
-    scaling = data.tables["scaling"]
-    rows = scaling[scaling["bucket_cap_mb"].notna() & scaling["step_s"].notna()]
-    finding = _largest_difference(rows, data.names)
+    finding = _largest_difference(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), data.names)
     return [finding] if finding else []
 
 

@@ -22,6 +22,7 @@ from regatta.topics import (
     precision,
     preflight,
     sync_batchnorm,
+    training_runs,
 )
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import section as comparison
@@ -29,7 +30,6 @@ from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
-from regatta.topics.training_runs import section as training_runs
 
 TOPICS: tuple[Topic, ...] = (
     failures.TOPIC,

@@ -4,16 +4,7 @@ import pandas as pd
 
 from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
-from regatta.core.text import (
-    NOT_PLANNED,
-    UNKNOWN,
-    bracket,
-    duration_tick,
-    interval_heading,
-    is_unknown,
-    size,
-    three,
-)
+from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, duration_tick, interval_heading, is_unknown, size, three
 from regatta.report.findings import Finding, Value, of_cells, time_text, value_text
 from regatta.report.panels import (
     Figure,
@@ -30,6 +21,7 @@ from regatta.report.panels import (
     panels,
     ranks_axis,
     size_text,
+    text_of,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
@@ -87,7 +79,11 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
         row = cell_row(cell) | {"num_planned": campaign["repeats"]}
         row |= {"num_launches": latency.num, "interval": latency.kind}
         row |= interval_values("latency", "s", latency) | interval_values("pipelined", "s", pipelined)
-        row |= _bandwidths(row, latency.median, "") | _bandwidths(row, pipelined.median, "pipelined_")
+        for lead, elapsed_s in (("", latency.median), ("pipelined_", pipelined.median)):
+            if elapsed_s is not None and row["message_bytes"] is not None:
+                row[f"{lead}algbw_gb_per_s"] = algorithm_bandwidth(row["message_bytes"], elapsed_s)
+                bus = bus_bandwidth(row["operation"], row["message_bytes"], elapsed_s, row["world_size"])
+                row[f"{lead}busbw_gb_per_s"] = bus
         rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
     return make_table(rows, COLLECTIVES)
 
@@ -105,17 +101,6 @@ def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_rank
     if num_ranks < 2 or operation not in BUS_FACTOR:
         return None
     return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
-
-
-def _bandwidths(cell: dict, elapsed_s: float | None, lead: str) -> dict:
-    """Return both bandwidths; nothing where there is no time, or no message."""
-    if elapsed_s is None or cell["message_bytes"] is None:
-        return {}
-    bus = bus_bandwidth(cell["operation"], cell["message_bytes"], elapsed_s, cell["world_size"])
-    return {
-        f"{lead}algbw_gb_per_s": algorithm_bandwidth(cell["message_bytes"], elapsed_s),
-        f"{lead}busbw_gb_per_s": bus,
-    }
 
 
 def collective_figures(
@@ -154,17 +139,13 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     rows = in_order(name_rows(collectives, "collective", without=("message_bytes",)))
     is_algorithm = rows.groupby("operation")["algorithm"].transform("nunique") > 1
     found = []
-    for part, line, said in ((rows[~is_algorithm], "shape", ()), (rows[is_algorithm], "algorithm", ("shape",))):
-        fields, title_fields = (line, *PLACE), ("subject", "dtype", *said)
-        in_panels = panels(
-            part,
-            lambda _, fields=fields: fields,
-            lambda name, said=title_fields: name.say(*said, always=said),
-        )
-        for title, own in in_panels:
-            if own["latency_s"].notna().any():
-                names = [name.say(*fields) for name in own["cell_name"]]
-                found.append((title, own.assign(is_algorithm=line == "algorithm", line=names)))
+    for part, line, further in ((rows[~is_algorithm], "shape", ()), (rows[is_algorithm], "algorithm", ("shape",))):
+        label, title = (line, *PLACE), ("subject", "dtype", *further)
+        split = panels(part, lambda _, label=label: label, lambda name, title=title: name.say(*title, always=title))
+        for text, shown in split:
+            if shown["latency_s"].notna().any():
+                names = [name.say(*label) for name in shown["cell_name"]]
+                found.append((text, shown.assign(is_algorithm=line == "algorithm", line=names)))
     return sorted(found, key=lambda panel: (panel[1]["message_bytes"].isna().all(), panel[0]))
 
 
@@ -184,16 +165,14 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)}"
     caption += f" {how_to_read(shown, 'latency_s')}"
     columns = {
-        "algbw (GB/s)": lambda row: three(row.algbw_gb_per_s),
-        "busbw (GB/s)": lambda row: three(row.busbw_gb_per_s),
+        "algbw (GB/s)": text_of("algbw_gb_per_s", three),
+        "busbw (GB/s)": text_of("busbw_gb_per_s", three),
         f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
-        "pipelined busbw": lambda row: three(row.pipelined_busbw_gb_per_s),
+        "pipelined busbw": text_of("pipelined_busbw_gb_per_s", three),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
-    words, panel = (f"{alt}.", caption), Panel(x, y, series)
-    return make_figure(
-        figure_id, f"Bus bandwidth: {title}", panel, words, table, shown[list(COLLECTIVES)], "collectives"
-    )
+    words, data = (f"{alt}.", caption), shown[list(COLLECTIVES)]
+    return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, data, "collectives")
 
 
 def _bus_value(row) -> Value:
@@ -205,8 +184,10 @@ def _bus_value(row) -> Value:
 
 
 def _bus_ends(row) -> str:
-    value = None if is_unknown(row.busbw_gb_per_s) else _bus_value(row)
-    return bracket(value.low, value.high, value.kind) if value else UNKNOWN
+    if is_unknown(row.busbw_gb_per_s):
+        return UNKNOWN
+    value = _bus_value(row)
+    return bracket(value.low, value.high, value.kind)
 
 
 def _bus_text(row) -> str:
@@ -223,18 +204,20 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
     alt = f"{title}: {' to '.join(dict.fromkeys(_time_text(row) for row in (measured[0], measured[-1])))}."
     caption = f"Time of {call}, by {by}; lower is better.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
     columns = {
-        "time (µs)": lambda row: microseconds(row.latency_s),
+        "time (µs)": text_of("latency_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
-        "pipelined (µs)": lambda row: microseconds(row.pipelined_s),
+        "pipelined (µs)": text_of("pipelined_s", microseconds),
     }
     if rows["is_algorithm"].all():
-        columns["algorithm buffers"] = lambda row: size_text(row.algorithm_bytes)
-        columns["largest rel. error"] = lambda row: (
-            UNKNOWN if is_unknown(row.max_rel_error) else f"{row.max_rel_error:.1e}"
-        )
+        columns["algorithm buffers"] = text_of("algorithm_bytes", size_text)
+        columns["largest rel. error"] = text_of("max_rel_error", error_text)
     table = Table.of(f"Time of {title}", _cell_columns(rows) | columns, rows)
-    words, panel = (alt, caption), Panel(x, y, series)
-    return make_figure(figure_id, f"Latency: {title}", panel, words, table, rows[list(COLLECTIVES)], "collectives")
+    words, data = (alt, caption), rows[list(COLLECTIVES)]
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, data, "collectives")
+
+
+def error_text(error: float | None) -> str:
+    return UNKNOWN if is_unknown(error) else f"{error:.1e}"
 
 
 def _time_text(row) -> str:

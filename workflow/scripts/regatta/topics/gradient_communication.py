@@ -34,27 +34,20 @@ from regatta.topics.base import (
     known,
 )
 
+LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 STRATEGIES = {
     "cell": TEXT,
     **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    "step_p50_s": REAL,
-    "step_mean_s": REAL,
-    "step_std_s": REAL,
-    "whole_step_s": REAL,
-    "no_sync_s": REAL,
-    "communication_s": REAL,
+    **dict.fromkeys(("step_p50_s", "step_mean_s", "step_std_s"), REAL),
+    **dict.fromkeys(("whole_step_s", "no_sync_s", "communication_s"), REAL),
     **interval_columns("exposed", "s"),
     "exposed_share_ratio": REAL,
     "hidden_ratio": REAL,
-    "host_wait_s": REAL,
-    "communication_stream_s": REAL,
-    "exposed_stream_s": REAL,
-    "num_calls": WHOLE,
-    "gradient_bytes": WHOLE,
-    "algorithm_bytes": WHOLE,
+    **dict.fromkeys(("host_wait_s", "communication_stream_s", "exposed_stream_s"), REAL),
+    **dict.fromkeys(LARGEST, WHOLE),
 }
 MEDIANS = {
     "step_p50_s": "p50_s",
@@ -63,17 +56,14 @@ MEDIANS = {
     **{name: name for name in ("whole_step_s", "no_sync_s", "communication_s", "host_wait_s")},
     **{name: name for name in ("communication_stream_s", "exposed_stream_s")},
 }
-LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not."""
-    cells = [
-        cell for cell in cells_of(campaign, "train_step") if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1
-    ]
-    launches = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST])
-    planned = {"num_planned": campaign["repeats"]}
-    return make_table([cell_row(cell) | planned | _communication(cell["id"], launches) for cell in cells], STRATEGIES)
+    launches, planned = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST]), {"num_planned": campaign["repeats"]}
+    rows = [cell_row(cell) | planned for cell in cells_of(campaign, "train_step")]
+    rows = [row | _communication(row["cell"], launches) for row in rows if row["world_size"] > 1]
+    return make_table(rows, STRATEGIES)
 
 
 def _communication(cell: str, launches: LaunchValues) -> dict:
@@ -124,7 +114,7 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, ok: pd.DataFrame) -> Figure:
-    """rows: drawn. rest: in the table alone."""
+    """Return one figure. rows: drawn. rest: in the table alone."""
     by_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
     data = pd.concat([rows, rest])[list(STRATEGIES)]
     rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # with both steps
@@ -161,9 +151,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
         "calls": lambda row: UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
     }
     table = Table.of(f"Step and communication of {title}", columns, pd.concat([rows, rest]))
-    return make_figure(
-        figure_id, f"Gradient synchronization: {title}", panel, (alt, caption), table, data, "strategies"
-    )
+    title = f"Gradient synchronization: {title}"
+    return make_figure(figure_id, title, panel, (alt, caption), table, data, "strategies")
 
 
 def _exposed_text(row, name: str) -> str:
@@ -179,8 +168,7 @@ def section(data: ReportData) -> Section:
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the cell whose step waits longest for gradient communication, as a share of the step."""
-    rows = data.tables["strategies"]
-    rows = rows[rows["exposed_share_ratio"].notna() & rows["exposed_s"].notna()]
+    rows = data.tables["strategies"].dropna(subset=["exposed_share_ratio", "exposed_s"])
     if rows.empty:
         return []
     worst = max(rows.itertuples(), key=lambda row: row.exposed_share_ratio)

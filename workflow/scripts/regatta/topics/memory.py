@@ -51,15 +51,12 @@ def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     launches = LaunchValues(measurements, MEMORY_BYTES)
     rows = []
     for cell in cells_of(campaign, "train_step"):
-        parts = {name: launches.largest(cell["id"], name) for name in MEMORY_BYTES}
-        total = {"num_launches": launches.num_launches(cell["id"]), "part_bytes": _sum_of_parts(parts)}
-        rows.append(cell_row(cell) | total | parts)
+        row = cell_row(cell) | {"num_launches": launches.num_launches(cell["id"])}
+        row |= {name: launches.largest(cell["id"], name) for name in MEMORY_BYTES}
+        if row["saved_bytes"] is not None:
+            row["part_bytes"] = sum(row[name] or 0 for name in PARTS)
+        rows.append(row)
     return make_table(rows, MEMORY)
-
-
-def _sum_of_parts(parts: dict) -> float | None:
-    """Return the sum of the known parts, or None without what autograd saves."""
-    return None if parts["saved_bytes"] is None else sum(parts[name] or 0 for name in PARTS)
 
 
 def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
@@ -77,9 +74,9 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     rows = rows.sort_values("batch_size", kind="stable")
     several = rows["label"].nunique() > 1
     series = []
-    for name, own in rows.groupby("label", sort=False):
+    for name, group in rows.groupby("label", sort=False):
         for label, column in LINES.items():
-            points = ((row.batch_size, getattr(row, column) / GIB) for row in own.itertuples())
+            points = ((row.batch_size, getattr(row, column) / GIB) for row in group.itertuples())
             label = f"{name}\n{label}" if several else label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))
@@ -89,9 +86,12 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     one_series = rows[rows["label"] == rows.loc[rows["batch_size"].idxmax(), "label"]]
     first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
     named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
+    saved, parts = (
+        " to ".join(size(int(row[column])) for row in (first, last)) for column in ("saved_bytes", "part_bytes")
+    )
     alt = (
         f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}:"
-        f" saved for backward {_change(first, last, 'saved_bytes')}, all parts {_change(first, last, 'part_bytes')}."
+        f" saved for backward {saved}, all parts {parts}."
     )
     caption = (
         f"Memory of one {one} by batch size, largest launch. Saved: by autograd for the backward pass; all parts: also"
@@ -99,17 +99,13 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     )
     columns = {
         "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
-        "n": lambda row: str(row.num_launches),
+        "n": text_of("num_launches", str),
         **size_columns(rows, LINES | {"allocator's peak": "peak_allocated_bytes"}),
         "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
     }
-    table, panel = Table.of(f"Memory of {title} by batch size", columns, rows), Panel(x, y, tuple(series))
-    data = rows[list(MEMORY)]
-    return make_figure(figure_id, f"Memory by batch size: {title}", panel, (alt, caption), table, data, "memory")
-
-
-def _change(first: pd.Series, last: pd.Series, column: str) -> str:
-    return f"{size(int(first[column]))} to {size(int(last[column]))}"
+    table, data = Table.of(f"Memory of {title} by batch size", columns, rows), rows[list(MEMORY)]
+    words, panel = (alt, caption), Panel(x, y, tuple(series))
+    return make_figure(figure_id, f"Memory by batch size: {title}", panel, words, table, data, "memory")
 
 
 def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:
@@ -138,8 +134,8 @@ def memory_tables(memory: pd.DataFrame) -> Table | None:
 def section(data: ReportData) -> Section:
     table = memory_tables(data.tables["memory"])
     figures = tuple(memory_figures(data.tables["memory"], data.device))
-    empty = "No memory data was recorded."
-    return Section("memory", "Memory", empty, figures=figures, tables=(table,) if table else ())
+    tables = (table,) if table else ()
+    return Section("memory", "Memory", "No memory data was recorded.", figures=figures, tables=tables)
 
 
 TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}

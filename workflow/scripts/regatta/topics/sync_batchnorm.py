@@ -6,7 +6,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import over_launches
-from regatta.core.text import UNKNOWN, duration_tick, interval_heading, is_unknown, ratio_text
+from regatta.core.text import duration_tick, interval_heading, ratio_text
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
@@ -21,6 +21,7 @@ from regatta.report.panels import (
     microseconds,
     name_rows,
     panels,
+    text_of,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
@@ -35,6 +36,7 @@ from regatta.topics.base import (
     interval_values,
     values_by_cell,
 )
+from regatta.topics.communication import error_text
 from regatta.topics.memory import size_columns
 
 # Beginning of three columns -> the column of one launch. Both passes together are no sum of medians.
@@ -50,9 +52,7 @@ BATCH_NORMS = {
     "num_planned": WHOLE,
     "num_launches": WHOLE,
     "interval": TEXT,
-    **interval_columns("time", "s"),
-    **interval_columns("forward", "s"),
-    **interval_columns("backward", "s"),
+    **{column: kind for name in TIMES for column, kind in interval_columns(name, "s").items()},
     **LARGEST,
 }
 
@@ -71,7 +71,6 @@ def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     return make_table(rows, BATCH_NORMS)
 
 
-INPUT = ["batch_size", "hidden", "dtype"]
 MOST_FINDINGS = 2
 MEMORY_COLUMNS = {
     "allocator's peak": "peak_allocated_bytes",
@@ -112,33 +111,28 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
     )
     columns = {
         "layer": lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
-        "features": lambda row: str(row.hidden),
+        "features": text_of("hidden", str),
         "n": launches,
-        "both (µs)": lambda row: microseconds(row.time_s),
+        "both (µs)": text_of("time_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "time", "s", microseconds),
-        "forward (µs)": lambda row: microseconds(row.forward_s),
-        "backward (µs)": lambda row: microseconds(row.backward_s),
+        "forward (µs)": text_of("forward_s", microseconds),
+        "backward (µs)": text_of("backward_s", microseconds),
         **size_columns(rows, MEMORY_COLUMNS),
-        "output error": lambda row: _error(row.largest_output_error),
-        "input gradient error": lambda row: _error(row.largest_input_gradient_error),
+        "output error": text_of("largest_output_error", error_text),
+        "input gradient error": text_of("largest_input_gradient_error", error_text),
     }
     table = Table.of(f"Time, memory and errors of {title}", columns, rows)
-    words, panel = (_alt(title, rows[rows["time_s"].notna()]), caption), Panel(x, y, series)
-    return make_figure(figure_id, f"Batch norm: {title}", panel, words, table, rows[list(BATCH_NORMS)], "batch_norms")
+    words, data = (_alt(title, rows.dropna(subset="time_s")), caption), rows[list(BATCH_NORMS)]
+    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), words, table, data, "batch_norms")
 
 
 def _alt(title: str, rows: pd.DataFrame) -> str:
     """Return how the implementations compare on the same input; else the shortest and the longest time."""
-    names = dict(zip(rows["cell"], rows["unique_name"], strict=True))
-    if finding := _comparison(rows, names):
+    if finding := _comparison(rows, dict(zip(rows["cell"], rows["unique_name"], strict=True))):
         return f"{title}: {sentence(finding)}"
     ordered = sorted(rows.itertuples(), key=lambda row: row.time_s)
     texts = (f"{time_text(Value.of(row, 'time', 's'))} ({row.unique_name})" for row in (ordered[0], ordered[-1]))
     return f"{title}: {' to '.join(dict.fromkeys(texts))}."
-
-
-def _error(value: float | None) -> str:
-    return UNKNOWN if is_unknown(value) else f"{value:.1e}"
 
 
 def section(data: ReportData) -> Section:
@@ -149,8 +143,7 @@ def section(data: ReportData) -> Section:
 
 def findings(data: ReportData) -> list[Finding]:
     """Return where the custom layer differs most from torch's on the same input, one for each shape and stack."""
-    rows = data.tables["batch_norms"]
-    rows = rows[rows["time_s"].notna()]
+    rows = data.tables["batch_norms"].dropna(subset="time_s")
     groups = rows.groupby(["nodes", "gpus_per_node", "stack", "backend"], sort=True)
     found = [finding for _, group in groups if (finding := _comparison(group, data.names))]
     found.sort(key=lambda finding: -abs(np.log(finding.values["time_ratio"])))
@@ -158,28 +151,26 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _comparison(rows: pd.DataFrame, names: dict[str, str]) -> Finding | None:
-    """Return the ratios of own and torch on the same input; None without such an input."""
-    cells = rows.pivot_table(
-        index=[*INPUT, "stack", "backend"], columns="implementation", values="cell", aggfunc="first"
-    )
-    if not {"own", "torch"} <= set(cells):
+    """Return the time ratios of the custom layer and torch's on the same input; None without such an input."""
+    key = ["batch_size", "hidden", "dtype", "stack", "backend"]
+    cells = rows.pivot_table(index=key, columns="implementation", values="cell", aggfunc="first")
+    if not {"own", "torch"} <= set(cells) or (cells := cells[["own", "torch"]].dropna()).empty:
         return None
-    cells, times = cells[["own", "torch"]].dropna(), rows.set_index("cell", drop=False)["time_s"]
-    if cells.empty:
-        return None
-    ratios = [times[own] / times[torch] for own, torch in cells.to_numpy()]
-    most = max(range(len(ratios)), key=lambda index: abs(np.log(ratios[index])))
-    own, torch = (rows[rows["cell"] == cell].iloc[0] for cell in cells.iloc[most])
+    by_cell = {row.cell: row for row in rows.itertuples()}
+    pairs = [(by_cell[custom], by_cell[torch]) for custom, torch in cells.to_numpy()]
+    ratios = [float(custom.time_s / torch.time_s) for custom, torch in pairs]
+    most = int(np.abs(np.log(ratios)).argmax())
+    custom, torch = pairs[most]
     values = {
-        "name": names[own["cell"]],
-        "time_ratio": float(ratios[most]),
-        "least_ratio": float(min(ratios)),
-        "most_ratio": float(max(ratios)),
-        "time": Value.of(own, "time", "s"),
+        "name": names[custom.cell],
+        "time_ratio": ratios[most],
+        "least_ratio": min(ratios),
+        "most_ratio": max(ratios),
+        "time": Value.of(custom, "time", "s"),
         "torch_time": Value.of(torch, "time", "s"),
         "num_inputs": len(ratios),
     }
-    pair = (own["cell"], torch["cell"])
+    pair = (custom.cell, torch.cell)
     return Finding("batch_norm", values, (of_cells("batch_norms", pair),), pair, "batch-norms")
 
 

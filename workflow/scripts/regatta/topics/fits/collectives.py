@@ -71,11 +71,9 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
     collectives: of `collectives_table`, whose `latency_s` is fitted; measurements: the launches behind it.
     """
     launches = LaunchValues(measurements, ("repeat", "p50_s"))
-    cells = plain_rows(
-        collectives[collectives["message_bytes"].notna()], (*MODEL, "cell", "message_bytes", "latency_s")
-    )
-    groups = grouped(cells, MODEL)
-    rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(own, launches)) for key, own in groups.items()]
+    messages = collectives.dropna(subset="message_bytes")
+    groups = grouped(plain_rows(messages, (*MODEL, "cell", "message_bytes", "latency_s")), MODEL)
+    rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(group, launches)) for key, group in groups.items()]
     return make_table(rows, COMMUNICATION_MODELS)
 
 
@@ -84,9 +82,8 @@ def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.D
 
     Raises ValueError for a size more than 2 times outside the measured ones.
     """
-    nothing = pd.DataFrame({"message_bytes": [], "latency_s": [], "is_extrapolated": []})
     if pd.isna(row["latency_a_s"]) or pd.isna(row["bandwidth_b_gb_per_s"]):
-        return nothing
+        return pd.DataFrame({"message_bytes": [], "latency_s": [], "is_extrapolated": []})
     sizes = np.array(message_bytes, dtype=float)
     low, high = row["min_bytes"], row["max_bytes"]
     if len(sizes) and (sizes.min() * MAX_EXTRAPOLATION < low or sizes.max() > MAX_EXTRAPOLATION * high):
@@ -101,16 +98,16 @@ def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.D
 
 def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
-    own = [_by_repeat(cell["cell"], launches) for cell in measured]
-    repeats = sorted(set.intersection(*map(set, own))) if own else []
-    whole = np.array([[values[repeat] for values in own] for repeat in repeats]).reshape(len(repeats), len(own))
+    by_repeat = []
+    for cell in (cell["cell"] for cell in measured):
+        pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
+        by_repeat.append({int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)})
+    repeats = sorted(set.intersection(*map(set, by_repeat))) if by_repeat else []
+    whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats]).reshape(
+        len(repeats), len(by_repeat)
+    )
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
     return Curve(sizes, seconds, whole)
-
-
-def _by_repeat(cell: str, launches: LaunchValues) -> dict[int, float]:
-    pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
-    return {int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)}
 
 
 def _model(curve: Curve) -> dict:
@@ -137,8 +134,10 @@ def _model(curve: Curve) -> dict:
     for term, columns in _columns(values, low, high).items():
         row |= {} if problems.get(term) else columns
     if not any(problems.values()):
-        half = _half_bandwidth(values[LATENCY], values.get(SQRT, 0.0), values[BANDWIDTH])
-        row |= {"half_bandwidth_bytes": half}
+        # The S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B.
+        bandwidth, sqrt_c = 1 / values[BANDWIDTH], values.get(SQRT, 0.0)
+        root = (sqrt_c + math.sqrt(sqrt_c**2 + 4 * values[LATENCY] / bandwidth)) / 2
+        row |= {"half_bandwidth_bytes": (bandwidth * root) ** 2}
     return row
 
 
@@ -213,19 +212,8 @@ def _known_within(low: float, high: float) -> str:
 
 def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
     """Return the columns of each term. The third parameter is seconds per byte, so its ends swap."""
-    ends = {"": values, "_low": low, "_high": high}
-    columns = {LATENCY: {f"latency_a{end}_s": found[LATENCY] for end, found in ends.items()}}
-    if SQRT in values:
-        columns[SQRT] = {f"sqrt_c{end}_s_per_sqrt_byte": found[SQRT] for end, found in ends.items()}
-    turned = {"": values, "_low": high, "_high": low}
-    per_s = {end: found[BANDWIDTH] * BYTES_PER_GB for end, found in turned.items()}
-    columns[BANDWIDTH] = {
-        f"bandwidth_b{end}_gb_per_s": 1 / seconds if seconds else None for end, seconds in per_s.items()
-    }
-    return columns
-
-
-def _half_bandwidth(latency_s: float, sqrt_c: float, s_per_byte: float) -> float:
-    """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B."""
-    bandwidth = 1 / s_per_byte
-    return (bandwidth * (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_s / bandwidth)) / 2) ** 2
+    numbers = {term: [found[term] for found in (values, low, high)] for term in values}
+    seconds_per_gb = [found[BANDWIDTH] * BYTES_PER_GB for found in (values, high, low)]
+    numbers[BANDWIDTH] = [1 / seconds if seconds else None for seconds in seconds_per_gb]
+    names = {LATENCY: ("latency_a", "s"), SQRT: ("sqrt_c", "s_per_sqrt_byte"), BANDWIDTH: ("bandwidth_b", "gb_per_s")}
+    return {term: dict(zip(interval_columns(*names[term]), numbers[term], strict=True)) for term in numbers}

@@ -12,14 +12,14 @@ import numpy as np
 
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 
-FAR_OFF = 0.1  # log residual from which a point counts less and less: about 10 %
+FAR_OFF = 0.1  # log residual above which the weight of a point decreases: about 10 %
 RESOLUTION = 1e-3  # of log residuals (root mean square): timings repeat no more closely
 NUM_RESAMPLES = 999
 
 
 @dataclass(frozen=True)
 class LogFit:
-    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less of points far off.
+    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less for outliers.
 
     aicc: the corrected information criterion of Hurvich and Tsai, lower is better; infinite with too few points.
     """
@@ -35,13 +35,13 @@ class LogFit:
 
     @property
     def max_ratio(self) -> float:
-        """The largest deviation of the model, as a ratio: 0.25 where one is 25 % above the other."""
+        """Return the largest deviation of the model, as a ratio: 0.25 where one is 25 % above the other."""
         return float(np.exp(np.abs(self.log_residuals).max()) - 1)
 
 
 @dataclass(frozen=True)
 class LackOfFit:
-    """Whether a fit misses its points by more than launches scatter. p_value: of the F test.
+    """The F test of lack of fit: whether a fit misses its points by more than launches scatter.
 
     scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
     """
@@ -64,7 +64,7 @@ def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
             np.maximum(start, 1e-6),
             lambda parameters: scaled / (scaled @ parameters)[:, None],
             bounds=(0, np.inf),
-            method="dogbox",  # ends exactly at 0 where a term is not there
+            method="dogbox",  # ends exactly at 0 for a term without effect
             loss="soft_l1",
             f_scale=FAR_OFF,
             ftol=1e-12,
@@ -171,9 +171,9 @@ def _non_negative(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
     num = rows.shape[1]
     best, least = np.zeros((len(targets), num)), np.full(len(targets), np.inf)
     for support in (s for k in range(num, 0, -1) for s in itertools.combinations(range(num), k)):
-        own = rows[:, support]
-        found = targets @ np.linalg.pinv(own).T
-        misfit = ((found @ own.T - targets) ** 2).sum(axis=1)
+        used = rows[:, support]
+        found = targets @ np.linalg.pinv(used).T
+        misfit = ((found @ used.T - targets) ** 2).sum(axis=1)
         is_better = (found >= 0).all(axis=1) & (misfit < least)
         least[is_better] = misfit[is_better]
         best[is_better] = 0

@@ -76,9 +76,6 @@ class Points:
     high: np.ndarray
     launches: list[np.ndarray]
 
-    def terms(self, model: str) -> np.ndarray:
-        return _terms(self.sizes, model)
-
 
 def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each curve: a workload with a strategy and bucket size on one stack, over its world sizes.
@@ -86,9 +83,8 @@ def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> p
     scaling: of `scaling_table`; measurements: the launches behind it. Strategy none runs on one rank, without a curve.
     """
     steps = steps_by_cell(measurements)
-    cells = plain_rows(scaling[scaling["strategy"] != "none"], POINT)
-    groups = grouped(cells, CURVE)
-    rows = [dict(zip(CURVE, key, strict=True)) | _model(_points(own, steps)) for key, own in groups.items()]
+    groups = grouped(plain_rows(scaling[scaling["strategy"] != "none"], POINT), CURVE)
+    rows = [dict(zip(CURVE, key, strict=True)) | _model(_points(group, steps)) for key, group in groups.items()]
     return make_table(rows, SCALING_MODELS)
 
 
@@ -121,8 +117,8 @@ def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
     median, low, high = (
         np.array([cell[name] for cell in chosen], float) / batch for name in ("step_s", "step_low_s", "step_high_s")
     )
-    own = [np.array(steps[cell["cell"]]) / cell["batch_size"] for cell in chosen]
-    return Points(np.array(sorted(dense), float), median, low, high, own)
+    launches = [np.array(steps[cell["cell"]]) / cell["batch_size"] for cell in chosen]
+    return Points(np.array(sorted(dense), float), median, low, high, launches)
 
 
 def _model(points: Points) -> dict:
@@ -137,8 +133,8 @@ def _model(points: Points) -> dict:
     if refusal := _super_linear(points):
         return row | {"refusal": refusal}
     models = [model for model in NUM_TERMS if num >= MIN_SIZES[model]]
-    fits = {model: fit_sum(points.terms(model), points.seconds) for model in models}
-    lacks = {model: lack_of_fit(points.terms(model), points.launches) for model in models}
+    fits = {model: fit_sum(_terms(points.sizes, model), points.seconds) for model in models}
+    lacks = {model: lack_of_fit(_terms(points.sizes, model), points.launches) for model in models}
     problems = {m: _problem(m, points, fits[m]) or _misfit(m, points, fits[m], lacks[m]) for m in models}
     fitting = [model for model in models if problems[model] is None]
     if not fitting:
@@ -146,9 +142,9 @@ def _model(points: Points) -> dict:
     model = min(fitting, key=lambda name: (fits[name].aicc, NUM_TERMS[name]))
     row |= {f"{name}_aicc": fit.aicc if math.isfinite(fit.aicc) else None for name, fit in fits.items()}
     row |= {f"{name}_lack_of_fit_p": lack.p_value for name, lack in lacks.items() if lack}
-    row |= {"scaling_model": model}
-    row |= {"max_residual_ratio": fits[model].max_ratio, "rms_log_residual": fits[model].rms}
-    return row | _parameters(model, points, fits[model])
+    fit = fits[model]
+    row |= {"scaling_model": model, "max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
+    return row | _parameters(model, points, fit)
 
 
 def _super_linear(points: Points) -> str | None:
@@ -200,7 +196,7 @@ def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     `interval` says whether that is over launches or from the residuals.
     """
     beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
-    terms = points.terms(model)
+    terms = _terms(points.sizes, model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))
     values, gradients = _derived(fit.parameters[None], model, beyond)
     resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
@@ -210,7 +206,7 @@ def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
     row = {"interval": kind, "extrapolated_world_size": beyond}
     for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
-        row |= {f"{name}_{unit}": value, f"{name}_low_{unit}": low, f"{name}_high_{unit}": high}
+        row |= dict(zip(interval_columns(name, unit), (value, low, high), strict=True))
     if model == "usl":
         peak = math.sqrt((1 - row["sigma_ratio"]) / row["kappa_ratio"])
         row["peak_world_size"] = peak if 1 <= peak <= beyond else None

@@ -5,7 +5,7 @@ Each accepted model is drawn over the measurements, beside its residuals; reject
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -22,11 +22,12 @@ from regatta.core.text import (
     size,
     thousands,
     three,
+    times,
 )
 from regatta.report.findings import Finding, of_rows, percent_number
-from regatta.report.panels import Figure, Section, Table, full_names
-from regatta.report.plotting import Axis, Panel, Point, Series, draw, size_ticks
-from regatta.store.tables import CELL, to_csv
+from regatta.report.panels import Figure, Section, Table, full_names, make_figure, text_of
+from regatta.report.plotting import Axis, Panel, Point, Series, size_ticks
+from regatta.store.tables import CELL, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.fits import collectives, scaling
 
@@ -43,52 +44,42 @@ class Fitted:
     launches: the values that are drawn, if several. is_on_line: the model was fitted to it.
     """
 
-    place: float
+    size: float
     text: str
     measured: float
     model: float
     launches: tuple[float, ...] = ()
     is_on_line: bool = True
 
-    @property
-    def residual(self) -> float:
-        return self.measured / self.model - 1
-
 
 def residual_figure(
-    figure_id: str, name: str, x: Axis, fitted: list[Fitted], unit: str = "", show: Callable[[float], str] = three
+    figure_id: str, name: str, x: Axis, fitted: list[Fitted], source: str, unit: str = "", show: Callable = three
 ) -> Figure:
-    """Return the relative residuals of a model in percent. fitted: by rising size."""
+    """Return the relative residuals of a model in percent. fitted: by rising size. source: the table of the model."""
+    rows = pd.DataFrame(fitted)
+    rows = rows.assign(residual_ratio=rows["measured"] / rows["model"] - 1)
     points = tuple(
-        Point(
-            f.place,
-            tuple(100 * (value / f.model - 1) for value in f.launches or (f.measured,)),
-            100 * f.residual,
-            f.is_on_line,
-        )
-        for f in fitted
+        Point(f.size, tuple(100 * (v / f.model - 1) for v in f.launches or (f.measured,)), 100 * ratio, f.is_on_line)
+        for f, ratio in zip(fitted, rows["residual_ratio"], strict=True)
     )
-    guides = (("model", ((fitted[0].place, 0.0), (fitted[-1].place, 0.0))),)
+    guides = (("model", ((fitted[0].size, 0.0), (fitted[-1].size, 0.0))),)
     panel = Panel(x, Axis("residual (%)"), (Series("measured", points),), guides)
-    residuals = [f.residual for f in fitted if f.is_on_line]
+    residuals = rows.loc[rows["is_on_line"], "residual_ratio"]
     num = sum((a > 0) != (b > 0) for a, b in itertools.pairwise(residuals))
     alt = (
-        f"{name}: residuals {percent(min(residuals))} to {percent(max(residuals))} %; {plural(num, 'sign change')} over"
-        f" {plural(len(residuals), 'size')}."
+        f"{name}: residuals {percent(residuals.min())} to {percent(residuals.max())} %; {plural(num, 'sign change')}"
+        f" over {plural(len(residuals), 'size')}."
     )
     caption = "Measured / model − 1, in percent. A curved pattern indicates lack of fit."
     columns = {
-        x.label: lambda row: row.text,
-        f"measured{unit}": lambda row: show(row.measured),
-        f"model{unit}": lambda row: show(row.model),
-        "residual (%)": lambda row: percent(row.residual_ratio),
+        x.label: text_of("text", str),
+        f"measured{unit}": text_of("measured", show),
+        f"model{unit}": text_of("model", show),
+        "residual (%)": text_of("residual_ratio", percent),
     }
-    rows = pd.DataFrame(
-        {"size": f.place, "measured": f.measured, "model": f.model, "residual_ratio": f.residual, "text": f.text}
-        for f in fitted
-    )
-    table, csv = Table.of(f"Residuals of {name}", columns, rows), to_csv(rows.drop(columns="text"))
-    return Figure(figure_id, f"Residuals: {name}", draw(panel), alt, caption, table, csv)
+    table = Table.of(f"Residuals of {name}", columns, rows)
+    data = rows[["size", "measured", "model", "residual_ratio"]]
+    return make_figure(figure_id, f"Residuals: {name}", panel, (alt, caption), table, data, source)
 
 
 def scaling_model_figures(models: pd.DataFrame, measured: pd.DataFrame, steps: dict, device: str) -> list[Figure]:
@@ -99,15 +90,14 @@ def scaling_model_figures(models: pd.DataFrame, measured: pd.DataFrame, steps: d
     found = []
     for number, row in enumerate(named_rows(drawn, models, "train_step"), start=1):
         cells = _cells_of(row, measured, scaling.SCALING_MODELS).sort_values(["world_size", "nodes"], kind="stable")
-        figure_id, data = f"scaling-model-{number}", drawn.iloc[[number - 1]][list(scaling.SCALING_MODELS)]
-        residuals = _scaling_residuals(f"residuals-{figure_id}", row, cells[cells["step_s"].notna()], steps, device)
-        found.append(replace(_scaling_model(figure_id, row, cells, steps, device), csv=to_csv(data)))
-        found.append(replace(residuals, source="scaling_models"))
+        figure_id = f"scaling-model-{number}"
+        found.append(_scaling_model(figure_id, row, cells, steps, device))
+        found.append(_scaling_residuals(f"residuals-{figure_id}", row, cells.dropna(subset="step_s"), steps, device))
     return found
 
 
 def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """planned: the cells of the curve, measured or not."""
+    """Return the figure of one model. planned: the cells of the curve, measured or not."""
     cells, missing = planned[planned["step_s"].notna()], planned[planned["step_s"].isna()]
     points = tuple(
         Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
@@ -122,10 +112,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     x = Axis(ranks, is_log=True, ticks=size_ticks([*within["world_size"], beyond], str))
     y = Axis("samples/s", is_log=True, show=thousands)
     panel = Panel(x, y, (Series("measured", points, False),), guides, dotted=("not measured",))
-    sigma, kappa = (
-        percent(row["sigma_ratio"]),
-        three(None if is_unknown(row["kappa_ratio"]) else 100 * row["kappa_ratio"]),
-    )
+    sigma, kappa = percent(row["sigma_ratio"]), three(times(row["kappa_ratio"], 100))
     rate = three(row["extrapolated_samples_per_s"])
     rate_ends = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
     sizes = f"{row['min_world_size']} to {row['max_world_size']}"
@@ -150,13 +137,11 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
         f"samples/s at {beyond}": rate,
         "prediction interval": rate_ends,
     }
-    table = Table(f"Scaling model of {name}", tuple(texts), (tuple(texts.values()),))
-    title = f"Scaling model: {name}"
-    return Figure(figure_id, title, draw(panel), alt, caption, table, "", source="scaling_models")
+    return _model_figure(figure_id, "Scaling model", row, panel, (alt, caption), texts, scaling.SCALING_MODELS)
 
 
 def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """Of several shapes with as many ranks the model was fitted to the one on the fewest nodes."""
+    """Return the residuals of one model. Of several shapes with as many ranks, the one with fewest nodes was fitted."""
     sizes = sorted({int(n) for n in cells["world_size"]})
     curve = scaling.scaling_curve(row, sizes)
     models = dict(zip(sizes, curve["throughput_samples_per_s"], strict=True))
@@ -167,7 +152,7 @@ def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: di
         fitted.append(Fitted(float(n), text, rate, float(models[n]), _rates(cell, steps), n not in known))
         known.add(n)
     x = Axis(ranks_word(device), is_log=True, ticks=size_ticks(sizes, str))
-    return residual_figure(figure_id, row["name"], x, fitted, " (samples/s)")
+    return residual_figure(figure_id, row["name"], x, fitted, "scaling_models", " (samples/s)")
 
 
 def _rates(cell, steps: dict) -> tuple[float, ...]:
@@ -183,7 +168,7 @@ def communication_model_figures(models: pd.DataFrame, measured: pd.DataFrame) ->
     found = []
     for number, row in enumerate(named_rows(largest, models, "collective"), start=1):
         cells = _cells_of(row, measured[measured["latency_s"].notna()], columns).sort_values("message_bytes")
-        figure_id, data = f"communication-model-{number}", largest.iloc[[number - 1]][list(columns)]
+        figure_id = f"communication-model-{number}"
         sizes = [int(value) for value in cells["message_bytes"]]
         ticks = size_ticks(sizes, lambda value: size(int(value)), most=4)
         x = Axis("message", True, int(row["min_bytes"]), int(row["max_bytes"]), ticks)
@@ -192,9 +177,9 @@ def communication_model_figures(models: pd.DataFrame, measured: pd.DataFrame) ->
             Fitted(float(num_bytes), size(num_bytes), float(measured), float(model))
             for num_bytes, measured, model in zip(sizes, cells["latency_s"], seconds, strict=True)
         ]
-        residuals = residual_figure(f"residuals-{figure_id}", row["name"], x, points, show=duration)
-        found.append(replace(_communication_model(figure_id, row, x, points), csv=to_csv(data)))
-        found.append(replace(residuals, source="communication_models"))
+        found.append(_communication_model(figure_id, row, x, points))
+        source = "communication_models"
+        found.append(residual_figure(f"residuals-{figure_id}", row["name"], x, points, source, show=duration))
     return found
 
 
@@ -202,7 +187,7 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
     low, high, name, num = int(row["min_bytes"]), int(row["max_bytes"]), row["name"], str(len(fitted))
     ratio = (high / low) ** (1 / STEPS)
     curve = collectives.communication_curve(row, sorted({round(low * ratio**i) for i in range(STEPS)} | {high}))
-    series = Series("measured", tuple(Point(f.place, (f.measured,), f.measured) for f in fitted), False)
+    series = Series("measured", tuple(Point(f.size, (f.measured,), f.measured) for f in fitted), False)
     guides = (("model", _dots(curve, "message_bytes", "latency_s")),)
     panel = Panel(x, Axis("time per call", True, show=duration_tick), (series,), guides)
     latency, bandwidth = duration(row["latency_a_s"]), three(row["bandwidth_b_gb_per_s"])
@@ -224,9 +209,18 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
         "B interval": bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"]),
         "half of B at": half,
     }
-    table = Table(f"Communication model of {name}", tuple(texts), (tuple(texts.values()),))
-    title = f"Communication model: {name}"
-    return Figure(figure_id, title, draw(panel), alt, caption, table, "", source="communication_models")
+    columns = collectives.COMMUNICATION_MODELS
+    return _model_figure(figure_id, "Communication model", row, panel, (alt, caption), texts, columns)
+
+
+def _model_figure(
+    figure_id: str, kind: str, row: dict, panel: Panel, words: tuple[str, str], texts: dict[str, str], columns: dict
+) -> Figure:
+    """Draw a model beside its row. texts: heading -> text. columns: of the model's table."""
+    name, source = row["name"], f"{kind.lower().replace(' ', '_')}s"
+    table = Table(f"{kind} of {name}", tuple(texts), (tuple(texts.values()),))
+    data = make_table([{column: row[column] for column in columns}], columns)
+    return make_figure(figure_id, f"{kind}: {name}", panel, words, table, data, source)
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
@@ -251,10 +245,10 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
     rows = []
     kinds = (("scaling", scaling_models, "train_step"), ("communication", communication_models, "collective"))
     for kind, models, benchmark in kinds:
-        for reason, own in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            names = [row["name"] for row in named_rows(own, models, benchmark)]
+        for reason, rejected in models[models["refusal"].notna()].groupby("refusal", sort=True):
+            names = [row["name"] for row in named_rows(rejected, models, benchmark)]
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            rows.append((kind, str(len(own)), reason, "; ".join(names[:MOST_NAMED]) + rest))
+            rows.append((kind, str(len(rejected)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
     heads = ("kind", "curves", "reason", "names")
     return Table("Curves without a model", heads, tuple(rows), True, sources) if rows else None

@@ -22,11 +22,11 @@ from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
     candidates,
+    heatmap_figures,
     is_wide,
     scaling_figures,
     threads_text,
 )
-from regatta.topics.scaling.heatmap import heatmap_figures
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
     EXCELLENT,
@@ -42,24 +42,17 @@ MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within the node", "inter_node_ratio": "between nodes"}
 MOST_ROWS = 40  # of the table of baselines; the CSV has all
 MODEL = ["model", "image_size", "context_length"]
-DIMENSIONS = {
-    "layers": "num_layers",
-    "d_model": "d_model",
-    "heads": "num_heads",
-    "d_ff": "d_ff",
-    "vocabulary": "vocab_size",
-}
+DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
+DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 
 def section(data: ReportData) -> Section:
-    scaling, one = data.tables["scaling"], rank_word(data.device)
-    figures = scaling_figures(
-        scaling, steps_by_cell(data.measurements), data.device, threads_by_shape(data.campaign, data.headers)
-    )
+    scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
+    figures = scaling_figures(scaling, steps_by_cell(data.measurements), data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
-    lead = [f"All workloads: {common}. Batch size is per {one}."] if common else []
+    lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
+    text = " ".join(filter(None, (lead, peaks_text(data.campaign, scaling))))
     tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
-    text = " ".join(part for part in (*lead, peaks_text(data.campaign, scaling)) if part)
     return Section("scaling", "Scaling", "No training step was measured.", text, tuple(figures), tables)
 
 
@@ -69,9 +62,9 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
         "cell": lambda row: names[row.cell],
-        "against": lambda row: row.against,
+        "against": text_of("against", str),
         "n": lambda row: f"{row.num_launches} against {row.num_baseline_launches}",
-        "efficiency (%)": lambda row: percent(row.efficiency_ratio),
+        "efficiency (%)": text_of("efficiency_ratio", percent),
     }
     found = []
     for kind in ("weak", "strong"):
@@ -82,7 +75,10 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
             continue
         rows = rows.assign(world_size=rows["cell"].map(world_sizes))
         rows = rows.sort_values("world_size", ascending=False, kind="stable")
-        shown = rows[rows["cell"].isin(_first_cells(rows))]
+        # The first cells with at most MOST_ROWS rows together, and at least one: none is cut in two.
+        num_rows = rows.groupby("cell", sort=False).size()
+        is_first = (num_rows.cumsum() <= MOST_ROWS) | (num_rows.cumsum() == num_rows)
+        shown = rows[rows["cell"].map(is_first)]
         title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
         title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
         interval = {f"{interval_heading(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
@@ -90,21 +86,14 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
     return tuple(found)
 
 
-def _first_cells(rows: pd.DataFrame) -> list[str]:
-    """Return the first cells with at most MOST_ROWS rows together, and at least one: none is cut in two."""
-    num_rows = rows.groupby("cell", sort=False).size()
-    last = num_rows.cumsum()
-    return list(num_rows.index[(last <= MOST_ROWS) | (last == num_rows)])
-
-
 def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
     """Return one table with a row for each model and input size, none where no record has the number of parameters."""
-    rows = measurements[(measurements["benchmark"] == "train_step") & measurements["num_parameters"].notna()]
+    rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
     if rows.empty:
         return ()
     models = rows.groupby(MODEL, dropna=False, sort=True).first().reset_index()
     columns = {
-        "model": lambda row: row.model,
+        "model": text_of("model", str),
         "sample": _sample_text,
         "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
         **{head: text_of(column, _count) for head, column in DIMENSIONS.items() if models[column].notna().any()},
@@ -153,9 +142,9 @@ def findings(data: ReportData) -> list[Finding]:
         fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
         return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
     threads = threads_by_shape(data.campaign, data.headers)
-    found = [_efficiency(rows[rows["efficiency_ratio"].notna()], scaling, threads, data) for rows in known]
-    found = sorted(found, key=lambda finding: finding.values["efficiency"].estimate)
-    found.sort(key=lambda finding: finding.kind == "efficiency_uncertain")  # after those that say how much is lost
+    found = [_efficiency(rows.dropna(subset="efficiency_ratio"), scaling, threads, data) for rows in known]
+    # Uncertain ones come after those that say how much is lost.
+    found.sort(key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
     shown = found[:MOST_EFFICIENCIES]
     if len(found) > len(shown):
         source = Source("tables/scaling.csv", what="all rows with an efficiency")
@@ -164,8 +153,7 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _throughput(row, data: ReportData) -> Finding:
-    value = Value.of(row, "throughput", "samples_per_s")
-    values = {"name": data.names[row.cell], "throughput": value}
+    values = {"name": data.names[row.cell], "throughput": Value.of(row, "throughput", "samples_per_s")}
     return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
 
 
@@ -186,9 +174,8 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "ranks": ranks_word(data.device),
     }
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
-    return Finding(
-        "efficiency_uncertain" if is_wide(best) else "efficiency", values, sources, (best.cell, best.baseline)
-    )
+    kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
+    return Finding(kind, values, sources, (best.cell, best.baseline))
 
 
 def sentence(finding: Finding) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.core.statistics import over_launches, ratio_over_launches
+from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
@@ -20,8 +21,7 @@ SCALING = {
     "interval": TEXT,
     **interval_columns("step", "s"),
     **interval_columns("throughput", "samples_per_s"),
-    "throughput_per_gpu_samples_per_s": REAL,
-    "throughput_tokens_per_s": REAL,
+    **dict.fromkeys(("throughput_per_gpu_samples_per_s", "throughput_tokens_per_s"), REAL),
     "flops_per_sample": WHOLE,
     "compute_per_gpu_tflop_per_s": REAL,
     "peak_dtype": TEXT,
@@ -32,21 +32,17 @@ SCALING = {
     **interval_columns("efficiency", "ratio"),
     "efficiency_interval": TEXT,
     "grade": TEXT,
-    "wrapper_ratio": REAL,
-    "intra_node_ratio": REAL,
-    "inter_node_ratio": REAL,
+    **dict.fromkeys(("wrapper_ratio", "intra_node_ratio", "inter_node_ratio"), REAL),
 }
-
-
 NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step cell; they make the search short
 
 
 class BaselineLookup:
     """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no wrapper."""
 
-    def __init__(self, specs: dict[str, dict]) -> None:
-        self.specs = specs
-        self._flat = {cell: _flat(spec) for cell, spec in specs.items()}
+    def __init__(self, cells: list[dict]) -> None:
+        self.specs = {cell["id"]: cell["spec"] for cell in cells}
+        self._flat = {cell: _flat(spec) for cell, spec in self.specs.items()}
         self._like: dict[tuple, list[str]] = {}
         for cell, flat in self._flat.items():
             self._like.setdefault(_key(flat), []).append(cell)
@@ -57,14 +53,14 @@ class BaselineLookup:
         A parameter that is null in the found cell has no effect there, so it need not be equal.
         """
         wanted = _flat(spec) | changes
-        matches = [cell for cell in self._like.get(_key(wanted), []) if _is_like(self._flat[cell], wanted, changes)]
+
+        def is_like(found: dict) -> bool:
+            return wanted.keys() == found.keys() and all(
+                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in wanted
+            )
+
+        matches = [cell for cell in self._like.get(_key(wanted), []) if is_like(self._flat[cell])]
         return matches[0] if len(matches) == 1 else None
-
-
-def _is_like(found: dict, wanted: dict, changes: dict) -> bool:
-    return wanted.keys() == found.keys() and all(
-        found[name] == wanted[name] or (found[name] is None and name not in changes) for name in wanted
-    )
 
 
 def _key(flat: dict) -> tuple:
@@ -95,8 +91,7 @@ def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
         return row
     reached = int(flops_per_sample) * batch / step_s / TFLOP
     row |= {"flops_per_sample": int(flops_per_sample), "compute_per_gpu_tflop_per_s": reached}
-    peak = peak_of(campaign, spec, launches)
-    if peak is not None:
+    if peak := peak_of(campaign, spec, launches):
         row |= {"peak_dtype": peak["dtype"], "peak_tflop_per_s": peak["tflop_per_s"]}
         row |= {"mfu_ratio": reached / peak["tflop_per_s"]}
     return row
@@ -110,52 +105,43 @@ def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
     """
     gpu = _agreed(launches, "gpu")
     peaks = {peak["dtype"]: peak for peak in campaign["cluster"].get("peaks") or [] if peak["device"] == gpu}
-    dtype = spec["parameters"]["dtype"]
+    dtype, is_classifier = spec["parameters"]["dtype"], spec["parameters"].get("image_size") is not None
     if dtype != "fp32" or "tf32" not in peaks:
         return peaks.get(dtype)
-    is_allowed = _is_tf32_allowed(spec, launches)
-    return None if is_allowed is None else peaks.get("tf32" if is_allowed else "fp32")
-
-
-def _is_tf32_allowed(spec: dict, launches: pd.DataFrame) -> bool | None:
-    """Return whether the settings of cuDNN (convolutions) or of matrix products allow TF32."""
-    settings = ["allow_tf32_matmul"]
-    if spec["parameters"].get("image_size") is not None:
-        settings.append("allow_tf32_cudnn")  # every classifier has convolutions
-    values = [_agreed(launches, setting) for setting in settings]
-    return None if None in values else any(values)
+    # Settings of matrix products and of cuDNN: every classifier has convolutions.
+    settings = ("allow_tf32_matmul", "allow_tf32_cudnn") if is_classifier else ("allow_tf32_matmul",)
+    is_allowed = [_agreed(launches, setting) for setting in settings]
+    return None if None in is_allowed else peaks.get("tf32" if any(is_allowed) else "fp32")
 
 
 def _agreed(launches: pd.DataFrame, column: str) -> object | None:
     """Return the one value that all launches have, or None."""
-    values = set(launches[column]) if len(launches) else set()
-    if len(values) != 1 or launches[column].isna().any():
-        return None
-    return values.pop()
+    values = launches[column].unique()
+    return None if len(values) != 1 or pd.isna(values[0]) else values[0]
 
 
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
 WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
-NO_WRAPPER = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
+NO_WRAPPER = ONE_RANK | {"strategy": "none"}
 
 
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
     cells, steps = cells_of(campaign, "train_step"), steps_by_cell(measurements)
-    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
+    lookup, rows = BaselineLookup(cells), []
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = dict(list(ok.groupby("cell")))
-    rows = []
     for cell in cells:
         row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
-        own = launches.get(cell["id"], ok.iloc[:0])
-        rows.append(row | utilization(campaign, cell["spec"], own, row["step_s"]))
+        of_cell = launches.get(cell["id"], ok.iloc[:0])
+        rows.append(row | utilization(campaign, cell["spec"], of_cell, row["step_s"]))
     return make_table(rows, SCALING)
 
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
     """Return whether the range of an efficiency is too wide for a conclusion; False if it is unknown."""
-    return low is not None and high is not None and high - low > WIDE_RATIO * efficiency_ratio
+    return not (is_unknown(low) or is_unknown(high)) and high - low > WIDE_RATIO * efficiency_ratio
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
@@ -163,9 +149,7 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
     if low is None or high is None:
         return None  # else one launch would get firmer words than six
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
-    if is_on_both_sides or is_too_wide(efficiency_ratio, low, high):
-        return None
-    return _word(efficiency_ratio)
+    return None if is_on_both_sides or is_too_wide(efficiency_ratio, low, high) else _word(efficiency_ratio)
 
 
 def grades_within(low: float, high: float) -> list[str]:
@@ -183,17 +167,17 @@ def _word(efficiency_ratio: float) -> str:
 def _rates(cell: dict, campaign: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
     spec = cell["spec"]
     batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
-    own = over_launches(steps.get(cell["id"], []))
+    step = over_launches(steps.get(cell["id"], []))
     baseline = lookup.find(spec, campaign["baseline"])
     row = {
         "num_planned": campaign["repeats"],
-        "num_launches": own.num,
-        "interval": own.kind,
-        **interval_values("step", "s", own),
-        "throughput_samples_per_s": _rate(world_size * batch, own.median),
-        "throughput_low_samples_per_s": _rate(world_size * batch, own.high),
-        "throughput_high_samples_per_s": _rate(world_size * batch, own.low),
-        "throughput_per_gpu_samples_per_s": _rate(batch, own.median),
+        "num_launches": step.num,
+        "interval": step.kind,
+        **interval_values("step", "s", step),
+        "throughput_samples_per_s": _rate(world_size * batch, step.median),
+        "throughput_low_samples_per_s": _rate(world_size * batch, step.high),
+        "throughput_high_samples_per_s": _rate(world_size * batch, step.low),
+        "throughput_per_gpu_samples_per_s": _rate(batch, step.median),
         "baseline": baseline,
     }
     if baseline is not None:
@@ -221,20 +205,17 @@ def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) ->
 
     A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
     """
-    k, g = spec["nodes"], spec["gpus_per_node"]
 
-    def per_gpu(changes: dict) -> float | None:
+    def step_s(changes: dict) -> float | None:
         cell = lookup.find(spec, changes)
-        return (
-            None if cell is None else _rate(spec["parameters"]["batch_size"], over_launches(steps.get(cell, [])).median)
-        )
+        return None if cell is None else over_launches(steps.get(cell, [])).median
 
-    one_gpu, one_node, all_nodes = per_gpu({"nodes": 1, "gpus_per_node": 1}), per_gpu({"nodes": 1}), per_gpu({})
+    unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_WRAPPER, ONE_RANK, {"nodes": 1}, {}))
     is_wrapped = spec["parameters"]["strategy"] != "none"
     return {
-        "wrapper_ratio": _ratio(one_gpu, per_gpu(NO_WRAPPER)) if is_wrapped else None,
-        "intra_node_ratio": _ratio(one_node, one_gpu) if g > 1 else None,
-        "inter_node_ratio": _ratio(all_nodes, one_node) if k > 1 else None,
+        "wrapper_ratio": _ratio(unwrapped, one_gpu) if is_wrapped else None,
+        "intra_node_ratio": _ratio(one_gpu, one_node) if spec["gpus_per_node"] > 1 else None,
+        "inter_node_ratio": _ratio(one_node, all_nodes) if spec["nodes"] > 1 else None,
     }
 
 
@@ -246,7 +227,6 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return None if above is None or below is None else above / below
 
 
-ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
 WEAK, STRONG = "weak", "strong"
 EFFICIENCIES = {
     **{name: kind for name, kind in SCALING.items() if name in ("cell", "num_planned", "num_launches")},
@@ -263,15 +243,19 @@ EFFICIENCIES = {
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
     cells, steps, rows = cells_of(campaign, "train_step"), steps_by_cell(measurements), []
-    lookup = BaselineLookup({cell["id"]: cell["spec"] for cell in cells})
+    lookup = BaselineLookup(cells)
     for cell in cells:
         for scaling, against, changes in baselines_of(cell["spec"]):
-            baseline = lookup.find(cell["spec"], changes)
-            if baseline is not None:
-                row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
-                rows.append(
-                    cell_row(cell) | row | _efficiency_against(cell["spec"], cell["id"], baseline, scaling, steps)
-                )
+            if (baseline := lookup.find(cell["spec"], changes)) is None:
+                continue
+            cell_steps, base = (steps.get(name, []) for name in (cell["id"], baseline))
+            row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
+            row |= {"num_launches": len(cell_steps), "num_baseline_launches": len(base)}
+            # Weak T0/T (fixed batch per rank), or strong T(1) / (n T(n)) (fixed batch of all ranks).
+            shrink = cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] if scaling == STRONG else 1
+            ratio = ratio_over_launches([step / shrink for step in base], cell_steps)
+            row |= {"baseline_step_s": over_launches(base).median, "interval": ratio.kind}
+            rows.append(cell_row(cell) | row | interval_values("efficiency", "ratio", ratio))
     return make_table(rows, EFFICIENCIES)
 
 
@@ -282,24 +266,10 @@ def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
         return
     strategy, same_work = parameters["strategy"], {"batch_size": parameters["batch_size"] * n}
     if strategy != "none":
-        yield WEAK, "none, 1 rank", ONE_RANK | {"strategy": "none"}
+        yield WEAK, "none, 1 rank", NO_WRAPPER
     yield WEAK, f"{strategy}, 1 rank", ONE_RANK
     if spec["nodes"] > 1:
         yield WEAK, f"{strategy}, 1 node", {"nodes": 1}
     if strategy != "none":
-        yield STRONG, "none, 1 rank", ONE_RANK | {"strategy": "none"} | same_work
+        yield STRONG, "none, 1 rank", NO_WRAPPER | same_work
     yield STRONG, f"{strategy}, 1 rank", ONE_RANK | same_work
-
-
-def _efficiency_against(spec: dict, cell: str, baseline: str, scaling: str, steps: dict[str, list[float]]) -> dict:
-    """Return weak T0/T (fixed batch per rank) or strong T(1) / (n T(n)) (fixed batch of all ranks)."""
-    own, base = steps.get(cell, []), steps.get(baseline, [])
-    shrink = spec["nodes"] * spec["gpus_per_node"] if scaling == STRONG else 1
-    ratio = ratio_over_launches([step / shrink for step in base], own)
-    return {
-        "num_launches": len(own),
-        "num_baseline_launches": len(base),
-        "baseline_step_s": over_launches(base).median,
-        **interval_values("efficiency", "ratio", ratio),
-        "interval": ratio.kind,
-    }

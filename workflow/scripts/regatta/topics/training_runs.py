@@ -1,4 +1,7 @@
-"""The topic of training runs: time, loss and accuracy of each epoch. Definitions: docs/metrics.md."""
+"""Training runs: time, loss and accuracy, in total (tables/training_runs.csv), by rank and by epoch.
+
+Definitions: docs/metrics.md.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,9 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE, CellName, cell_names
-from regatta.core.statistics import over_launches
-from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, interval_heading, is_unknown, percent, plural, three
+from regatta.core.names import PLACE, cell_names
+from regatta.core.statistics import Estimate, over_launches
+from regatta.core.text import NOT_PLANNED, UNKNOWN, interval_heading, is_unknown, percent, plural, three
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text, value_text
 from regatta.report.panels import (
     Figure,
@@ -23,23 +26,96 @@ from regatta.report.panels import (
     size_text,
 )
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
-from regatta.store.records import BENCHMARK
-from regatta.store.tables import EPOCHS, to_exact_csv
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
+from regatta.store.collect import cell_row
+from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
+from regatta.store.tables import CELL, EPOCHS, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table, to_exact_csv
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, interval_columns, interval_values
 from regatta.topics.memory import parts_table
-from regatta.topics.training_runs.tables import (
-    TRAINING_RANKS,
-    TRAINING_RUNS,
-    training_ranks_table,
-    training_runs_table,
-)
+
+TRAINING_RUNS = {
+    "cell": TEXT,
+    **{name: CELL[name] for name in (*axes_of(BENCHMARK), *SHAPE_COLUMNS)},
+    "num_planned": WHOLE,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    **interval_columns("total", "s"),
+    "epoch_train_s": REAL,
+    "epoch_test_s": REAL,
+    "throughput_samples_per_s": REAL,
+    **interval_columns("train", "loss"),
+    **interval_columns("test", "loss"),
+    **interval_columns("accuracy", "ratio"),
+    "has_same_losses": FLAG,
+    **dict.fromkeys(MEMORY_BYTES, WHOLE),
+}
+TRAINING_RANKS = {
+    "cell": TEXT,
+    "rank": WHOLE,
+    "num_launches": WHOLE,
+    **interval_columns("total", "s"),
+    "accuracy_ratio": REAL,
+    **dict.fromkeys(RANK_BYTES, WHOLE),
+}
+
+
+def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each train_run cell, measured or not."""
+    memory, rows = LaunchValues(measurements, MEMORY_BYTES), []
+    for cell in cells_of(campaign, BENCHMARK):
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0, "interval": "none"}
+        of_cell = epochs[epochs["cell"] == cell["id"]]
+        if len(of_cell):
+            row |= _outcome(of_cell) | {name: memory.largest(cell["id"], name) for name in MEMORY_BYTES}
+        rows.append(row)
+    return make_table(rows, TRAINING_RUNS)
+
+
+def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
+    rows = []
+    for cell in cells_of(campaign, BENCHMARK):
+        for rank, of_rank in ranks[ranks["cell"] == cell["id"]].groupby("rank"):
+            row = {"cell": cell["id"], "rank": rank, "num_launches": len(of_rank)}
+            row |= interval_values("total", "s", _over_launches(of_rank["total_s"]))
+            row |= {"accuracy_ratio": _over_launches(of_rank["accuracy_ratio"]).median}
+            rows.append(row | of_rank[list(RANK_BYTES)].max().dropna().to_dict())
+    return make_table(rows, TRAINING_RANKS)
+
+
+def _over_launches(values: pd.Series) -> Estimate:
+    return over_launches(values.dropna().astype(float).tolist())
+
+
+def _outcome(epochs: pd.DataFrame) -> dict:
+    """Return the columns of one cell. epochs: of each launch, in order; losses and accuracy are those of the last."""
+    launches = epochs.groupby("repeat")
+    by_launch = launches.tail(1).set_index("repeat")[["train_loss", "test_loss", "accuracy_ratio"]]
+    by_launch["total_s"] = launches["epoch_s"].sum()
+    row = {"num_launches": len(launches), "has_same_losses": _has_same_losses([launch for _, launch in launches])}
+    for column, values in by_launch.items():
+        row |= interval_values(*column.rsplit("_", 1), _over_launches(values))
+    row |= {"interval": _over_launches(by_launch["total_s"]).kind}
+    row |= {f"epoch_{name}": _over_launches(launches[name].median()).median for name in ("train_s", "test_s")}
+    num_images = epochs["train_samples"].iloc[0]
+    is_known = row["epoch_train_s"] and not pd.isna(num_images)
+    row["throughput_samples_per_s"] = int(num_images) / row["epoch_train_s"] if is_known else None
+    return row
+
+
+def _has_same_losses(launches: list[pd.DataFrame]) -> bool | None:
+    """Return whether all losses of all launches are the same to the last digit; None for a single launch."""
+    losses = [launch[["train_loss", "test_loss"]].reset_index(drop=True) for launch in launches]
+    return all(other.equals(losses[0]) for other in losses[1:]) if len(losses) > 1 else None
+
+
+# Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
-MAX_RANKS = 16  # with more ranks a table has the slowest alone; tables/training_ranks.csv has all
+MAX_RANKS = 16  # with more, a table has only the slowest; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
 PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
-SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # said once where all trainings share them
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all trainings share them
 SYNTHETIC = "Synthetic images are made from the seed: their accuracy says nothing about CIFAR-100."
 
 
@@ -138,39 +214,37 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
 
 
 def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
-    """Return time and memory of each rank, below those of the training."""
-    own = ranks[ranks["cell"].isin(rows["cell"])]
-    peaks = {head: column for head, column in PEAKS.items() if own[column].notna().any()}
+    """Return time and memory of each training, and below those of its ranks."""
+    ranks = ranks.merge(rows[["cell", "name", "num_planned", "interval"]], on="cell")
+    peaks = {head: column for head, column in PEAKS.items() if ranks[column].notna().any()}
     word = f"{interval_heading(rows['interval'])} (s)"
     heads = ("training", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
+
+    def line(row, rank: str, train: str, test: str, accuracy: str) -> tuple[str, ...]:
+        sizes = (size_text(getattr(row, column)) for column in peaks.values())
+        times = three(row.total_s), ends(row, "total", "s"), train, test
+        return row.name, rank, launches(row), *times, accuracy, *sizes
+
     lines = []
     for row in rows.itertuples():
-        name = "slowest" if row.world_size > 1 else "0"
-        parts = three(row.epoch_train_s), three(row.epoch_test_s)
-        accuracy = NOT_PLANNED if row.world_size > 1 else percent(row.accuracy_ratio)
-        lines.append((row.name, name, launches(row), *_total(row, row.interval), *parts, accuracy, *_sizes(row, peaks)))
-        of_cell = own[own["cell"] == row.cell]
-        for rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
-            parts = NOT_PLANNED, NOT_PLANNED, percent(rank.accuracy_ratio)
-            num = f"{rank.num_launches}/{row.num_planned}"
-            lines.append((row.name, str(rank.rank), num, *_total(rank, row.interval), *parts, *_sizes(rank, peaks)))
+        rank, accuracy = ("slowest", NOT_PLANNED) if row.world_size > 1 else ("0", percent(row.accuracy_ratio))
+        lines.append(line(row, rank, three(row.epoch_train_s), three(row.epoch_test_s), accuracy))
+        of_cell = ranks[ranks["cell"] == row.cell]
+        for of_rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
+            lines.append(line(of_rank, str(of_rank.rank), NOT_PLANNED, NOT_PLANNED, percent(of_rank.accuracy_ratio)))
     sources = ("training_runs", "training_ranks")
     return Table(f"Time and memory of {title}, by rank", (*heads, *peaks), tuple(lines), sources=sources)
-
-
-def _total(row, interval: str) -> tuple[str, str]:
-    return three(row.total_s), bracket(row.total_low_s, row.total_high_s, interval)
-
-
-def _sizes(row, columns: dict[str, str]) -> list[str]:
-    return [size_text(getattr(row, column)) for column in columns.values()]
 
 
 def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
     """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
     runs = name_rows(tables["training_runs"], BENCHMARK).sort_values(ORDER, kind="stable")
-    measured = runs[runs["num_launches"] > 0]
-    found = panels(measured, lambda name: (*name.series, "shape", *PLACE), _title, ("shape", *PLACE))
+    found = panels(
+        runs[runs["num_launches"] > 0],
+        lambda name: (*name.series, "shape", *PLACE),
+        lambda name: name.workload if "shape" in name.varied else on_one_shape(name),
+        ("shape", *PLACE),
+    )
     return [
         _figure(curve, number, title, rows, epochs, tables)
         for number, (title, rows) in enumerate(found, start=1)
@@ -178,34 +252,30 @@ def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) 
     ]
 
 
-def _title(name: CellName) -> str:
-    """Return the workload, with the shape where all trainings have one."""
-    return name.workload if "shape" in name.varied else on_one_shape(name)
-
-
 def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
-    own = epochs[epochs["cell"].isin(rows["cell"])]
+    shown = epochs[epochs["cell"].isin(rows["cell"])]
     is_time = curve.kind == "epoch-time"
     caption = f"{curve.caption} {how_to_read(rows, 'num_launches')}"
     if not is_time and (rows["data"] == "synthetic").all():
         caption += f" {SYNTHETIC}"
     if not is_time and rows["world_size"].nunique() > 1:
         caption += " More ranks take fewer, larger steps per epoch."
-    ticks = size_ticks(sorted(set(own["epoch"])), lambda epoch: f"{epoch:g}")
+    ticks = size_ticks(sorted(set(shown["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
-    dot = DOT if own["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
-    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, own), dot=dot)
+    dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
+    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, shown), dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
-    words = (_alt(curve, title, rows), caption, table, to_exact_csv(own[list(EPOCHS)]))
-    return Figure(f"{curve.kind}-{number}", f"{curve.title}: {title}", draw(panel), *words, source="epochs")
+    alt, csv = _alt(curve, title, rows), to_exact_csv(shown[list(EPOCHS)])
+    figure_id, title = f"{curve.kind}-{number}", f"{curve.title}: {title}"
+    return Figure(figure_id, title, draw(panel), alt, caption, table, csv, source="epochs")
 
 
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
     series = []
     for row in rows.itertuples():
-        own = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
+        known = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
         points = []
-        for epoch, of_epoch in own.groupby("epoch"):
+        for epoch, of_epoch in known.groupby("epoch"):
             values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
             points.append(Point(float(epoch), tuple(values), over_launches(values).median))
         if points:

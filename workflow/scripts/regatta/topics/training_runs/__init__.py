@@ -1,1 +1,0 @@
-"""Whole trainings: time, loss, accuracy."""
