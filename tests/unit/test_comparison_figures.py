@@ -5,11 +5,9 @@ import pytest
 from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header, report_data
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.history import history_of_cells
+from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_page, history_page
 from regatta.report.panels import full_names
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
@@ -23,7 +21,7 @@ from regatta.topics.comparison.figures import (
     ratio_ticks,
     with_labels,
 )
-from regatta.topics.comparison.section import section
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
 from regatta.topics.comparison.tables import comparisons_table
 
 DRAWS = True  # conftest.py

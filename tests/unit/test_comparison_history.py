@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 from comparison_results import cell_of, write_folder
 
-from regatta.compare.campaigns import read_campaign
-from regatta.compare.history import history_of_cells, largest_changes
+from regatta.compare.campaigns import history_of_cells, largest_changes, read_campaign
 from regatta.compare.output import history_figures, history_table, history_text
 from regatta.core.errors import UserError
 

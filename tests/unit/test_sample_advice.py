@@ -8,7 +8,7 @@ from synthetic import collective_cell, make_campaign, report_data
 from regatta.store.collect import cell_row
 from regatta.store.records import measured
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.precision import autocorrelated, drifting, launch_ranges_table, outlying, warnings
+from regatta.topics.quality import autocorrelated, drifting, launch_ranges_table, outlying, precision_warnings
 
 
 def columns_of(slowest_ns):
@@ -105,7 +105,7 @@ def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_la
     ]
     measurements = make_table(rows, MEASUREMENTS)
     ranges = launch_ranges_table(measurements)
-    found = warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
+    found = precision_warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
     [missed] = [warning for warning in found if "half_width_ratio" in warning.values]
     assert missed.values == {
         "num": 3,

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.compare.history import History, largest_changes
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -21,7 +20,6 @@ from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.tables import to_csv
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.figures import (
     COMPARED,
     HOW_TO_READ,
@@ -35,6 +33,7 @@ from regatta.topics.comparison.figures import (
     launches_text,
     verdict_text,
 )
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.tables import is_noise
 
 SHOWN = 10  # cells of a list

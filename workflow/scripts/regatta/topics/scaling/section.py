@@ -15,8 +15,8 @@ from regatta.core.text import (
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
+from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in, text_of
-from regatta.report.provenance import threads_by_shape
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
