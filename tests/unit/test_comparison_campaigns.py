@@ -104,7 +104,7 @@ GOLDEN = """\
 base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
 test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
 
-Differences between the environments:
+Environment differences:
   image id: aaa -> bbb
   torch: 2.12.1 -> 2.13.0
 
@@ -247,7 +247,7 @@ def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
     for path in (tmp_path / "before" / "launches").iterdir():
         path.unlink()
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
-    assert "The environments are unknown: there are no launch files." in comparison_text(again)
+    assert "Environments unknown: no launch files." in comparison_text(again)
 
 
 def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):

@@ -87,7 +87,7 @@ def test_the_finding_has_the_direction_where_nearly_all_ratios_have_it():
     values = values_of(eight([0.998] * 7 + [0.8]))
     assert values["direction"]["most_ratio"] == pytest.approx(0.8)
     assert (values["by_verdict"]["faster"], values["by_verdict"]["equivalent"]) == (1, 7)
-    assert "8 of 8 pairs, by 0.2 % (median; at most 20.0 %; sign test, p = 0.00781)" in finding_text(values)
+    assert "8 of 8 pairs, by 0.2 % (median; maximum 20.0 %; sign test, p = 0.00781)" in finding_text(values)
     for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
         assert values_of(eight(mixed))["direction"] is None
 
@@ -103,7 +103,7 @@ def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
 def test_the_section_says_what_is_compared_by_which_margin():
     section = section_of(times_of(RATIOS))
     assert "(p50_s)" in section.lead
-    assert "Margin: 5.0 % (the default)." in section.lead
+    assert "Margin: 5.0 % (default)." in section.lead
     assert "Warning" not in section.lead
     (figure,) = section.figures
     assert figure.table.columns[5:8] == ("test", "p", "p corrected")
@@ -123,7 +123,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     section = section_of(times)
     assert section.figures == ()
     (table,) = section.tables
-    assert table.caption == "stack again against contained: identical stacks (A/A), not judged (8)"
+    assert table.caption == "stack again against contained: identical stacks (A/A), no verdict (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all_reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
@@ -205,7 +205,7 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
     (table,) = section(
         report_data(campaign, measurements, headers, comparisons=comparisons, preflight=preflight)
     ).tables
-    assert table.columns == ("what", "contained", "bound")
+    assert table.columns == ("property", "contained", "bound")
     assert table.rows == (
         ("binds", "none", "/opt/lib:/host"),
         ("NCCL network", "Socket", "AWS Libfabric"),

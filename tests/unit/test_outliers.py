@@ -272,7 +272,7 @@ def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_m
 def test_the_report_shows_the_counts_and_the_rank_with_most():
     groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
     (table,) = outlier_tables(groups)
-    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unknown")
+    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unclassified")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
     assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on b has 2 of 3")
     assert len(outlier_texts(groups)) == 1  # no rank has enough to be named

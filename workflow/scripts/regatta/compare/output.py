@@ -38,7 +38,7 @@ from regatta.topics.comparison.tables import is_noise
 
 SHOWN = 10  # cells of a list
 CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
-NO_ENVIRONMENTS = "The environments are unknown: there are no launch files."
+NO_ENVIRONMENTS = "Environments unknown: no launch files."
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
 
@@ -93,8 +93,8 @@ def _environment_lines(found: CampaignsCompared) -> list[str]:
     if not (found.base.headers and found.test.headers):
         return [NO_ENVIRONMENTS]
     if not found.environment:
-        return ["No difference between the environments was recorded."]
-    return ["Differences between the environments:", *(f"  {_difference(d)}" for d in found.environment)]
+        return ["No environment difference was recorded."]
+    return ["Environment differences:", *(f"  {_difference(d)}" for d in found.environment)]
 
 
 def _difference(difference: Difference) -> str:
@@ -122,7 +122,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
         lines += [f"     {_difference(change)}" for change in history.changes[place]]
     changes, names = largest_changes(history), _names(history)
     moved = changes if shows_all else changes[changes > 1 + margin]
-    lines += ["", f"Median time, and its ratio to the first. {CHANGED}: the environment changed before."]
+    lines += ["", f"Median time, and ratio to the first campaign. {CHANGED}: environment changed."]
     heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
     times = {
         (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
@@ -135,9 +135,9 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
     lines += aligned([heads, *rows], num_left=1) if rows else ["No cell left the margin."]
     if len(changes) > len(moved):
         folded = plural(len(changes) - len(moved), "cell")
-        lines += ["", f"Not shown, at most {percent(margin)} % from the first time: {folded}. --all shows them."]
+        lines += ["", f"Not shown, within {percent(margin)} % of the first campaign: {folded}. --all shows them."]
     if history.num_once:
-        lines += ["", f"Measured in one campaign only: {plural(history.num_once, 'cell')}."]
+        lines += ["", f"Measured in only one campaign: {plural(history.num_once, 'cell')}."]
     return "\n".join(lines) + "\n"
 
 
@@ -171,8 +171,8 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     last = rows[rows["cell"] == cells[0]].iloc[-1]
     alt = f"{names[cells[0]]}: {ratio_text(last['ratio_to_first'])} times the first time in {last['folder']}."
     changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
-    caption = "Each point is one launch, the line joins the medians; below 1 is faster than at first."
-    caption += f" {CHANGED}: the environment changed before campaign {', '.join(changed)}." if changed else ""
+    caption = "Points: launches; line: medians. Below 1: faster than in the first campaign."
+    caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
     image = draw(Panel(x, Axis("time / time in the first campaign"), series))
     return Figure(f"history-{index + 1}", title, image, alt, caption, history_table(history, cells), to_csv(rows))
@@ -197,7 +197,7 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
             numbers = duration(row.time_s), interval, str(row.num_launches), ratio_text(row.ratio_to_first)
             body.append((names[cell], row.folder, date, *numbers))
     interval = spread_head(history.table["interval"])
-    heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to the first")
+    heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to first")
     return Table("Median times over campaigns", heads, tuple(body))
 
 
@@ -223,7 +223,7 @@ def history_page(history: History) -> str:
     num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
     cells = plural(history.table["cell"].nunique(), "cell")
     lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."
-    empty = "No change of the environment was recorded."
+    empty = "No environment change was recorded."
     environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
     figures = Section("history", "Cells over time", figures=tuple(history_figures(history)))
     parts = [(figures, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
@@ -243,7 +243,7 @@ def _fact(side: CampaignResults) -> str:
 def _environment_part(found: CampaignsCompared) -> Part:
     is_known = found.base.headers and found.test.headers
     empty = "No difference was recorded." if is_known else NO_ENVIRONMENTS
-    table = environment_table("Differences between the environments", found.environment, "base", "test")
+    table = environment_table("Environment differences", found.environment, "base", "test")
     return Section("environment", "Environment", empty, tables=(table,) if table else ()), ()
 
 

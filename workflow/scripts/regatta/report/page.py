@@ -90,7 +90,6 @@ def content(data, topics: Iterable) -> dict:
         "facts": facts(data),
         "counts": status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
-        "num_left_out": num_left_out(data.problems),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "findings": findings(data, topics),
@@ -308,82 +307,71 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
     return [
         (
             "Launch",
-            "One set of processes that measures each cell once: the independent unit of all statistics. Iterations of a"
-            " launch are not independent. Launches of one batch share an allocation, so differences between allocations"
-            " (nodes, neighbors, hours) are in no interval.",
+            "One set of processes that measures each cell once: the statistical unit. Iterations within a launch are not"
+            " independent. Launches of one batch share an allocation: no interval includes the variation between"
+            " allocations (nodes, neighbors, time of day).",
         ),
-        (
-            "Timer",
-            "The monotonic clock of each rank, in nanoseconds, read with the device synchronized before both readings.",
-        ),
-        ("Ranks", "An iteration takes as long as its slowest rank: the maximum over ranks. Ranks are never averaged."),
-        ("Warm-up", "Iterations before the step time stops falling are timed, counted and excluded."),
+        ("Timer", "Monotonic clock of each rank, in nanoseconds. The device is synchronized before each reading."),
+        ("Ranks", "The time of an iteration is that of its slowest rank. Times are never averaged over ranks."),
+        ("Warm-up", "Iterations until the step time stops falling: timed and counted, but excluded from the results."),
         ("Sampling", _sampling(campaign)),
         (
             "Intervals",
-            f"Below {MIN_LAUNCHES_INTERVAL} launches: the range, smallest to largest launch (ratios: of all pairs of"
-            f" launches), written (a to b). From {MIN_LAUNCHES_INTERVAL}: the {100 * CONFIDENCE:g} % confidence"
-            " interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather,"
-            " 1986), written [a, b]; for a ratio of two medians, both intervals combined on logarithms (Zou and Donner,"
-            f" 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL}"
-            " samples.",
+            f"Fewer than {MIN_LAUNCHES_INTERVAL} launches: the range from minimum to maximum, written (a to b); for"
+            f" ratios, over all pairs of launches. {MIN_LAUNCHES_INTERVAL} or more: the {100 * CONFIDENCE:g} %"
+            " confidence interval of the median over launches, written [a, b] (interpolated order statistics;"
+            " Hettmansperger and Sheather, 1986). Ratio of two medians: both intervals combined on a log scale (Zou and"
+            f" Donner, 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from"
+            f" {MIN_SAMPLES_INTERVAL} samples.",
         ),
         *of_topics,
         *_imported(campaign),
         (
             "Tables",
-            "n: launches with a valid record / launches planned. n/a: unknown. –: not planned or not applicable."
-            " Numbers have three significant figures, step-time percentiles four, ratios three decimals; the CSV files"
-            " have all digits.",
+            "n: valid launches / planned launches. n/a: unknown. –: not planned or not applicable. Three significant"
+            " figures; step-time percentiles: four; ratios: three decimals. The CSV files have full precision.",
         ),
     ]
 
 
-def left_out(problems: dict, names: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Return (reason, items) for everything in the store that the report does not use. names: by cell."""
+def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
+    """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
+
+    def repeat_of(p: dict) -> str:
+        return f"{name_of(p['cell'], names)}, repeat {p['repeat']}"
+
+    corrupt = problems["corrupt"]
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later"
-        f" record {p['by']}"
+        f"{repeat_of(p)}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
         for p in problems["superseded"]
     ]
-    beyond = [
-        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
-        for p in problems["beyond_repeats"]
-    ]
-    other = [
-        f"{p['cell']}: {plural(p['num_records'], 'record')}"
-        for p in sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
-    ]
-    num_other = sum(p["num_records"] for p in problems["not_planned"])
+    beyond = [f"{repeat_of(p)}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
+    not_planned = sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
+    other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
+    num_other = sum(p["num_records"] for p in not_planned)
     groups = [
-        (f"{plural(len(problems['corrupt']), 'line')} truncated or corrupt", problems["corrupt"]),
-        (f"{plural(len(invalid), 'line')} violating the schema", invalid),
-        (f"{plural(len(superseded), 'record')} superseded by a later one of the same cell and repeat", superseded),
-        (f"{plural(len(beyond), 'record')} of repeats beyond those of the campaign", beyond),
-        (f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} that this campaign does not plan", other),
+        (len(corrupt), plural(len(corrupt), "truncated or corrupt line"), corrupt),
+        (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
+        (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
+        (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's repeats", beyond),
+        (num_other, f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} not in this campaign", other),
     ]
-    return [(what, items) for what, items in groups if items]
-
-
-def num_left_out(problems: dict) -> int:
-    """Return how many lines and records of the store the report does not use."""
-    lists = ("corrupt", "invalid", "superseded", "beyond_repeats")
-    return sum(len(problems[name]) for name in lists) + sum(p["num_records"] for p in problems["not_planned"])
+    return [group for group in groups if group[2]]
 
 
 def _sampling(campaign: dict) -> str:
     rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"] if cell["spec"]["sampling"]}
     if not rules:
-        return "By the program whose files were imported." if campaign["cells"] else "Nothing was planned."
+        return "Defined by the program whose files were imported." if campaign["cells"] else "No cell was planned."
     texts = []
     for rule in sorted(rules):
         s = dict(rule)
         texts.append(
-            f"Until the half width of the {100 * CONFIDENCE:g} % interval of the median is within"
-            f" {s['target_precision']:.2g} of the median. At least {s['min_seconds']:g} s and {s['min_samples']:,}"
-            f" iterations; at most {s['max_seconds']:g} s or {s['max_samples']:,} iterations. Warm-up: at most"
-            f" {s['max_warmup_seconds']:g} s."
+            f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
+            f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
+            f" {s['min_samples']:,} iterations; maximum: {s['max_seconds']:g} s or {s['max_samples']:,} iterations."
+            f" Warm-up: at most {s['max_warmup_seconds']:g} s."
         )
     return " Or: ".join(texts)
 
@@ -397,8 +385,8 @@ def _imported(campaign: dict) -> list[tuple[str, str]]:
     )
     notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
     text = (
-        "Nothing here was measured by Regatta: the terms above do not apply. Without samples, throughput and efficiency"
-        " come from the printed median, else the mean (column stop of measurements.csv). Such a number counts as one"
-        f" launch and has no interval. Times of records are those of the import. Files: {listed}."
+        "Another program measured these results, so the terms above do not apply. Without samples, throughput and"
+        " efficiency come from the printed median, else the mean (column stop of measurements.csv). Such a value counts"
+        f" as one launch and has no interval. Record times are import times. Files: {listed}."
     )
     return [("Imported", f"{text} {notes}".strip())]

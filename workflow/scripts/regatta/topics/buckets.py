@@ -228,7 +228,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 def agreement(ratio: float | None) -> str:
     is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
-    return three(ratio) + (", misses" if is_missed else "")
+    return three(ratio) + (", outside limits" if is_missed else "")
 
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
@@ -257,16 +257,16 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
     )
     sizes = sorted(set(rows["bucket_cap_mb"]))
     x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
-    panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
+    panel = Panel(x, Axis("slowdown vs. best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
         "step (ms)": lambda row: milliseconds(row.step_s),
         f"{spread_head(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
-        "above the best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
+        "slowdown vs. best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
     }
     finding = _largest_difference(rows, {row.cell: row.cell_name.full for row in rows.itertuples()})
-    caption = f"Step time above the best median of the same shape. {how_to_read(rows, 'step_s')}"
+    caption = f"Step time relative to the fastest bucket size of the same shape. {how_to_read(rows, 'step_s')}"
     table = Table.of(f"Step time of {title} by bucket size", columns, rows)
     return make_figure(
         figure_id, f"Bucket size: {title}", panel, (sentence(finding), caption), table, rows[list(SCALING)], "scaling"
@@ -277,8 +277,12 @@ def section(data: ReportData) -> Section:
     figures = tuple(bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements)))
     tables = bucket_tables(data.tables["percentiles"], data.device)
     best = best_bucket_table(data.tables["buckets"])
-    lead = "Δ is the difference of medians over launches; negative is faster; not tested." if tables else ""
-    empty = "No workload was measured with two bucket sizes."
+    lead = (
+        "Δ: relative difference of medians over launches, not tested for significance; negative is faster."
+        if tables
+        else ""
+    )
+    empty = "No workload was measured with several bucket sizes."
     return Section("bucket", "Bucket size", empty, lead, figures, (*tables, best) if best else tables)
 
 
@@ -326,8 +330,8 @@ def sentence(finding: Finding) -> str:
     if finding.kind == "bucket_ties":
         return f"Bucket size: all sizes are within noise; largest difference of medians {cost} % ({values['name']})."
     return (
-        f"Bucket size: {values['name']} takes {cost} % longer than with {values['best_mb']:g} MiB"
-        f" ({time_text(values['step'])} against {time_text(values['best_step'])} per step)."
+        f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Step time:"
+        f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."
     )
 
 
@@ -336,9 +340,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w"
-        " and cost o per call of the all-reduce. There the cost of the calls equals the time of the last bucket,"
-        " which nothing overlaps. The predicted range comes from w and o, not from how well the formula holds."
+        "Measured: the size with the fastest median step, not tested for significance. Predicted: √(s w o), for s"
+        " bytes of gradients, bandwidth w and overhead o per all-reduce call. At this size the total call overhead"
+        " equals the time of the last bucket, which cannot overlap with computation. The predicted range covers the"
+        " uncertainty of w and o, not that of the formula."
     )
     return [("Best bucket", text)]
 

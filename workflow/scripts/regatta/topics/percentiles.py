@@ -5,7 +5,6 @@ Bucket sizes are compared as PyTorch's DDP benchmark prints them. Definitions: d
 
 import pandas as pd
 
-from regatta.core.names import SEPARATOR
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
 from regatta.core.text import (
     NOT_PLANNED,
@@ -13,9 +12,7 @@ from regatta.core.text import (
     four,
     is_unknown,
     percent,
-    plural,
     rank_word,
-    ranks_word,
     times,
 )
 from regatta.report.panels import Section, Table, launches, name_rows
@@ -78,14 +75,14 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
         heads = (text for time in known for text in (f"{time.removesuffix('_s')} (ms)", "samples/s"))
         body = tuple(
             (
-                _on_ranks(row, device),
+                row.name,
                 launches(row),
                 NOT_PLANNED if is_unknown(row.num_samples) else str(row.num_samples),
                 *(text for time in known for text in (_ms(getattr(row, time)), four(getattr(row, rate_column(time))))),
             )
             for row in _from_one_rank_up(own).itertuples()
         )
-        caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
+        caption = f"Step-time percentiles of {workload} (samples/s per {rank_word(device)})"
         found.append(Table(caption, ("cell", "n", "steps", *heads), body, sources=("percentiles",)))
     return tuple(found)
 
@@ -116,13 +113,13 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
     body = tuple(
         (
-            _on_ranks(row, device),
-            f"{base.num_launches} and {row.num_launches}",
+            row.name,
+            f"{base.num_launches} vs. {row.num_launches}",
             *(text for time in known for text in _difference(base, row, time)),
         )
         for base, row in pairs
     )
-    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank_word(device)} with {mib}"
+    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (samples/s per {rank_word(device)} at {mib})"
     return Table(caption, tuple(heads), body, sources=("percentiles",))
 
 
@@ -151,11 +148,6 @@ def _from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
 
 
-def _on_ranks(row, device: str) -> str:
-    """Return the number of ranks and the name: `16 GPUs · 2×8 · ddp`."""
-    return f"{plural(row.world_size, rank_word(device), ranks_word(device))}{SEPARATOR}{row.name}"
-
-
 def _ms(seconds: float | None) -> str:
     """Return milliseconds with four figures: with three, a difference of one percent could not be recomputed."""
     return four(times(seconds, 1e3))
@@ -167,10 +159,10 @@ def _least_samples() -> str:
 
 def section(data: ReportData) -> Section:
     lead = (
-        "As printed in the imported files."
+        "Percentiles as printed in the imported files."
         if data.campaign.get("imported")
-        else "Single steps, with the device idle before and after. Times: median over launches of each launch's"
-        " percentile, slowest rank. Rates: batch size per rank / that time."
+        else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
+        " launch's percentile. Rates: batch size per rank / time."
     )
     tables = percentile_tables(data.tables["percentiles"], data.device)
     return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)
@@ -178,7 +170,7 @@ def section(data: ReportData) -> Section:
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
-        f"Linear interpolation, only with enough samples for one value beyond the percentile at {100 * CONFIDENCE:g} %"
+        f"Linear interpolation. Shown only if at least one sample lies beyond the percentile at {100 * CONFIDENCE:g} %"
         f" confidence ({_least_samples()} samples)."
     )
     return [("Percentiles", text)]

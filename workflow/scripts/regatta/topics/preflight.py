@@ -53,14 +53,14 @@ def warnings(data: ReportData) -> list[Advice]:
         (
             failed,
             f"{plural(len(failed), 'stack')} with results failed the preflight",
-            "The results may come from other software or another network than planned. Fix what Preflight lists. If it"
-            " applied when the results were measured, measure them again (--forcerun measure).",
+            "The results may come from other software or another network than planned. Fix the problems listed under"
+            " Preflight. If they applied to the measurements, measure again (--forcerun measure).",
         ),
         (
             unchecked,
             f"The preflight did not check {plural(len(unchecked), 'stack')} with results",
-            "Only the launches show what these ranks loaded (Provenance). Run a preflight with these stacks before"
-            " comparing.",
+            "Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
+            " comparing them.",
         ),
     ]
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))

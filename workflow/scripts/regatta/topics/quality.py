@@ -48,8 +48,8 @@ def shared_host_sentence(finding: Finding) -> str:
 def machine_warnings(data: ReportData) -> list[Advice]:
     headers = data.headers
     shared = (
-        "Run one campaign at a time on a node and give its jobs whole nodes (exclusive: true in the cluster file)."
-        " Measure the affected cells again under a new campaign name."
+        "Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file). Measure"
+        " the affected cells again under a new campaign name."
     )
     found = [
         *(
@@ -79,7 +79,7 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
     return Advice(
         f"More threads than cores: on {host}, {plural(num, 'rank')} of {plural(threads, 'thread')} shared"
         f" {plural(cores, 'core')}.",
-        "Ranks then wait for cores, not for each other. Lower gpus_per_node, or measure on a machine with more cores.",
+        "Oversubscribed ranks compete for cores. Lower gpus_per_node, or measure on a machine with more cores.",
         (HEADERS,),
     )
 
@@ -94,8 +94,8 @@ def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
     )
     return Advice(
         f"Threads per rank differ by shape: {listed}.",
-        "The ranks of a host share its cores, so efficiency includes the loss of cores besides communication. Read the"
-        " shapes as ways to use these hosts, not as growth.",
+        "The ranks of a host share its cores, so scaling efficiency includes fewer cores per rank besides"
+        " communication. The shapes are ways to use the same hosts, not larger machines.",
         (HEADERS,),
     )
 
@@ -109,8 +109,8 @@ def _mixed_versions(headers: list[dict]) -> Advice | None:
     return _mixed(
         groups,
         "Launches of one stack ran with different versions",
-        "Differences between their cells may be differences between versions. Measure again with one version, under a"
-        " new campaign name.",
+        "Differences between cells may come from these versions. Measure again with one version, under a new campaign"
+        " name.",
     )
 
 
@@ -123,9 +123,9 @@ def _mixed_machines(headers: list[dict]) -> Advice | None:
             groups.setdefault(group, []).append(_machine(header["environment"]))
     return _mixed(
         groups,
-        "Pooled launches ran on different machines or settings",
-        "Their range includes the differences between machines. Give each machine a cluster file and a campaign, and"
-        " set what the ranks depend on in the stack's env.",
+        "Launches that are summarized together ran on different machines or with different settings",
+        "Their range includes the variation between machines. Use one cluster file and campaign per machine, and set"
+        " required environment variables in the stack's env.",
     )
 
 
@@ -162,7 +162,7 @@ def _dirty(headers: list[dict]) -> Advice | None:
         return None
     return Advice(
         f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
-        "The commit does not identify the code that ran. Commit before measuring what is to be published.",
+        "The commit does not identify the code that ran. Commit before measuring results for publication.",
         (HEADERS,),
     )
 
@@ -205,8 +205,9 @@ def noise_findings(data: ReportData) -> list[Finding]:
 def noise_sentence(finding: Finding) -> str:
     values = finding.values
     lead = "Noisy machine" if 2 * values["num"] > values["num_cells"] else "Variation"
+    vary = "varies" if values["num"] == 1 else "vary"
     return (
-        f"{lead}: {values['num']} of {plural(values['num_cells'], 'result')} vary by more than"
+        f"{lead}: {values['num']} of {plural(values['num_cells'], 'result')} {vary} by more than"
         f" {100 * DISAGREEMENT_RATIO:g} % between launches (worst: {values['worst']},"
         f" {percent_number(values['worst_ratio'])} %)."
     )
@@ -215,8 +216,8 @@ def noise_sentence(finding: Finding) -> str:
 def precision_warnings(data: ReportData) -> list[Advice]:
     campaign, ok, names = data.campaign, data.ok, data.names
     noisy = (
-        "Check for other work on the machine, clocks and placement. More launches (repeats) narrow the median; longer"
-        " sampling does not."
+        "Check for other load, clock changes and process placement. More launches (repeats) narrow the confidence"
+        " interval of the median; longer sampling does not."
     )
     found = [
         *(Advice(noise_sentence(finding), noisy, finding.sources, finding.values) for finding in noise_findings(data)),
@@ -241,18 +242,16 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
     values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
     text = (
-        f"Precision missed{_requested(campaign, missed)}: {values['num']} of {plural(len(ok), 'measurement')}, in"
-        f" {plural(values['num_cells'], 'cell')} (stopped by {limits})."
+        f"Target precision{_requested(campaign, missed)} missed: {values['num']} of {plural(len(ok), 'measurement')},"
+        f" in {plural(values['num_cells'], 'cell')} (stopped by {limits})."
     )
-    advice = f"Raise {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept the precision."
+    advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."
     if not pd.isna(half_width):
         values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
-        text += (
-            f" Reached: ±{percent(values['half_width_ratio'])} % (median), ±{percent(values['worst_ratio'])} % (worst)."
-        )
+        text += f" Achieved: ±{percent(values['half_width_ratio'])} % (median), ±{percent(values['worst_ratio'])} % (worst)."
     if not pd.isna(half_width) and not pd.isna(between):
         values["between_ratio"] = float(between)
-        text += f" Between launches these cells vary by {percent(values['between_ratio'])} % (median)."
+        text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."
         if between > 2 * half_width:  # the whole width of an interval
             advice = "Between-launch variation dominates; increase repeats."
     sources = (of_runs("measurements", missed), *([of_cells("launch_ranges", ranges["cell"])] if len(ranges) else []))
@@ -283,8 +282,8 @@ def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         f"Drift within launches: {len(found)} of {plural(len(tested), 'measurement')} ({rises} rose,"
         f" {len(found) - rises} fell; {expected} expected by chance). Largest:"
         f" {percent(float(most['drift_ratio']))} % from first to last sample, {_run(most, names)}.",
-        "Rising: check temperatures and clocks. Falling: raise max_warmup_seconds. The median then depends on the"
-        " sampling time.",
+        "With drift, the median depends on the sampling time. Rising: check temperatures and clocks. Falling: increase"
+        " max_warmup_seconds.",
         (of_runs("measurements", found, most.name),),
         {"num": len(found), "num_tested": len(tested), "num_rising": rises, "largest": float(most["drift_ratio"])},
     )
@@ -304,10 +303,10 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     effective = float(least["effective_samples"])
     return Advice(
         f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % in {len(few)} of"
-        f" {plural(len(ratio), 'measurement')}. Least: {three(effective)} of {least['num_iterations']},"
+        f" {plural(len(ratio), 'measurement')}. Minimum: {three(effective)} of {least['num_iterations']},"
         f" {_run(least, names)}.",
-        "Intervals within such a launch (p50_low_s, the precision that ends sampling) are too narrow. Intervals over"
-        " launches are not affected. Increase repeats; longer sampling helps little.",
+        "Intervals within such a launch (p50_low_s, target precision) are too narrow. Intervals over launches are not"
+        " affected. Increase repeats; longer sampling helps little.",
         (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
         {"num": len(few), "num_known": len(ratio), "least_effective_samples": effective},
     )
@@ -324,10 +323,10 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     most = counted.loc[many.idxmax()]
     return Advice(
         f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples in {len(many)} of"
-        f" {plural(len(ratio), 'measurement')}. Most: {most['num_outliers']} of {most['num_iterations']},"
+        f" {plural(len(ratio), 'measurement')}. Maximum: {most['num_outliers']} of {most['num_iterations']},"
         f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
-        "They are kept in all numbers: medians are barely affected, means and high percentiles are. Check for other"
-        " work on the machine.",
+        "Outliers are not removed. Medians are barely affected, means and high percentiles are. Check for other load"
+        " on the machine.",
         (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
         {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
     )
@@ -342,7 +341,7 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     return Advice(
         f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
         f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
-        "It belongs to the warm-up and is in none of the numbers. A job that restarts often pays it each time.",
+        "It is part of the warm-up and excluded from all results. A job that restarts often pays it each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
     )
@@ -352,9 +351,9 @@ def _few_launches(campaign: dict) -> Advice | None:
     if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
         return None
     return Advice(
-        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: ranges over launches replace 95 % confidence"
-        " intervals.",
-        f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more for intervals; only the missing launches run.",
+        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: too few for 95 % confidence intervals; ranges"
+        " over launches are shown.",
+        f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more. Only the missing launches will run.",
         (Source(campaign["source"], what="repeats"),),
         {"num": campaign["repeats"]},
     )

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 NEARLY_ALL = 0.9  # of the ratios on one side of 1: then the direction is reported, besides the verdicts
-SOURCES = {"campaign": "of the campaign", "default": "the default", "option": "from the command line"}
-COMPARED = "Times are medians of synchronized steps and blocking calls (p50_s), not the pipelined windows of Scaling."
-HOW_TO_READ = (
-    "Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6."
+SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
+COMPARED = (
+    "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
 )
+HOW_TO_READ = "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
 
 
 def interval_text(row) -> str:
@@ -116,8 +116,8 @@ def direction_text(found: dict | None) -> str:
     word = "slower" if found["is_slower"] else "faster"
     p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
     return (
-        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} % (median;"
-        f" at most {most} %; sign test, {p_value})"
+        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} %"
+        f" (median; maximum {most} %; sign test, {p_value})"
     )
 
 
@@ -173,11 +173,11 @@ def finding_text(values: dict) -> str:
         few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
         texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")
     if "largest" in values:
-        texts.append(f"Largest difference: {values['largest']}, {values['largest_text']} times the time.")
+        texts.append(f"Largest difference: {values['largest']}, ratio {values['largest_text']}.")
     return " ".join(texts)
 
 
-HEADS = ("cell", "reference", "this", "ratio", "n", "test", "p", "p corrected", "verdict")
+HEADS = ("cell", "reference time", "time", "ratio", "n", "test", "p", "corrected p", "verdict")
 
 
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
@@ -231,7 +231,7 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
             part, left = left.iloc[: len(page)], left.iloc[len(page) :]
             title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
             first = part.iloc[0]
-            largest = f"{first['label']}, {ratio_text(first['time_ratio'])} times the time"
+            largest = f"{first['label']}, ratio {ratio_text(first['time_ratio'])}"
             alt = f"{title}: {counts_text(part)}. First: {largest}."
             image, size = draw_forest(page, float(first["margin_ratio"]))
             found.append(
@@ -252,7 +252,7 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
 
 def _caption(rows: pd.DataFrame, num_left: int) -> str:
     kinds, num_paired = set(rows["interval"]), int(rows["is_paired"].fillna(False).sum())
-    bars = {"interval": "thick bar: 95 % interval", "range": "dashed bar: range over launches"}
+    bars = {"interval": "thick bar: 95 % confidence interval", "range": "dashed bar: range over launches"}
     marks = [*(word for kind, word in bars.items() if kind in kinds), f"gray band: margin of {margin_text(rows)}"]
     text = f"Ratio of median times (p50); {'; '.join(marks)}."
     if num_paired:

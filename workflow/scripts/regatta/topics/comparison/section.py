@@ -97,14 +97,14 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cell_pairs(campaign) and not alike_stacks(campaign):
         return []
     text = (
-        "Ratio of the medians over launches of p50_s (synchronized steps, blocking calls); for launches that shared an"
+        "Ratio of the medians of p50_s over launches (synchronized steps, blocking calls); for launches that shared an"
         " allocation, the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the"
-        f" margin, and p ≤ {FALSE_DISCOVERIES:g} that the ratio is 1 (Mann-Whitney U or Wilcoxon signed ranks; a t test"
-        " of logarithms where no rank test could reach the corrected level; Benjamini-Hochberg over all rows)."
+        f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
+        " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         f" Equivalent: the whole interval lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per"
-        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (else {100 * MARGIN:g} %), and no less"
-        " than the noise of cells on identical stacks (A/A): the 95th percentile of their distance from 1, with"
-        f" {MIN_NOISE_PAIRS} pairs of {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
+        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (default {100 * MARGIN:g} %), and at"
+        " least the noise floor of identical stacks (A/A): the 95th percentile of their deviation from 1, from"
+        f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 
@@ -112,7 +112,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     judged = judged_rows(comparisons)
     texts = [f"Cells that differ only in {axis}.", COMPARED]
-    texts += ["Other differences are listed below."] if has_environments else []
+    texts += ["Further differences are listed below."] if has_environments else []
     texts += [f"Margin: {margin_text(judged)}."] if len(judged) else []
     return " ".join([*texts, *shifts_of_alike(comparisons)])
 
@@ -125,8 +125,8 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     shown = by_effect(with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(shown) == len(rows) else f"largest {len(shown)} of {len(rows)}"
     body = tuple((*times_of_row(row), row.verdict) for row in shown.itertuples())
-    title = f"{pair_text(rows)}: identical stacks (A/A), not judged ({num})"
-    return Table(title, ("cell", "reference", "this", "ratio", "n", "verdict"), body, sources=("comparisons",))
+    title = f"{pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
+    return Table(title, ("cell", "reference time", "time", "ratio", "n", "verdict"), body, sources=("comparisons",))
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
@@ -142,7 +142,7 @@ def _environments(data: ReportData) -> Iterator[Table]:
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
-            title = f"Differences between {reference} and {other} besides the results"
+            title = f"Environment differences between {reference} and {other}"
             table = environment_table(title, differences(*sides), reference, other)
             if table:
                 yield table
@@ -193,7 +193,7 @@ def environment_table(title: str, found: list[Difference], reference: str, other
     if not found:
         return None
     rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
-    return Table(title, ("what", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
+    return Table(title, ("property", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
 
 
 def _facts(side: Side) -> dict[str, set[str]]:

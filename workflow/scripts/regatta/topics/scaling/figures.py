@@ -86,7 +86,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     )
     measured, best, ranks = rows[rows["step_s"].notna()], best_of_largest(rows), ranks_word(device)
     rate = value_text(Value.of(best, "throughput", "samples_per_s"), three, "samples/s")
-    guides, ideal, ideal_rate = (), "no baseline was measured, so no ideal is shown", ""
+    guides, ideal, ideal_rate = (), "no ideal: the baseline was not measured", ""
     if base:
         of_rank = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
@@ -179,7 +179,7 @@ def threads_text(threads: Threads, ranks: str) -> str:
     """Return how many threads each rank had, by shape; empty where nothing differs. ranks: processes or GPUs."""
     places = sorted(threads.items())
     listed = ", ".join(f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in places)
-    return f"The {ranks} share the cores (threads each: {listed})." if listed else ""
+    return f"The {ranks} share the cores of a host (threads per rank: {listed})." if listed else ""
 
 
 def candidates(rows: pd.DataFrame) -> pd.DataFrame:

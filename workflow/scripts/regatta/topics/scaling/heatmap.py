@@ -89,7 +89,7 @@ def _figure(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], s
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
     hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
-    caption = f"Efficiency in percent, on a fixed scale from 0 to 100. Empty: not planned.{hatched}"
+    caption = f"Scaling efficiency in percent; color scale from 0 to 100. Empty: not planned.{hatched}"
     table = Table(
         f"{title} (%)",
         ("workload", *shapes),

@@ -26,9 +26,9 @@ from regatta.topics.stragglers.waits import (
 
 # What is timed, and how a straggler shows in it.
 WHAT = {
-    IN_COLLECTIVE: ("time in the collective", "the last rank waits least"),
-    COMPUTE: ("step without synchronization", "the last rank computes longest"),
-    HOST_WAIT: ("wait for the synchronization", "the last rank waits least"),
+    IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
+    COMPUTE: ("step without synchronization", "the straggler computes longest"),
+    HOST_WAIT: ("wait for synchronization", "the straggler waits least"),
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
@@ -93,8 +93,8 @@ def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: s
         for row in ranks.itertuples()
     )
     caption = (
-        f"Median and 5 to 95 % of the iterations of the record with the largest lag ({record}); {reading}."
-        " Diamonds: straggler; bands: hosts; the axis does not start at 0."
+        f"Median and 5th to 95th percentile over the iterations of the record with the largest lag ({record});"
+        f" {reading}. Diamonds: straggler; bands: hosts; the axis does not start at 0."
     )
     table = Table(f"{what.capitalize()} by rank, {place}", columns, body)
     image = _draw_strip(ranks, late, f"{what} ({unit})", factor)
@@ -170,7 +170,7 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
         caption += f" {marked}{outliers_text(outliers, num_iterations, hosts)}."
     csv = pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts]).rename_axis("rank")
     heads = ("rank", f"first half ({unit})", f"second half ({unit})")
-    table = Table(f"Time minus the median rank's, {place}", heads, body)
+    table = Table(f"Time relative to the median rank, {place}", heads, body)
     marks = [outlier.iteration for outlier in outliers or ()]
     image = _draw_map(factor * columns, late, unit, num_iterations, marks)
     source = f"launches/{ranks['launch'].iloc[0]}.jsonl"
@@ -213,7 +213,7 @@ def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Seque
     for (kind, who), num in sorted(Counter((o.kind, o.who) for o in outliers).items(), key=_order):
         on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
         names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
-        parts.append(f"{num} {names.get(kind, 'of unknown cause')}")
+        parts.append(f"{num} {names.get(kind, 'unclassified')}")
     return f"{plural(len(outliers), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
 
 

@@ -31,11 +31,11 @@ COUNTS = {
     "num_spikes_all_ranks": "all ranks",
     "num_spikes_one_host": "one host",
     "num_spikes_one_rank": "one rank",
-    "unknown": "unknown",
+    "unknown": "unclassified",
 }
 CHECK = (
-    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then"
-    " measure again without it. Medians are barely affected by outliers, means and high percentiles are."
+    "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
+    " again without this host. Medians are barely affected by outliers, means and high percentiles are."
 )
 
 
@@ -43,7 +43,7 @@ def section(data: ReportData) -> Section:
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
     lead = [sentence(finding) for finding in late[:ALSO_SHOWN]]
-    lead += [f"{len(late) - ALSO_SHOWN} more are in the tables."] if len(late) > ALSO_SHOWN else []
+    lead += [f"{len(late) - ALSO_SHOWN} more are listed in the tables."] if len(late) > ALSO_SHOWN else []
     lead = lead or [none_text(stragglers, data.tables["waits"])]
     tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
     figures, worst = (), worst_of(stragglers, hosts)
@@ -114,7 +114,7 @@ def _place(row) -> str:
 def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     """Return the sentence without a persistent straggler: what was checked, and whether it could have been detected."""
     if stragglers.empty:
-        return "No measurement on two or more ranks shows which one the others waited for."
+        return "No measurement on several ranks is suitable for straggler detection."
     first_ranks = waits[waits["rank"] == 0]
     text = (
         f"No persistent straggler in {plural(int(first_ranks['num_records'].sum()), 'measurement')},"
@@ -145,7 +145,7 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
         if suspect.empty:
             continue
         ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
-        caption = f"{noun.capitalize()}s that were last in most measurements of a launch{_first_of(len(ordered))}"
+        caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
         columns = (noun, "Quantity", "Launches", "Last in (%)", "Lag (ms)", "Lag (%)", "Corrected p", "Persistent")
         body = tuple(
             (
@@ -228,7 +228,7 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
     if not named:
         return [text]
     top = max(named, key=lambda row: row.num_spikes_of_rank)
-    return [text, f"Of one rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
+    return [text, f"Single rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
 
 
 def _is_named(row) -> bool:
@@ -248,8 +248,16 @@ def outlier_tables(groups: pd.DataFrame) -> list[Table]:
     found = groups[groups["num_spikes"] > 0]
     if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
         return []
-    caption = f"Outliers: iterations far longer than the others of their measurement{_first_of(len(found))}"
-    columns = ("In", "Iterations", "Outliers", "Outliers (%)", "Added time (%)", *COUNTS.values(), "Most of one rank")
+    caption = f"Outlier iterations{_first_of(len(found))}"
+    columns = (
+        "Measured",
+        "Iterations",
+        "Outliers",
+        "Outliers (%)",
+        "Added time (%)",
+        *COUNTS.values(),
+        "Most frequent rank",
+    )
     body = tuple(
         (
             f"{WHAT[row.quantity]}, {_place(row)}",
@@ -290,20 +298,20 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
         return []
     stragglers = (
-        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have"
-        " arrived, or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect"
-        f" in a record: last in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records"
-        f" (binomial), and later than the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
-        f" Suspect in a launch: in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more"
-        " launches than chance gives (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table, below"
-        f" {100 * FALSE_DISCOVERIES:g} %)."
+        "The rank that all others wait for. It spends the least time in a collective that no rank can leave before all"
+        " have arrived, or the most in a step without gradient synchronization. Synchronized step times cannot show"
+        f" it. Suspect in a record: last in more iterations than expected by chance (binomial test, corrected p <"
+        f" {SUSPECT_P:g}), and behind the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
+        f" Suspect in a launch: suspect in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in"
+        " more launches than expected by chance (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table,"
+        f" corrected p < {FALSE_DISCOVERIES:g})."
     )
     outliers = (
-        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges"
-        f" above the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is"
-        " common to all. One rank, or one host: without it the iteration is no outlier. In a collective, the rank that"
-        " did not wait while all others did. Unknown: all others. Whole steps on GPUs are not classified. Added time:"
-        " excess over the median iteration, over all iterations."
+        f"Iterations whose slowest rank exceeds the outer fence of the record ({OUTER_FENCE} interquartile ranges above"
+        f" the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is common"
+        " to all ranks. One rank, one host: without it, the iteration would not be an outlier; in a collective, it is"
+        " the only one that did not wait. Unclassified: all others, and whole steps on GPUs. Added time: total excess"
+        " over the median iteration / total time of all iterations."
     )
     return [("Stragglers", stragglers), ("Outliers", outliers)]
 
