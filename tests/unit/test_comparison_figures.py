@@ -106,7 +106,7 @@ def test_the_section_says_what_is_compared_by_which_margin():
     assert "Margin: 5.0 % (default)." in section.lead
     assert "Warning" not in section.lead
     (figure,) = section.figures
-    assert figure.table.columns[5:8] == ("test", "p", "p corrected")
+    assert figure.table.columns[5:8] == ("test", "p", "corrected p")
     assert figure.table.rows[0][5] == "Welch's t of logarithms"
 
 

@@ -456,7 +456,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
             f.caption for f in collective_figures(collectives_table(make_campaign([cell]), rows), {cell["id"]: [0.001]})
         ]
 
-    words = "Within one host: no network link is involved."
+    words = "Single host: no network traffic."
     assert all(words in text for text in texts(1))
     assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
 

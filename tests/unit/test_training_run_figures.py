@@ -42,7 +42,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
         "cifar_cnn on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
-    assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator's peak", "process (RSS)")
+    assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
 
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):

@@ -20,6 +20,7 @@ from regatta.store.collect import cell_row, write_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import one_line
 from regatta.store.tables import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, make_table, read_csv
+from regatta.topics.base import interval_columns, interval_values
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
@@ -148,15 +149,9 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         if reason := _why_not(cell, other, times):
             reasons.setdefault(reason, []).append(other)
             continue
-        rows.append(
-            cell_row(other)
-            | {
-                "reference": cell["id"],
-                "axis": "campaign",
-                "num_planned": other.get("repeats", test.campaign["repeats"]),
-            }
-            | {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
-        )
+        compared = {"reference": cell["id"], "axis": "campaign"}
+        compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
+        rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
         launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
         sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
     return CampaignsCompared(
@@ -229,7 +224,8 @@ HISTORY = {
     "date_utc": TEXT,
     "num_launches": WHOLE,
     "interval": TEXT,
-    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "ratio_to_first"), REAL),
+    **interval_columns("time", "s"),
+    "ratio_to_first": REAL,
 }
 
 
@@ -275,11 +271,11 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
     rows, values = [], {}
     for entries in often:
         last = entries[-1][1]
-        for place, _, times in entries:
+        first = over_launches(times_of(entries[0][2])).median
+        for place, cell, times in entries:
             values[last["id"], place] = times_of(times)
-        rows += [cell_row(last) | row for row in _rows(entries, campaigns)]
-    sides = [dict(stack_sides(*pair)) for pair in itertools.pairwise(campaigns)]
-    changes = [[], *(by_stack(pairs) for pairs in sides)]
+            rows.append(cell_row(last) | {"place": place} | _history_row(campaigns[place], cell, times, first))
+    changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
     return History(campaigns, make_table(rows, HISTORY), changes, values, len(found) - len(often))
 
 
@@ -290,25 +286,14 @@ def largest_changes(history: History) -> pd.Series:
     return size.sort_values(ascending=False, kind="stable")
 
 
-def _rows(entries: list[tuple[int, dict, Times]], campaigns: list[CampaignResults]) -> list[dict]:
-    first = None
-    rows = []
-    for place, cell, times in entries:
-        spread = over_launches(times_of(times))
-        first = first or spread.median
-        measurements = campaigns[place].measurements
-        ok = measurements[(measurements["cell"] == cell["id"]) & (measurements["status"] == "ok")]
-        rows.append(
-            {
-                "place": place,
-                "folder": str(campaigns[place].folder),
-                "date_utc": min(ok["time_utc"].dropna(), default=None) if campaigns[place].first_time_utc else None,
-                "num_launches": spread.num,
-                "interval": spread.kind,
-                "time_s": spread.median,
-                "time_low_s": spread.low,
-                "time_high_s": spread.high,
-                "ratio_to_first": spread.median / first,
-            }
-        )
-    return rows
+def _history_row(results: CampaignResults, cell: dict, times: Times, first_s: float) -> dict:
+    time, measurements = over_launches(times_of(times)), results.measurements
+    ok = measurements[(measurements["cell"] == cell["id"]) & (measurements["status"] == "ok")]
+    return {
+        "folder": str(results.folder),
+        "date_utc": min(ok["time_utc"].dropna(), default=None) if results.first_time_utc else None,
+        "num_launches": time.num,
+        "interval": time.kind,
+        **interval_values("time", "s", time),
+        "ratio_to_first": time.median / first_s,
+    }

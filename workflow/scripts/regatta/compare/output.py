@@ -8,7 +8,6 @@ from regatta.compare.campaigns import CampaignResults, CampaignsCompared, Histor
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
-    bracket,
     duration,
     is_unknown,
     percent,
@@ -17,7 +16,7 @@ from regatta.core.text import (
     spread_head,
 )
 from regatta.report.page import load_template
-from regatta.report.panels import Figure, Section, Table, full_names
+from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.tables import to_csv
 from regatta.topics.comparison.figures import (
@@ -189,16 +188,19 @@ def _points(history: History, cell: str) -> tuple[Point, ...]:
 
 def history_table(history: History, cells: list[str] | None = None) -> Table:
     """Return the numbers of some cells or of all, the one that changed most first."""
-    names, body = _names(history), []
-    for cell in cells or largest_changes(history).index:
-        for row in history.table[history.table["cell"] == cell].itertuples():
-            date = UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
-            interval = bracket(row.time_low_s, row.time_high_s, row.interval, duration)
-            numbers = duration(row.time_s), interval, str(row.num_launches), ratio_text(row.ratio_to_first)
-            body.append((names[cell], row.folder, date, *numbers))
-    interval = spread_head(history.table["interval"])
-    heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to first")
-    return Table("Median times over campaigns", heads, tuple(body))
+    names, table = _names(history), history.table
+    order = cells or list(largest_changes(history).index)
+    rows = pd.concat([table[table["cell"] == cell] for cell in order])
+    columns = {
+        "cell": lambda row: names[row.cell],
+        "campaign": lambda row: row.folder,
+        "date": lambda row: UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10],
+        "time": lambda row: duration(row.time_s),
+        spread_head(table["interval"]): lambda row: ends(row, "time", "s", duration),
+        "n": lambda row: str(row.num_launches),
+        "ratio to first": lambda row: ratio_text(row.ratio_to_first),
+    }
+    return Table.of("Median times over campaigns", columns, rows)
 
 
 def comparison_page(found: CampaignsCompared) -> str:

@@ -17,7 +17,7 @@ from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPL
 from regatta.core.text import UNKNOWN, natural, plural, size, three
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
-from regatta.report.panels import Section
+from regatta.report.panels import Section, Table
 from regatta.report.plotting import bitmaps, data_uri, image_uri
 from regatta.store.collect import collected_csv
 from regatta.store.launch_files import read_one_line
@@ -132,12 +132,10 @@ def findings(data, topics: Iterable) -> list[dict]:
 def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
     found = [("findings", "Findings", "", "")]
-    for section in shown:
-        if section.has_content:
-            num = len(section.figures)
-            state = plural(num, "figure") if num else plural(len(section.tables), "table")
-            found.append((section.id, section.title, *(section.state if section.state[0] else (state, "quiet"))))
-    found.append(("warnings", "Warnings", str(num_warnings) if num_warnings else "none", "quiet"))
+    for section in (section for section in shown if section.has_content):
+        counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
+        found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
+    found.append(("warnings", "Warnings", str(num_warnings or "none"), "quiet"))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
@@ -146,11 +144,9 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
     columns = ["cell", "repeat", "status", "launch", "line", "command"]
     shown = measurements.assign(status=shown_status(measurements))
     planned = shown.loc[shown["repeat"].notna(), columns].astype(object)
-    rows: dict[str, dict] = {}
-    for run in planned.where(planned.notna(), None).to_dict("records"):
-        row = rows.setdefault(run["cell"], {"cell": run["cell"], "command": run["command"], "runs": []})
-        row["runs"].append(run)
-    return sorted(rows.values(), key=lambda row: natural(row["cell"]))
+    runs = planned.where(planned.notna(), None).groupby("cell", sort=False)
+    rows = [{"cell": cell, "command": of.iloc[0]["command"], "runs": of.to_dict("records")} for cell, of in runs]
+    return sorted(rows, key=lambda row: natural(row["cell"]))
 
 
 def facts(data) -> list[tuple[str, str]]:
@@ -242,21 +238,42 @@ def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int
 
 
 def provenance(headers: list[dict]) -> dict:
-    """Return what ran where: hosts, versions by stack, libraries, variables, and the command line of each launch."""
+    """Return what ran where: versions by stack, hosts, libraries, variables, and the command line of each launch."""
     found = environments(headers)
+    by_stack = {header["stack"]: [] for header in sorted(headers, key=lambda header: header["stack"])}
+    for header in headers:
+        by_stack[header["stack"]] += environments([header])
+    versions = tuple(
+        (stack, *(values_text(environment.get(name) for environment in of_stack) for name in VERSIONS))
+        for stack, of_stack in by_stack.items()
+    )
     hosts = {host["host"]: host for environment in found for host in environment.get("hosts", [])}
-    versions = []
-    for stack in sorted({header["stack"] for header in headers}):
-        of_stack = environments(header for header in headers if header["stack"] == stack)
-        versions.append((stack, [values_text(environment.get(name) for environment in of_stack) for name in VERSIONS]))
+    tables = (
+        Table("Versions by stack", ("stack", *VERSIONS), versions, is_words=True),
+        Table(
+            "Hosts",
+            ("host", "available cores", "CPU", "memory"),
+            tuple(
+                (
+                    one_line(name),
+                    values_text([host.get("num_cores")]),
+                    values_text([host.get("cpu_model")]),
+                    UNKNOWN if host.get("memory_bytes") is None else size(host["memory_bytes"]),
+                )
+                for name, host in sorted(hosts.items())
+            ),
+            is_words=True,
+        ),
+    )
+    lists = {
+        "GPUs": _distinct(found, "gpus"),
+        "Libraries loaded": _distinct(found, "libraries"),
+        "Environment variables": _settings(found, "variables"),
+        "PyTorch settings": _settings(found, "settings"),
+    }
     return {
-        "hosts": [_host(host) for _, host in sorted(hosts.items())],
-        "gpus": _distinct(found, "gpus"),
-        "version_names": VERSIONS,
-        "versions": versions,
-        "libraries": _distinct(found, "libraries"),
-        "variables": _settings(found, "variables"),
-        "settings": _settings(found, "settings"),
+        "tables": [table for table in tables if table.rows],
+        "lists": {title: items for title, items in lists.items() if items},
         "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
     }
 
@@ -264,16 +281,6 @@ def provenance(headers: list[dict]) -> dict:
 def values_text(values: Iterable[object]) -> str:
     """Return the distinct known values, or n/a."""
     return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
-
-
-def _host(host: dict) -> tuple[str, ...]:
-    memory, cores = host.get("memory_bytes"), host.get("num_cores")
-    return (
-        one_line(host["host"]),
-        UNKNOWN if cores is None else str(cores),
-        one_line(host.get("cpu_model") or UNKNOWN),
-        UNKNOWN if memory is None else size(memory),
-    )
 
 
 def _distinct(environments: list[dict], name: str) -> list[str]:
@@ -292,11 +299,8 @@ def _settings(environments: list[dict], name: str) -> list[str]:
     for environment in environments:
         for key, value in (environment.get(name) or {}).items():
             found.setdefault(one_line(key), set()).add(one_line(value))
-    lines = []
-    for key, values in sorted(found.items()):
-        more = f" or {len(values) - 3} more" if len(values) > 3 else ""
-        lines.append(f"{key}={' or '.join(sorted(values)[:3])}{more}")
-    return lines
+    more = {key: f" or {len(values) - 3} more" if len(values) > 3 else "" for key, values in found.items()}
+    return [f"{key}={' or '.join(sorted(values)[:3])}{more[key]}" for key, values in sorted(found.items())]
 
 
 # Methods: what holds for all numbers. Topics add their terms. Constants are those of the code.

@@ -172,13 +172,13 @@ def _without_host(cause: str) -> str:
 
 
 def _shared(items: list[dict]) -> str:
-    """Return the number of wordings of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
-    wordings = Counter(_without_host(item["cause"] or "") for item in items)
+    """Return the number of messages of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
+    messages = Counter(_without_host(item["cause"] or "") for item in items)
     hosts = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
     texts = []
-    if len(wordings) > 1:
-        lead = "One" if len(set(wordings.values())) == 1 else "Most frequent"
-        texts.append(f"{lead} of {len(wordings)} messages that differ only in numbers")
+    if len(messages) > 1:
+        lead = "One" if len(set(messages.values())) == 1 else "Most frequent"
+        texts.append(f"{lead} of {len(messages)} messages that differ only in numbers")
     if len(items) > 1 and hosts:
         names = ", ".join(f"{host} ({plural(hosts[host], 'measurement')})" for host in sorted(hosts, key=natural))
         texts.append(f"all on {next(iter(hosts))}" if list(hosts.values()) == [len(items)] else f"on {names}")

@@ -150,14 +150,14 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "direction": direction(judged),
     }
-    decided = by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
-    for row in decided.itertuples():
-        values |= {
-            "largest": row.label,
-            "largest_ratio": float(row.time_ratio),
-            "largest_text": interval_text(row),
-        }
+    for row in largest_effect(judged).itertuples():
+        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
     return values
+
+
+def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the slower or faster row with the largest effect, if there is one."""
+    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
 
 
 def finding_text(values: dict) -> str:
@@ -177,31 +177,22 @@ def finding_text(values: dict) -> str:
     return " ".join(texts)
 
 
-HEADS = ("cell", "reference time", "time", "ratio", "n", "test", "p", "corrected p", "verdict")
+NUMBERS = {
+    "cell": lambda row: row.label,
+    "reference time": lambda row: duration(row.reference_time_s),
+    "time": lambda row: duration(row.time_s),
+    "ratio": interval_text,
+    "n": launches_text,
+    "test": lambda row: UNKNOWN if is_unknown(row.test) else row.test,
+    "p": lambda row: p_text(row.p_value),
+    "corrected p": lambda row: p_text(row.p_adjusted),
+    "verdict": verdict_text,
+}
 
 
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
     """Return some rows as numbers for people. They are named by what varies among all comparisons."""
-    return _numbers(title, with_labels(judged_rows(comparisons)).loc[chosen])
-
-
-def _numbers(title: str, rows: pd.DataFrame) -> Table:
-    body = tuple(
-        (
-            *times_of_row(row),
-            UNKNOWN if is_unknown(row.test) else row.test,
-            p_text(row.p_value),
-            p_text(row.p_adjusted),
-            verdict_text(row),
-        )
-        for row in rows.itertuples()
-    )
-    return Table(title, HEADS, body)
-
-
-def times_of_row(row) -> tuple[str, ...]:
-    """Return the first five columns of HEADS."""
-    return row.label, duration(row.reference_time_s), duration(row.time_s), interval_text(row), launches_text(row)
+    return Table.of(title, NUMBERS, with_labels(judged_rows(comparisons)).loc[chosen])
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
@@ -241,7 +232,7 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
                     image,
                     alt if found else finding_text(finding_values(known)),
                     _caption(part, len(left) if index == len(split) - 1 else 0),
-                    _numbers(f"Comparisons of {title}, largest effect first", part),
+                    Table.of(f"Comparisons of {title}, largest effect first", NUMBERS, part),
                     to_csv(part.drop(columns="label")),
                     size,
                     "comparisons",
@@ -310,13 +301,10 @@ def _row(row) -> Row:
 def pages(rows: list[Row]) -> list[list[Row]]:
     """Split rows into panels of at most MAX_LINES lines of labels, in their order."""
     found: list[list[Row]] = []
-    left = 0
     for row in rows:
-        if not found or len(row.lines) > left:
+        if not found or sum(len(listed.lines) for listed in [*found[-1], row]) > MAX_LINES:
             found.append([])
-            left = MAX_LINES
         found[-1].append(row)
-        left -= len(row.lines)
     return found
 
 
@@ -352,15 +340,8 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
 
 def _mark(verdict: str) -> dict:
     color, marker, is_filled = MARKS[verdict]
-    face = color if is_filled else "white"
-    return {
-        "linestyle": "none",
-        "marker": marker,
-        "markersize": 5.5,
-        "markeredgewidth": 1.2,
-        "markerfacecolor": face,
-        "markeredgecolor": color,
-    }
+    style = {"linestyle": "none", "marker": marker, "markersize": 5.5, "markeredgewidth": 1.2}
+    return style | {"markerfacecolor": color if is_filled else "white", "markeredgecolor": color}
 
 
 def _beside(axes: "Axes", text: str, place: float) -> None:

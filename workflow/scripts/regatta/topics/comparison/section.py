@@ -15,13 +15,14 @@ from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison.figures import (
     COMPARED,
+    NUMBERS,
     comparison_figures,
     finding_text,
     finding_values,
     judged_rows,
+    largest_effect,
     margin_text,
     pair_text,
-    times_of_row,
     with_labels,
 )
 from regatta.topics.comparison.tables import (
@@ -86,7 +87,7 @@ def findings(data: ReportData) -> list[Finding]:
     judged = judged_rows(data.tables["comparisons"])
     if judged.empty:
         return []
-    decided = by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
+    decided = largest_effect(judged)
     values = finding_values(judged.assign(label=judged["cell"].map(data.names)))
     rows = pd.concat([decided, judged.drop(decided.index)])
     sources = (of_rows("comparisons", rows, ("cell", "reference")),)
@@ -124,9 +125,9 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
         return None
     shown = by_effect(with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(shown) == len(rows) else f"largest {len(shown)} of {len(rows)}"
-    body = tuple((*times_of_row(row), row.verdict) for row in shown.itertuples())
+    columns = {head: show for head, show in NUMBERS.items() if head not in ("test", "p", "corrected p")}
     title = f"{pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return Table(title, ("cell", "reference time", "time", "ratio", "n", "verdict"), body, sources=("comparisons",))
+    return Table.of(title, columns, shown, sources=("comparisons",))
 
 
 def _environments(data: ReportData) -> Iterator[Table]:

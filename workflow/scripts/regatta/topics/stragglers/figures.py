@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
-from regatta.report.panels import Figure, Table
+from regatta.report.panels import Figure, Table, shown_in, text_of
 from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
@@ -82,21 +82,17 @@ def worst_times(worst, launches: Path) -> np.ndarray | None:
 def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
     factor, unit = _unit(float(ranks["p95_s"].max()))
-    columns = ("rank", "host", f"p5 ({unit})", f"p50 ({unit})", f"p95 ({unit})", "last in (%)")
-    body = tuple(
-        (
-            str(row.rank),
-            UNKNOWN if is_unknown(row.host) else row.host,
-            *(three(factor * getattr(row, name)) for name in ("p5_s", "p50_s", "p95_s")),
-            three(100 * row.num_last / row.num_iterations),
-        )
-        for row in ranks.itertuples()
-    )
+    columns = {
+        "rank": text_of("rank", str),
+        "host": lambda row: UNKNOWN if is_unknown(row.host) else row.host,
+        **{f"{name} ({unit})": text_of(f"{name}_s", shown_in(factor)) for name in ("p5", "p50", "p95")},
+        "last in (%)": lambda row: three(100 * row.num_last / row.num_iterations),
+    }
     caption = (
         f"Median and 5th to 95th percentile over the iterations of the record with the largest lag ({record});"
         f" {reading}. Diamonds: straggler; bands: hosts; the axis does not start at 0."
     )
-    table = Table(f"{what.capitalize()} by rank, {place}", columns, body)
+    table = Table.of(f"{what.capitalize()} by rank, {place}", columns, ranks)
     image = _draw_strip(ranks, late, f"{what} ({unit})", factor)
     title = f"Stragglers: {what}, {place}"
     return Figure("straggler-strip", title, image, alt, caption, table, to_csv(ranks), _size(STRIP_IN), "waits")

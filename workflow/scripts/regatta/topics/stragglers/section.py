@@ -8,7 +8,7 @@ from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
 from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Section, Table, milliseconds, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
 from regatta.topics.stragglers.tables import (
@@ -142,25 +142,10 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
     tables = (("rank", stragglers, _rank_name, "stragglers"), ("host", hosts, lambda row: row.host, "straggler_hosts"))
     for noun, table, name, source in tables:
         suspect = table[table["num_suspect_launches"] > 0]
-        if suspect.empty:
-            continue
-        ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
-        caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
-        columns = (noun, "Quantity", "Launches", "Last in (%)", "Lag (ms)", "Lag (%)", "Corrected p", "Persistent")
-        body = tuple(
-            (
-                name(row),
-                row.quantity.replace("_", " "),
-                f"{row.num_suspect_launches}/{row.num_launches}",
-                percent(row.num_last / row.num_iterations),
-                UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
-                percent(row.lag_ratio),
-                f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
-                "yes" if row.is_persistent else "no",
-            )
-            for row in ordered.head(MOST_ROWS).itertuples()
-        )
-        found.append(Table(caption, columns, body, sources=(source,)))
+        if len(suspect):
+            ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
+            caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
+            found.append(Table.of(caption, {noun: name} | LATE, ordered.head(MOST_ROWS), (source,)))
     return found
 
 
@@ -171,6 +156,17 @@ def _first_of(num: int) -> str:
 def _rank_name(row) -> str:
     hosts = UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(" ", ", ")
     return f"rank {row.rank} on {hosts}, {_place(row)}"
+
+
+LATE = {
+    "Quantity": lambda row: row.quantity.replace("_", " "),
+    "Launches": lambda row: f"{row.num_suspect_launches}/{row.num_launches}",
+    "Last in (%)": lambda row: percent(row.num_last / row.num_iterations),
+    "Lag (ms)": lambda row: milliseconds(row.lag_s),
+    "Lag (%)": lambda row: percent(row.lag_ratio),
+    "Corrected p": lambda row: f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
+    "Persistent": lambda row: "yes" if row.is_persistent else "no",
+}
 
 
 def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
@@ -249,28 +245,16 @@ def outlier_tables(groups: pd.DataFrame) -> list[Table]:
     if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
         return []
     caption = f"Outlier iterations{_first_of(len(found))}"
-    columns = (
-        "Measured",
-        "Iterations",
-        "Outliers",
-        "Outliers (%)",
-        "Added time (%)",
-        *COUNTS.values(),
-        "Most frequent rank",
-    )
-    body = tuple(
-        (
-            f"{WHAT[row.quantity]}, {_place(row)}",
-            f"{row.num_fenced:,}",
-            f"{row.num_spikes:,}",
-            three(100 * row.share),
-            three(100 * row.cost),
-            *(f"{getattr(row, column):,}" for column in COUNTS),
-            UNKNOWN if is_unknown(row.rank) else _most(row),
-        )
-        for row in found.head(MOST_ROWS).itertuples()
-    )
-    return [Table(caption, columns, body, sources=("stragglers",))]
+    columns = {
+        "Measured": lambda row: f"{WHAT[row.quantity]}, {_place(row)}",
+        "Iterations": text_of("num_fenced", "{:,}".format),
+        "Outliers": text_of("num_spikes", "{:,}".format),
+        "Outliers (%)": lambda row: three(100 * row.share),
+        "Added time (%)": lambda row: three(100 * row.cost),
+        **{heading: text_of(column, "{:,}".format) for column, heading in COUNTS.items()},
+        "Most frequent rank": lambda row: UNKNOWN if is_unknown(row.rank) else _most(row),
+    }
+    return [Table.of(caption, columns, found.head(MOST_ROWS), ("stragglers",))]
 
 
 def warnings(data: ReportData) -> list[Advice]:
