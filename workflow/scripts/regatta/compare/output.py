@@ -234,7 +234,9 @@ def history_page(history: History) -> str:
 
 def _render(title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part]) -> str:
     """csv: file name and text of all numbers, for download."""
-    return load_template("compare.html.j2").render(title=title, lead=lead, facts=facts, csv=csv, parts=parts)
+    contents = [(section.id, section.title) for section, _ in parts]
+    words = {"title": title, "lead": lead, "facts": facts, "contents": contents}
+    return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
 
 
 def _fact(side: CampaignResults) -> str:
