@@ -53,7 +53,7 @@ def test_cells_are_matched_by_what_they_measure_and_never_by_position_or_id(tmp_
     found = compared(tmp_path, before, after)
     assert list(found.comparisons["time_ratio"]) == [1.0] * 4
     assert set(found.comparisons["verdict"]) == {"equivalent"}
-    assert len(found.only_base) == len(found.only_test) == 0
+    assert found.unmatched == {}
     row = found.comparisons.iloc[0]
     assert row["reference"] != row["cell"]
     assert not row["is_paired"]  # launches of two campaigns never share an allocation
@@ -63,8 +63,8 @@ def test_cells_of_stacks_with_different_names_have_no_counterpart(tmp_path):
     both = (cell_of("bound"), SIX)
     found = compared(tmp_path, [both, (cell_of("contained", 16384), SIX)], [both, (cell_of("bound", 16384), SIX)])
     assert len(found.comparisons) == 1
-    assert list(found.only_base["stack"]) == ["contained"]
-    assert list(found.only_test["stack"]) == ["bound"]
+    assert list(found.unmatched["only in base"]["stack"]) == ["contained"]
+    assert list(found.unmatched["only in test"]["stack"]) == ["bound"]
 
 
 def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path):
@@ -73,7 +73,7 @@ def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that
     both = (cell_of("bound", 16384), SIX)
     found = compared(tmp_path, [(cell_of("bound"), SIX), both], [(newer, SIX), both])
     assert len(found.comparisons) == 1
-    assert list(found.not_compared) == ["measured by version 1 of collective in base and 2 in test"]
+    assert list(found.unmatched) == ["not compared, measured by version 1 of collective in base and 2 in test"]
     assert "not compared, measured by version 1 of collective in base and 2 in test: 1 cell" in comparison_text(found)
 
 
@@ -82,9 +82,9 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
     before = [(cells[0], SIX), (cells[1], ["failed"] * 6), (cells[2], SIX)]
     after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
     found = compared(tmp_path, before, after)
-    assert {reason: list(cells["message_bytes"]) for reason, cells in found.not_compared.items()} == {
-        "without an ok launch in base": [16384],
-        "without an ok launch in test": [65536],
+    assert {reason: list(cells["message_bytes"]) for reason, cells in found.unmatched.items()} == {
+        "not compared, without an ok launch in base": [16384],
+        "not compared, without an ok launch in test": [65536],
     }
 
 

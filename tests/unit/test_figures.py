@@ -19,7 +19,7 @@ from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
 from regatta.report.panels import name_rows, panels
 from regatta.report.plotting import (
-    COLOURS,
+    COLORS,
     DASHES,
     MARKERS,
     MAX_SERIES,
@@ -91,9 +91,9 @@ def contrast_with_white(colour):
 
 
 def test_series_differ_in_colour_marker_and_dash_and_stand_out_from_white():
-    for styles in (COLOURS, MARKERS, DASHES):
+    for styles in (COLORS, MARKERS, DASHES):
         assert len(set(styles)) == len(styles) == MAX_SERIES
-    assert min(map(contrast_with_white, COLOURS)) >= 3
+    assert min(map(contrast_with_white, COLORS)) >= 3
 
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))

@@ -86,24 +86,15 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    not_compared: reason -> table of matched cells (CELL) without a ratio. only_base, only_test: tables of cells.
+    unmatched: reason -> table (CELL) of the cells that are not compared.
     """
 
     base: CampaignResults
     test: CampaignResults
     margin: float
     comparisons: pd.DataFrame
-    not_compared: dict[str, pd.DataFrame]
-    only_base: pd.DataFrame
-    only_test: pd.DataFrame
+    unmatched: dict[str, pd.DataFrame]
     environment: list[Difference]
-
-    @property
-    def unmatched(self) -> dict[str, pd.DataFrame]:
-        """The cells that are not compared, by reason."""
-        found = {"only in base": self.only_base, "only in test": self.only_test}
-        found |= {f"not compared, {reason}": cells for reason, cells in self.not_compared.items()}
-        return {reason: cells for reason, cells in found.items() if len(cells)}
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -143,27 +134,26 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
             " backend, device and stack name. Compare campaigns that measure the same."
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
-    rows, sides, reasons = [], [], {}
+    rows, sides = [], []
+    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
+    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
     for key in shared:
         cell, other = cells[key], others[key]
         if reason := _why_not(cell, other, times):
-            reasons.setdefault(reason, []).append(other)
+            unmatched.setdefault(f"not compared, {reason}", []).append(other)
             continue
         compared = {"reference": cell["id"], "axis": "campaign"}
         compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
         rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
         launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
         sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
-    return CampaignsCompared(
-        base,
-        test,
-        margin,
-        by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True),
-        {reason: _table(found) for reason, found in reasons.items()},
-        _table(cell for key, cell in cells.items() if key not in others),
-        _table(cell for key, cell in others.items() if key not in cells),
-        by_stack(dict(stack_sides(base, test))),
-    )
+    comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
+    schema = {"cell": TEXT, **CELL}
+    tables = {
+        reason: make_table([cell_row(cell) for cell in found], schema) for reason, found in unmatched.items() if found
+    }
+    environment = by_stack(dict(stack_sides(base, test)))
+    return CampaignsCompared(base, test, margin, comparisons, tables, environment)
 
 
 def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:
@@ -180,14 +170,10 @@ def times_of(launches: Times) -> list[float]:
     return [launches[repeat][1] for repeat in sorted(launches)]
 
 
-def _table(cells: Iterator[dict]) -> pd.DataFrame:
-    return make_table([cell_row(cell) for cell in cells], {"cell": TEXT, **CELL})
-
-
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
     """Yield each stack that both campaigns name, with the two sides of it."""
     for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
-        sides = tuple(_side(campaign, stack) for campaign in (base, test))
+        sides = _side(base, stack), _side(test, stack)
         if all(side.specs for side in sides):
             yield stack, sides
 

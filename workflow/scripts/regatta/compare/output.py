@@ -19,19 +19,7 @@ from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.tables import to_csv
-from regatta.topics.comparison.figures import (
-    COMPARED,
-    HOW_TO_READ,
-    comparison_figures,
-    comparison_table,
-    counts_text,
-    direction,
-    direction_text,
-    interval_text,
-    judged_rows,
-    launches_text,
-    verdict_text,
-)
+from regatta.topics.comparison import figures
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.tables import is_noise
 
@@ -47,12 +35,12 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     rows, is_within = found.comparisons, is_noise(found.comparisons)
     shown = rows if shows_all else rows[~is_within]
     lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
-    lines += ["", f"{counts_text(rows)} (margin {percent(found.margin)} %)."]
-    shift = direction_text(direction(judged_rows(rows)))
+    lines += ["", f"{figures.counts_text(rows)} (margin {percent(found.margin)} %)."]
+    shift = figures.direction_text(figures.direction(figures.judged_rows(rows)))
     lines += [f"Overall, {shift}."] if shift else []
     if len(shown):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [HOW_TO_READ, "", *aligned([heads, *_rows(shown, rows)])]
+        lines += [figures.HOW_TO_READ, "", *aligned([heads, *_rows(shown, rows)])]
     if len(shown) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
@@ -106,7 +94,7 @@ def _rows(shown: pd.DataFrame, rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     names = pd.Series(full_names(rows), index=rows.index)
     for name, row in zip(names[shown.index], shown.itertuples(), strict=True):
         times = duration(row.reference_time_s), duration(row.time_s)
-        yield name, *times, interval_text(row), launches_text(row), verdict_text(row)
+        yield name, *times, figures.interval_text(row), figures.launches_text(row), figures.verdict_text(row)
 
 
 def history_text(history: History, margin: float, shows_all: bool = False) -> str:
@@ -207,8 +195,8 @@ def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: differences of environment, forest plots, all rows, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
-    lead = f"{counts_text(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
-    shift = direction_text(direction(judged_rows(found.comparisons)))
+    lead = f"{figures.counts_text(found.comparisons)} (margin {percent(found.margin)} %). {figures.COMPARED}"
+    shift = figures.direction_text(figures.direction(figures.judged_rows(found.comparisons)))
     lead += f" Overall, {shift}." if shift else ""
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
     return _render(title, lead, facts, ("comparisons.csv", to_csv(found.comparisons)), parts)
@@ -227,8 +215,8 @@ def history_page(history: History) -> str:
     lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."
     empty = "No environment change was recorded."
     environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
-    figures = Section("history", "Cells over time", figures=tuple(history_figures(history)))
-    parts = [(figures, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
+    over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))
+    parts = [(over_time, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
     return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
 
 
@@ -253,13 +241,14 @@ def _environment_part(found: CampaignsCompared) -> Part:
 
 def _comparisons_part(found: CampaignsCompared) -> Part:
     rows, is_within = found.comparisons, is_noise(found.comparisons)
-    beyond, folded = comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within]), ()
+    beyond = figures.comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within])
+    folded = ()
     if is_within.any():
         summary = f"Within the margin of {percent(found.margin)} %: {plural(int(is_within.sum()), 'row')}"
-        folded = ((summary, comparison_table("Within the margin", rows, rows.index[is_within])),)
+        folded = ((summary, figures.comparison_table("Within the margin", rows, rows.index[is_within])),)
     empty, tables = "No cell has ok launches on both sides.", (beyond,) if beyond.rows else ()
-    figures = tuple(comparison_figures(rows))
-    return Section("comparisons", "Comparisons", empty, figures=figures, tables=tables), folded
+    drawn = tuple(figures.comparison_figures(rows))
+    return Section("comparisons", "Comparisons", empty, figures=drawn, tables=tables), folded
 
 
 def _unmatched_part(found: CampaignsCompared) -> Part:

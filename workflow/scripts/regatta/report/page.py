@@ -34,20 +34,12 @@ STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
 )
-MARKS = {
-    "ok": "\N{CHECK MARK}",
-    "not_measured": "\N{WHITE CIRCLE}",
-    "not_started": "\N{WHITE CIRCLE}",
-    "skipped": "\N{EN DASH}",
-}
+MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
+MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
-NEW_EACH_LAUNCH = (
-    "MASTER_",
-    "TORCHELASTIC_",
-    *(name for launcher in LAUNCHERS.values() for name in launcher.variables),
-)
+NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
 
 
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
@@ -116,14 +108,8 @@ def is_large(campaign: dict) -> bool:
 def findings(data, topics: Iterable) -> list[dict]:
     """Return each finding of each topic with its sentence and the anchor of its section."""
     return [
-        {
-            "kind": finding.kind,
-            "text": topic.sentence(finding),
-            "anchor": finding.anchor or topic.id,
-            "title": topic.title,
-            "sources": finding.sources,
-            "finding": finding,
-        }
+        {"text": topic.sentence(finding), "anchor": finding.anchor or topic.id, "title": topic.title}
+        | {"finding": finding, "sources": finding.sources}
         for topic in topics
         for finding in topic.findings(data)
     ]
@@ -240,9 +226,10 @@ def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int
 def provenance(headers: list[dict]) -> dict:
     """Return what ran where: versions by stack, hosts, libraries, variables, and the command line of each launch."""
     found = environments(headers)
-    by_stack = {header["stack"]: [] for header in sorted(headers, key=lambda header: header["stack"])}
-    for header in headers:
-        by_stack[header["stack"]] += environments([header])
+    by_stack = {
+        stack: environments(header for header in headers if header["stack"] == stack)
+        for stack in sorted({header["stack"] for header in headers})
+    }
     versions = tuple(
         (stack, *(values_text(environment.get(name) for environment in of_stack) for name in VERSIONS))
         for stack, of_stack in by_stack.items()

@@ -16,11 +16,8 @@ from regatta.store.records import one_line
 from regatta.store.tables import MEASUREMENTS, TEXT, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
-FAILURES = {
-    **{name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")},
-    "log": TEXT,
-    "command": TEXT,
-}
+FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}
+FAILURES |= {"log": TEXT, "command": TEXT}
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 

@@ -66,16 +66,15 @@ def machine_warnings(data: ReportData) -> list[Advice]:
 
 
 def _oversubscribed(headers: list[dict]) -> Advice | None:
-    worst = None
-    for environment in environments(headers):
-        threads = environment.get("threads_per_rank") or 1
-        for host in environment["hosts"]:
-            cores, num = host.get("num_cores"), len(host["ranks"])
-            if cores and num * threads > cores and (worst is None or num * threads / cores > worst[0]):
-                worst = (num * threads / cores, host["host"], num, threads, cores)
-    if worst is None:
+    loads = [
+        (host["host"], len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"])
+        for environment in environments(headers)
+        for host in environment["hosts"]
+        if host.get("num_cores")
+    ]
+    host, num, threads, cores = max(loads, key=lambda load: load[1] * load[2] / load[3], default=("", 0, 0, 1))
+    if num * threads <= cores:
         return None
-    _, host, num, threads, cores = worst
     return Advice(
         f"More threads than cores: on {host}, {plural(num, 'rank')} of {plural(threads, 'thread')} shared"
         f" {plural(cores, 'core')}.",
@@ -179,11 +178,11 @@ def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
     value = ok["window_step_s"].fillna(ok["p50_s"])
     found = value.groupby(ok["cell"]).agg(["count", "median", "min", "max"])
     rows = [
-        {"cell": cell, "num_launches": num, "median_s": median, "min_s": low, "max_s": high}
-        | {"range_ratio": (high - low) / median if num > 1 else None}
+        (cell, num, median, low, high, (high - low) / median if num > 1 else None)
         for cell, num, median, low, high in found[found["count"] > 0].itertuples(name=None)
     ]
-    return make_table(sorted(rows, key=lambda row: natural(row["cell"])), LAUNCH_RANGES)
+    rows.sort(key=lambda row: natural(row[0]))
+    return make_table([dict(zip(LAUNCH_RANGES, row, strict=True)) for row in rows], LAUNCH_RANGES)
 
 
 def noise_findings(data: ReportData) -> list[Finding]:
@@ -192,13 +191,8 @@ def noise_findings(data: ReportData) -> list[Finding]:
     large = ratio[ratio > DISAGREEMENT_RATIO].sort_values(ascending=False, kind="stable")
     if large.empty:
         return []
-    worst = large.index[0]
-    values = {
-        "num": len(large),
-        "num_cells": len(ratio),
-        "worst_ratio": float(large.iloc[0]),
-        "worst": data.names[worst],
-    }
+    values = {"num": len(large), "num_cells": len(ratio)}
+    values |= {"worst_ratio": float(large.iloc[0]), "worst": data.names[large.index[0]]}
     return [Finding("noisy", values, (of_cells("launch_ranges", large.index),), tuple(large.index), "warnings")]
 
 

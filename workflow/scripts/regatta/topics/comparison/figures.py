@@ -10,20 +10,9 @@ import pandas as pd
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, three
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
+from regatta.report import plotting
 from regatta.report.findings import percent_number
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import (
-    COLOURS,
-    GREY,
-    GRID,
-    INK,
-    WIDTH_IN,
-    image_of,
-    linear_ticks,
-    log_ticks,
-    new_canvas,
-    set_ticks,
-)
 from regatta.store.tables import to_csv
 from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
 
@@ -222,8 +211,7 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
             part, left = left.iloc[: len(page)], left.iloc[len(page) :]
             title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
             first = part.iloc[0]
-            largest = f"{first['label']}, ratio {ratio_text(first['time_ratio'])}"
-            alt = f"{title}: {counts_text(part)}. First: {largest}."
+            alt = f"{title}: {counts_text(part)}. First: {first['label']}, ratio {ratio_text(first['time_ratio'])}."
             image, size = draw_forest(page, float(first["margin_ratio"]))
             found.append(
                 Figure(
@@ -261,15 +249,15 @@ LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
 LEFT_POINTS, RIGHT_POINTS = 126, 30  # for the labels, and for n
 POINTS_PER_INCH = 72
-PIXELS_PER_POINT = 390 / (WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
+PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
 BAND = "#ECEEF1"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 # Verdict -> color, marker, and whether the marker is filled: distinguishable without color too.
 MARKS = {
-    "slower": (COLOURS[1], "s", True),
-    "faster": (COLOURS[0], "o", True),
-    "inconclusive": (COLOURS[3], "o", False),
-    "equivalent": (COLOURS[2], "D", False),
+    "slower": (plotting.COLORS[1], "s", True),
+    "faster": (plotting.COLORS[0], "o", True),
+    "inconclusive": (plotting.COLORS[3], "o", False),
+    "equivalent": (plotting.COLORS[2], "D", False),
 }
 
 
@@ -315,8 +303,8 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
     heights = np.array([LINE_POINTS * len(row.lines) + GAP_POINTS for row in rows])
     inner = heights.sum()
     places = inner - heights.cumsum() + heights / 2
-    height, width = inner + TOP_POINTS + BOTTOM_POINTS, WIDTH_IN * POINTS_PER_INCH
-    with new_canvas(WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
+    height, width = inner + TOP_POINTS + BOTTOM_POINTS, plotting.WIDTH_IN * POINTS_PER_INCH
+    with plotting.new_canvas(plotting.WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
         shares = LEFT_POINTS / width, BOTTOM_POINTS / height, 1 - (LEFT_POINTS + RIGHT_POINTS) / width, inner / height
         axes = figure.add_axes(shares)
         _scale(axes, rows, margin)
@@ -335,7 +323,7 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
         handles = [Line2D([], [], label=word, **_mark(word)) for word in verdicts]
         spaces = {"handletextpad": 0, "columnspacing": 0.8, "borderpad": 0}
         figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=9, **spaces)
-        return image_of(figure), (390, round(height * PIXELS_PER_POINT))
+        return plotting.image_of(figure), (390, round(height * PIXELS_PER_POINT))
 
 
 def _mark(verdict: str) -> dict:
@@ -356,19 +344,19 @@ def _scale(axes: "Axes", rows: list[Row], margin: float) -> None:
     gap = max((high / low) ** 0.05, 1.001)
     axes.set_xscale("log")
     axes.set_xlim(low / gap, high * gap)
-    set_ticks(axes.xaxis, ratio_ticks(low / gap, high * gap))
+    plotting.set_ticks(axes.xaxis, ratio_ticks(low / gap, high * gap))
     axes.spines["left"].set_visible(False)
-    axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+    axes.grid(visible=True, axis="x", color=plotting.GRID, linewidth=0.8)
     axes.tick_params(length=3)
     if margin > 0:
         axes.axvspan(1 / (1 + margin), 1 + margin, color=BAND, linewidth=0, zorder=0.5)
         for edge in (1 / (1 + margin), 1 + margin):
-            axes.axvline(edge, color=GREY, linewidth=0.7, dashes=(3, 2), zorder=1)
-    axes.axvline(1, color=INK, linewidth=1, zorder=1.2)
+            axes.axvline(edge, color=plotting.GREY, linewidth=0.7, dashes=(3, 2), zorder=1)
+    axes.axvline(1, color=plotting.INK, linewidth=1, zorder=1.2)
 
 
 def ratio_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     """Return about five round places of an axis of ratios, 1 among them."""
     if high / low > 3:
-        return log_ticks(low, high, "{:g}".format, most=5)
-    return linear_ticks(low, high, "{:g}".format, most=5)
+        return plotting.log_ticks(low, high, "{:g}".format, most=5)
+    return plotting.linear_ticks(low, high, "{:g}".format, most=5)

@@ -13,29 +13,7 @@ from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.comparison.figures import (
-    COMPARED,
-    NUMBERS,
-    comparison_figures,
-    finding_text,
-    finding_values,
-    judged_rows,
-    largest_effect,
-    margin_text,
-    pair_text,
-    with_labels,
-)
-from regatta.topics.comparison.tables import (
-    ALIKE,
-    COMPARISONS,
-    MARGIN,
-    alike_stacks,
-    by_effect,
-    cell_pairs,
-    comparisons_table,
-    shifts_of_alike,
-    versus_of,
-)
+from regatta.topics.comparison import figures, tables
 
 MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
@@ -66,36 +44,34 @@ class Side:
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    versus = versus_of(data.campaign)["axis"]
+    versus = tables.versus_of(data.campaign)["axis"]
     axis = versus.replace("_", " ")
     empty = f"No two cells differ only in {axis} (versus in the campaign file)."
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    return Section(
-        "comparisons",
-        "Comparisons",
-        empty,
-        _lead(axis, comparisons, bool(environments)),
-        tuple(comparison_figures(comparisons)),
-        (*environments, alike) if alike else environments,
-    )
+    lead, drawn = _lead(axis, comparisons, bool(environments)), tuple(figures.comparison_figures(comparisons))
+    return Section("comparisons", "Comparisons", empty, lead, drawn, (*environments, alike) if alike else environments)
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect."""
-    judged = judged_rows(data.tables["comparisons"])
+    judged = figures.judged_rows(data.tables["comparisons"])
     if judged.empty:
         return []
-    decided = largest_effect(judged)
-    values = finding_values(judged.assign(label=judged["cell"].map(data.names)))
+    decided = figures.largest_effect(judged)
+    values = figures.finding_values(judged.assign(label=judged["cell"].map(data.names)))
     rows = pd.concat([decided, judged.drop(decided.index)])
     sources = (of_rows("comparisons", rows, ("cell", "reference")),)
     return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
 
 
+def sentence(finding: Finding) -> str:
+    return figures.finding_text(finding.values)
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cell_pairs(campaign) and not alike_stacks(campaign):
+    if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
         return []
     text = (
         "Ratio of the medians of p50_s over launches (synchronized steps, blocking calls); for launches that shared an"
@@ -103,30 +79,30 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         f" Equivalent: the whole interval lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per"
-        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (default {100 * MARGIN:g} %), and at"
-        " least the noise floor of identical stacks (A/A): the 95th percentile of their deviation from 1, from"
+        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (default {100 * tables.MARGIN:g} %),"
+        " and at least the noise floor of identical stacks (A/A): the 95th percentile of their deviation from 1, from"
         f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 
 
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
-    judged = judged_rows(comparisons)
-    texts = [f"Cells that differ only in {axis}.", COMPARED]
+    judged = figures.judged_rows(comparisons)
+    texts = [f"Cells that differ only in {axis}.", figures.COMPARED]
     texts += ["Further differences are listed below."] if has_environments else []
-    texts += [f"Margin: {margin_text(judged)}."] if len(judged) else []
-    return " ".join([*texts, *shifts_of_alike(comparisons)])
+    texts += [f"Margin: {figures.margin_text(judged)}."] if len(judged) else []
+    return " ".join([*texts, *tables.shifts_of_alike(comparisons)])
 
 
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
     """Return the rows of stacks that differ only in their names (A/A), those furthest from 1, or None without any."""
-    rows = comparisons[(comparisons["verdict"] == ALIKE).fillna(False)]
+    rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     if not len(rows):
         return None
-    shown = by_effect(with_labels(rows)).head(MAX_ALIKE)
+    shown = tables.by_effect(figures.with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(shown) == len(rows) else f"largest {len(shown)} of {len(rows)}"
-    columns = {head: show for head, show in NUMBERS.items() if head not in ("test", "p", "corrected p")}
-    title = f"{pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
+    columns = {head: show for head, show in figures.NUMBERS.items() if head not in ("test", "p", "corrected p")}
+    title = f"{figures.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
     return Table.of(title, columns, shown, sources=("comparisons",))
 
 
@@ -276,14 +252,8 @@ def _values_text(name: str, values: set[str]) -> str:
 
 
 TABLES = {
-    "comparisons": TableSpec(COMPARISONS, lambda campaign, tables: comparisons_table(campaign, tables["measurements"]))
+    "comparisons": TableSpec(
+        tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
+    )
 }
-TOPIC = Topic(
-    "comparison",
-    "Comparisons",
-    TABLES,
-    section,
-    findings,
-    lambda finding: finding_text(finding.values),
-    methods=methods,
-)
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, methods=methods)

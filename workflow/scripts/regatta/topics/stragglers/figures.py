@@ -9,7 +9,7 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
-from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
+from regatta.report.plotting import COLORS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
 from regatta.topics.stragglers.waits import (
@@ -108,7 +108,7 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float)
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
     with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
-        for chosen, color, marker in ((~is_late, COLOURS[0], "o"), (is_late, COLOURS[1], "D")):
+        for chosen, color, marker in ((~is_late, COLORS[0], "o"), (is_late, COLORS[1], "D")):
             x, width = numbers[chosen], 0.8 if is_small else 1.8
             axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
             axes.plot(x, middle[chosen], marker=marker, markersize=2 if is_small else 5, color=color, linestyle="none")

@@ -42,14 +42,12 @@ CHECK = (
 def section(data: ReportData) -> Section:
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
-    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]]
+    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]] or [none_text(stragglers, data.tables["waits"])]
     lead += [f"{len(late) - ALSO_SHOWN} more are listed in the tables."] if len(late) > ALSO_SHOWN else []
-    lead = lead or [none_text(stragglers, data.tables["waits"])]
     tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
-    figures, worst = (), worst_of(stragglers, hosts)
-    if worst is not None:
-        times_ns = worst_times(worst, data.launches)
-        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
+    worst = worst_of(stragglers, hosts)
+    times_ns = None if worst is None else worst_times(worst, data.launches)
+    figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
     text = " ".join([*lead, *outlier_texts(groups)])
     return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
 
@@ -178,10 +176,9 @@ def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
         "num_spikes_of_rank", ascending=False, kind="stable"
     )
     first = checked.drop_duplicates(["nodes", "gpus_per_node", "stack", "device", "quantity"])
-    known = first[list(COUNTS)[:-1]].sum(axis=1)
     has_most = 2 * first["num_spikes_of_rank"] > first["num_spikes_one_rank"]
     return first.assign(
-        unknown=first["num_spikes"] - known,
+        unknown=first["num_spikes"] - first[list(COUNTS)[:-1]].sum(axis=1),
         rank=first["rank"].where(has_most),
         hosts=first["hosts"].where(has_most),
         share=first["num_spikes"] / first["num_fenced"],
@@ -196,14 +193,9 @@ def costliest(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outlier_finding(row) -> Finding:
-    values = {
-        "quantity": row.quantity,
-        "place": _place(row),
-        "num": int(row.num_spikes),
-        "num_iterations": int(row.num_fenced),
-        "cost_ratio": float(row.cost),
-        "by_class": {name: int(getattr(row, name)) for name in COUNTS},
-    }
+    values = {"quantity": row.quantity, "place": _place(row), "cost_ratio": float(row.cost)}
+    values |= {"num": int(row.num_spikes), "num_iterations": int(row.num_fenced)}
+    values["by_class"] = {name: int(getattr(row, name)) for name in COUNTS}
     return Finding("outliers", values, (of_rows("stragglers", pd.DataFrame(index=[row.Index])),), anchor="stragglers")
 
 
@@ -269,10 +261,8 @@ def warnings(data: ReportData) -> list[Advice]:
         for row in most.itertuples():
             num, total = getattr(row, column), getattr(row, of_all)
             who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
-            text = (
-                f"{who} delayed the others in {num} of {plural(total, 'outlier')} of a single {noun}"
-                f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
-            )
+            text = f"{who} caused {num} of {plural(total, 'outlier')} of a single {noun}"
+            text += f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
     return []
 

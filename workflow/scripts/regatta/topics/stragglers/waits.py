@@ -179,11 +179,10 @@ def outliers_of(
         return None
     median = float(np.median(slowest))
     classes = _Classes(_from_medians(times), tuple(hosts), IS_LAST_LONGEST[quantity], computed)
-    found = []
-    for iteration in np.flatnonzero(slowest > fences[1]).tolist():
-        excess = float(slowest[iteration]) - median
-        found.append(Outlier(iteration, excess / median, *classes.of(iteration, MOST_OF_EXCESS * excess)))
-    return tuple(found)
+    excesses = {at: float(slowest[at]) - median for at in np.flatnonzero(slowest > fences[1]).tolist()}
+    return tuple(
+        Outlier(at, excess / median, *classes.of(at, MOST_OF_EXCESS * excess)) for at, excess in excesses.items()
+    )
 
 
 def _from_medians(times: np.ndarray) -> np.ndarray:
@@ -296,10 +295,9 @@ def _outlier_counts(records: list[Waits]) -> dict:
 def _suspicions(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:
     """Return in how many records a rank or host was suspect, and its median lag over these."""
     found = [suspect for suspect in suspects if suspect is not None and suspect.who == who]
-    row = {f"num_{prefix}suspect": len(found)}
-    for name in ("lag_s", "lag_ratio"):
-        row[prefix + name] = float(np.median([getattr(suspect, name) for suspect in found])) if found else None
-    return row
+    lags = zip(*((suspect.lag_s, suspect.lag_ratio) for suspect in found), strict=True)
+    medians = [float(np.median(values)) for values in lags] or [None, None]
+    return {f"num_{prefix}suspect": len(found), f"{prefix}lag_s": medians[0], f"{prefix}lag_ratio": medians[1]}
 
 
 def _shown(records: list[tuple[dict, Waits]]) -> tuple[dict, tuple | None]:
