@@ -8,6 +8,7 @@ from synthetic import make_header, report_data
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_page, history_page
 from regatta.report.panels import full_names
+from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
@@ -18,7 +19,6 @@ from regatta.topics.comparison.figures import (
     finding_values,
     judged_rows,
     pages,
-    ratio_ticks,
     with_labels,
 )
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
@@ -165,7 +165,7 @@ def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
     ],
 )
 def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high, expected):
-    texts = [text for _, text in ratio_ticks(low, high)]
+    texts = [text for _, text in log_ticks(low, high, "{:g}".format, most=5)]
     assert "1" in texts
     assert len(texts) <= 6
     if high < 2:

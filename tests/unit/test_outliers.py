@@ -354,4 +354,4 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on node001 has 6 of 8" in text
     assert "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="findings"')[2].partition("</section>")[0]
-    assert "delayed the others in 6 of 8 outliers" in text
+    assert "caused 6 of 8 outliers" in text

@@ -50,10 +50,7 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
 
 
 def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
-    """Return the frozen campaign, and the columns of measurements.csv that the gate needs.
-
-    Raises UserError where one is missing or damaged.
-    """
+    """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
     frozen, measurements = check_baseline_campaign(results)
     return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED_BY_GATE})
 
@@ -106,12 +103,8 @@ def read_campaign(folder: Path) -> CampaignResults:
     campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED})
     advice = f"Build it again from the store: python workflow/scripts/rebuild_report.py {folder}"
     is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
-    wrong = table[(table["status"] == "ok") & ~is_time]
-    if len(wrong):
-        first = wrong.iloc[0]
-        raise UserError(
-            f"{measurements}: p50_s of {first['cell']} is {first['p50_s']:g}; a time above 0 is expected. {advice}"
-        )
+    for row in table[(table["status"] == "ok") & ~is_time].itertuples():
+        raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; a time above 0 is expected. {advice}")
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(
@@ -187,10 +180,7 @@ def _side(results: CampaignResults, stack: str) -> Side:
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
-    """Return the results in a file of another benchmark, imported into the folder `scratch`.
-
-    Raises UserError if it is refused.
-    """
+    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if refused."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     frozen = next(folder.glob("campaign.*.json"))
@@ -221,8 +211,7 @@ class History:
 
     campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place`
     counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
-    before.
-    times: (cell, place) -> of each launch. num_once: number of cells in one campaign only.
+    before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
     """
 
     campaigns: list[CampaignResults]

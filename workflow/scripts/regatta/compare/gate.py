@@ -175,13 +175,13 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
-    gone = [cell["spec"] for key, cell in old_cells.items() if cell["id"] in old_times]
+    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
+    gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
-def _notes(campaign: dict, old_campaign: dict, measured_before: list[dict]) -> Iterator[str]:
-    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
-    gone = [match_key(spec) for spec in measured_before if match_key(spec) not in planned]
+def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
+    """Yield notes on cells that are `gone` (match_key), and on another cluster."""
     skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:

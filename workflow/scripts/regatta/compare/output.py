@@ -1,5 +1,6 @@
 """Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
 
+import itertools
 from collections.abc import Iterator
 
 import pandas as pd
@@ -33,6 +34,7 @@ Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folde
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     """Return the text on two campaigns. shows_all: no row folded, no list cut."""
     rows, is_within = found.comparisons, is_noise(found.comparisons)
+    rows = rows.assign(full_name=full_names(rows))
     shown = rows if shows_all else rows[~is_within]
     lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
     lines += ["", f"{figures.counts_text(rows)} (margin {percent(found.margin)} %)."]
@@ -40,7 +42,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines += [f"Overall, {shift}."] if shift else []
     if len(shown):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [figures.HOW_TO_READ, "", *aligned([heads, *_rows(shown, rows)])]
+        lines += [figures.HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
     if len(shown) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
@@ -90,11 +92,9 @@ def _difference(difference: Difference) -> str:
     return f"{difference.name}: {difference.reference} -> {difference.other}"
 
 
-def _rows(shown: pd.DataFrame, rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    names = pd.Series(full_names(rows), index=rows.index)
-    for name, row in zip(names[shown.index], shown.itertuples(), strict=True):
-        times = duration(row.reference_time_s), duration(row.time_s)
-        yield name, *times, figures.interval_text(row), figures.launches_text(row), figures.verdict_text(row)
+def _texts(row) -> tuple[str, ...]:
+    times = duration(row.reference_time_s), duration(row.time_s)
+    return row.full_name, *times, figures.interval_text(row), figures.launches_text(row), figures.verdict_text(row)
 
 
 def history_text(history: History, margin: float, shows_all: bool = False) -> str:
@@ -206,10 +206,10 @@ def history_page(history: History) -> str:
     """Return a page on cells over time, with what changed in their environment."""
     campaigns = history.campaigns
     facts = [(f"Campaign {place + 1}", _fact(campaign)) for place, campaign in enumerate(campaigns)]
-    tables = []
-    for place in range(1, len(campaigns)):
-        names = [str(campaign.folder) for campaign in campaigns[place - 1 : place + 1]]
-        tables.append(environment_table(f"Changes before campaign {place + 1}", history.changes[place], *names))
+    tables = (
+        environment_table(f"Changes before campaign {place + 1}", history.changes[place], str(a.folder), str(b.folder))
+        for place, (a, b) in enumerate(itertools.pairwise(campaigns), start=1)
+    )
     num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
     cells = plural(history.table["cell"].nunique(), "cell")
     lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."

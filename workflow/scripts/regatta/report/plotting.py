@@ -201,14 +201,10 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
     axes.figure.text(0.02, 0.985, panel.y.label, va="top")  # horizontal, above its axis
-    if panel.x.is_log:
-        axes.set_xscale("log")
-    if panel.y.is_log:
-        axes.set_yscale("log")
+    axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
-        ticks = axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ())
-        set_ticks(side, ticks)
+        set_ticks(side, axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ()))
     axes.grid(visible=True, color=GRID, linewidth=0.8)
     axes.tick_params(length=3)
 

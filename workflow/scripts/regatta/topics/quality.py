@@ -150,8 +150,8 @@ def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | N
     for group, launches in sorted(groups.items()):
         for name in launches[0]:
             values = sorted({str(facts[name]) for facts in launches if facts[name] is not None})
-            if len(values) > 1:
-                mixed.append(f"{name} of {group}: {' | '.join(value or 'none' for value in values)}")
+            listed = " | ".join(value or "none" for value in values)
+            mixed += [f"{name} of {group}: {listed}"] if len(values) > 1 else []
     return Advice(f"{found} ({'; '.join(mixed)}).", advice, (HEADERS,)) if mixed else None
 
 

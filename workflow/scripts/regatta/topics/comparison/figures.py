@@ -344,7 +344,7 @@ def _scale(axes: "Axes", rows: list[Row], margin: float) -> None:
     gap = max((high / low) ** 0.05, 1.001)
     axes.set_xscale("log")
     axes.set_xlim(low / gap, high * gap)
-    plotting.set_ticks(axes.xaxis, ratio_ticks(low / gap, high * gap))
+    plotting.set_ticks(axes.xaxis, plotting.log_ticks(low / gap, high * gap, "{:g}".format, most=5))
     axes.spines["left"].set_visible(False)
     axes.grid(visible=True, axis="x", color=plotting.GRID, linewidth=0.8)
     axes.tick_params(length=3)
@@ -353,10 +353,3 @@ def _scale(axes: "Axes", rows: list[Row], margin: float) -> None:
         for edge in (1 / (1 + margin), 1 + margin):
             axes.axvline(edge, color=plotting.GREY, linewidth=0.7, dashes=(3, 2), zorder=1)
     axes.axvline(1, color=plotting.INK, linewidth=1, zorder=1.2)
-
-
-def ratio_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Return about five round places of an axis of ratios, 1 among them."""
-    if high / low > 3:
-        return plotting.log_ticks(low, high, "{:g}".format, most=5)
-    return plotting.linear_ticks(low, high, "{:g}".format, most=5)

@@ -145,10 +145,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
     factor, unit = _unit(float(np.quantile(np.abs(columns), 0.99)))
     half = len(starts) // 2
-    halves = (columns[:, : max(half, 1)], columns[:, half:])
-    body = tuple(
-        (str(rank), *(three(factor * float(np.median(part[rank]))) for part in halves)) for rank in range(len(columns))
-    )
+    halves = [factor * np.median(part, axis=1) for part in (columns[:, : max(half, 1)], columns[:, half:])]
+    body = tuple((str(rank), *map(three, pair)) for rank, pair in enumerate(zip(*halves, strict=True)))
     median_s = float(np.median(columns[late]))
     who = f"Rank {late[0]}" if len(late) == 1 else f"Ranks {late[0]} to {late[-1]}"
     alt = (
@@ -157,10 +155,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     )
     each = "" if per_column == 1 else f" Each column is the median of {per_column} iterations."
     caption = f"Time of each rank minus the median over ranks of the same iteration; diamonds: straggler.{each}"
-    outliers = None  # waits are parts of iterations, so they do not show outliers
-    if quantity != HOST_WAIT:
-        hosts = [None if is_unknown(host) else host for host in ranks["host"]]
-        outliers = outliers_of(quantity, times_ns, None, hosts)
+    hosts = [None if is_unknown(host) else host for host in ranks["host"]]
+    outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
     if outliers is not None:
         marked = "Triangles: " if outliers else "This record has "
         caption += f" {marked}{outliers_text(outliers, num_iterations, hosts)}."

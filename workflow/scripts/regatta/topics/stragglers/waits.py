@@ -7,6 +7,7 @@ leaves before all have arrived, of which the last one spends least; and the time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -84,17 +85,14 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         return None
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
     num_ranks = len(times)
-
-    def iteration_ns() -> float:
-        return float(np.median(slowest_rank(record, num_ranks)))
-
-    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
+    samples = partial(slowest_rank, record, num_ranks)
+    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), samples)
     host = quantiles = None
     if None not in hosts and len(set(hosts)) > 1:
         names = sorted(set(hosts))
         places = [np.flatnonzero(np.array(hosts) == name) for name in names]
         last = np.stack([lateness[ranks].max(axis=0) for ranks in places])  # a host arrives with its last rank
-        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), iteration_ns)
+        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), samples)
     if rank or host:
         quantiles = tuple(map(tuple, (np.quantile(times, QUANTILES, axis=1).T * 1e-9).tolist()))
     outliers = outliers_of(quantity, times, record.get("samples_ns"), hosts)
@@ -136,12 +134,11 @@ def _num_last(lateness: np.ndarray) -> np.ndarray:
     return (is_last & (is_last.sum(axis=0) == 1)).sum(axis=1)
 
 
-def _suspect(
-    names: Sequence[int | str], lateness: np.ndarray, shares: np.ndarray, iteration_ns: Callable[[], float]
-) -> Suspect | None:
+def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples: Callable) -> Suspect | None:
     """Return the rank or host that was last more often than its share, and lagged; None if there is none.
 
-    lateness: a row for each name. The test is binomial, its p times the number of names.
+    lateness: a row for each name. samples: returns the iterations in ns, read only where needed. The test is binomial,
+    its p times the number of names.
     """
     from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
 
@@ -151,7 +148,7 @@ def _suspect(
     if len(names) * chances[most] >= SUSPECT_P:
         return None
     lag_ns = float(np.median(lateness[most] - np.median(np.delete(lateness, most, axis=0), axis=0)))
-    lag_ratio = lag_ns / iteration_ns()
+    lag_ratio = lag_ns / float(np.median(samples()))
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
