@@ -87,7 +87,7 @@ def test_the_finding_has_the_direction_where_nearly_all_ratios_have_it():
     values = values_of(eight([0.998] * 7 + [0.8]))
     assert values["direction"]["most_ratio"] == pytest.approx(0.8)
     assert (values["by_verdict"]["faster"], values["by_verdict"]["equivalent"]) == (1, 7)
-    assert "8 of 8 pairs, by 0.2 % (median; maximum 20.0 %; sign test, p = 0.00781)" in finding_text(values)
+    assert "8 of 8 pairs (median 0.2 %, maximum 20.0 %; sign test, p = 0.00781)" in finding_text(values)
     for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
         assert values_of(eight(mixed))["direction"] is None
 

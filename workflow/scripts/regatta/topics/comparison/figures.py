@@ -98,16 +98,14 @@ def direction(judged: pd.DataFrame) -> dict | None:
 
 
 def direction_text(found: dict | None) -> str:
-    """Return `bound is slower in 8 of 8 pairs, by 2.1 % (median; at most 2.8 %; sign test, p = 0.0078)`, or ""."""
+    """Return `bound is slower in 8 of 8 pairs (median 2.1 %, maximum 2.8 %; sign test, p = 0.0078)`, or ""."""
     if found is None:
         return ""
     typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
     word = "slower" if found["is_slower"] else "faster"
     p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
-    return (
-        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} %"
-        f" (median; maximum {most} %; sign test, {p_value})"
-    )
+    pairs = f"{found['num']} of {plural(found['num_pairs'], 'pair')}"
+    return f"{found['value']} is {word} in {pairs} (median {typical} %, maximum {most} %; sign test, {p_value})"
 
 
 def counts_text(comparisons: pd.DataFrame) -> str:

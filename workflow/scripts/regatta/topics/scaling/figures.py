@@ -144,7 +144,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
         "grade": _grade,
     }
-    table = Table.of(f"Efficiency of {title} against {base}", columns, rows)
+    table = Table.of(f"Efficiency of {title} relative to {base}", columns, rows)
     return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
