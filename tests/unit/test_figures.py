@@ -121,7 +121,7 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
     (figure,) = scaling_figures(scaling, steps, "cuda")
-    assert "no baseline was measured" in figure.caption
+    assert "the baseline was not measured" in figure.caption
 
 
 def test_cells_without_a_record_are_counted_in_the_caption(tmp_path):
@@ -333,7 +333,7 @@ def test_an_efficiency_with_a_wide_range_is_uncertain():
 def test_ranks_with_fewer_threads_than_the_baseline_are_not_graded():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), [0.15, 0.15])]
     uneven = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {2}, (1, 2): {1}})[1]
-    assert uneven.caption.endswith("The processes share the cores (threads each: 2 at 1×1, 1 at 1×2).")
+    assert uneven.caption.endswith("The processes share the cores of a host (threads per rank: 2 at 1×1, 1 at 1×2).")
     assert [row[-1] for row in uneven.table.rows] == ["baseline", "n/a"]
     even = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {1}, (1, 2): {1}})[1]
     assert "share the cores" not in even.caption
@@ -350,7 +350,7 @@ def test_the_baseline_is_the_first_row_of_the_scaling_tables():
     ("slow", "words"),
     [
         ([0.1, 0.14], "all sizes are within noise"),
-        ([0.2, 0.21], "bucket 1 MiB takes 86 % longer than with 25 MiB"),
+        ([0.2, 0.21], "bucket 1 MiB is 86 % slower than 25 MiB"),
         ([0.2], "all sizes are within noise"),
     ],
 )

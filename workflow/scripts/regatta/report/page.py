@@ -146,8 +146,7 @@ def facts(data) -> list[tuple[str, str]]:
     if campaign["device"] != "cpu":
         found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
-    images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
-    if images:
+    if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
         found.append(("Images", ", ".join(images)))
     rank_seconds = data.measurements["elapsed_s"] * data.measurements["world_size"]
     if rank_seconds.notna().any():
@@ -157,7 +156,7 @@ def facts(data) -> list[tuple[str, str]]:
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),
         ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
-        ("Memory per host", values_text(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
+        ("Memory per host", _memory_text(hosts)),
         ("torch", values_text(environment.get("torch") for environment in all_of)),
         ("First record", times[0] if times else UNKNOWN),
         ("Last record", times[-1] if times else UNKNOWN),
@@ -235,22 +234,13 @@ def provenance(headers: list[dict]) -> dict:
         for stack, of_stack in by_stack.items()
     )
     hosts = {host["host"]: host for environment in found for host in environment.get("hosts", [])}
+    host_rows = tuple(
+        (one_line(name), *(values_text([host.get(key)]) for key in ("num_cores", "cpu_model")), _memory_text([host]))
+        for name, host in sorted(hosts.items())
+    )
     tables = (
         Table("Versions by stack", ("stack", *VERSIONS), versions, is_words=True),
-        Table(
-            "Hosts",
-            ("host", "available cores", "CPU", "memory"),
-            tuple(
-                (
-                    one_line(name),
-                    values_text([host.get("num_cores")]),
-                    values_text([host.get("cpu_model")]),
-                    UNKNOWN if host.get("memory_bytes") is None else size(host["memory_bytes"]),
-                )
-                for name, host in sorted(hosts.items())
-            ),
-            is_words=True,
-        ),
+        Table("Hosts", ("host", "available cores", "CPU", "memory"), host_rows, is_words=True),
     )
     lists = {
         "GPUs": _distinct(found, "gpus"),
@@ -268,6 +258,10 @@ def provenance(headers: list[dict]) -> dict:
 def values_text(values: Iterable[object]) -> str:
     """Return the distinct known values, or n/a."""
     return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
+
+
+def _memory_text(hosts: Iterable[dict]) -> str:
+    return values_text(size(host["memory_bytes"]) for host in hosts if host.get("memory_bytes") is not None)
 
 
 def _distinct(environments: list[dict], name: str) -> list[str]:

@@ -210,20 +210,12 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
             title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
             first = part.iloc[0]
             alt = f"{title}: {counts_text(part)}. First: {first['label']}, ratio {ratio_text(first['time_ratio'])}."
+            alt = alt if found else finding_text(finding_values(known))
+            caption = _caption(part, len(left) if index == len(split) - 1 else 0)
+            table = Table.of(f"Comparisons of {title}, largest effect first", NUMBERS, part)
             image, size = draw_forest(page, float(first["margin_ratio"]))
-            found.append(
-                Figure(
-                    f"comparison-{len(found) + 1}",
-                    f"{pair_text(part)}: {title}",
-                    image,
-                    alt if found else finding_text(finding_values(known)),
-                    _caption(part, len(left) if index == len(split) - 1 else 0),
-                    Table.of(f"Comparisons of {title}, largest effect first", NUMBERS, part),
-                    to_csv(part.drop(columns="label")),
-                    size,
-                    "comparisons",
-                )
-            )
+            names, csv = (f"comparison-{len(found) + 1}", f"{pair_text(part)}: {title}"), part.drop(columns="label")
+            found.append(Figure(*names, image, alt, caption, table, to_csv(csv), size, "comparisons"))
     return found
 
 

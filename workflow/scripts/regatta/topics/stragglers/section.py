@@ -25,7 +25,6 @@ ALSO_SHOWN = 5  # persistent ranks and hosts named in the lead
 FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are only in the section
 # What the last rank does, and where.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
-OF_WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps", HOST_WAIT: "steps"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
 COUNTS = {
     "num_spikes_all_ranks": "all ranks",
@@ -100,7 +99,7 @@ def sentence(finding: Finding) -> str:
     where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
     return (
         f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])}"
-        f" % of {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
+        f" % of {WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
         " others."
     )
 

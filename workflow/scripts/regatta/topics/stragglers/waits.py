@@ -152,7 +152,7 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples:
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-# Outliers are classified like the spikes of nccl-tests: of the whole system, or of one straggler.
+# Outliers are classified as by nccl-tests: of the whole system, or of one straggler.
 
 
 def outliers_of(
