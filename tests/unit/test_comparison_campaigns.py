@@ -53,7 +53,7 @@ def test_cells_are_matched_by_what_they_measure_and_never_by_position_or_id(tmp_
     found = compared(tmp_path, before, after)
     assert list(found.comparisons["time_ratio"]) == [1.0] * 4
     assert set(found.comparisons["verdict"]) == {"equivalent"}
-    assert len(found.only_base) == len(found.only_test) == 0
+    assert found.unmatched == {}
     row = found.comparisons.iloc[0]
     assert row["reference"] != row["cell"]
     assert not row["is_paired"]  # launches of two campaigns never share an allocation
@@ -63,8 +63,8 @@ def test_cells_of_stacks_with_different_names_have_no_counterpart(tmp_path):
     both = (cell_of("bound"), SIX)
     found = compared(tmp_path, [both, (cell_of("contained", 16384), SIX)], [both, (cell_of("bound", 16384), SIX)])
     assert len(found.comparisons) == 1
-    assert list(found.only_base["stack"]) == ["contained"]
-    assert list(found.only_test["stack"]) == ["bound"]
+    assert list(found.unmatched["only in base"]["stack"]) == ["contained"]
+    assert list(found.unmatched["only in test"]["stack"]) == ["bound"]
 
 
 def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path):
@@ -73,7 +73,7 @@ def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that
     both = (cell_of("bound", 16384), SIX)
     found = compared(tmp_path, [(cell_of("bound"), SIX), both], [(newer, SIX), both])
     assert len(found.comparisons) == 1
-    assert list(found.not_compared) == ["measured by version 1 of collective in base and 2 in test"]
+    assert list(found.unmatched) == ["not compared, measured by version 1 of collective in base and 2 in test"]
     assert "not compared, measured by version 1 of collective in base and 2 in test: 1 cell" in comparison_text(found)
 
 
@@ -82,9 +82,9 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
     before = [(cells[0], SIX), (cells[1], ["failed"] * 6), (cells[2], SIX)]
     after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
     found = compared(tmp_path, before, after)
-    assert {reason: list(cells["message_bytes"]) for reason, cells in found.not_compared.items()} == {
-        "without an ok launch in base": [16384],
-        "without an ok launch in test": [65536],
+    assert {reason: list(cells["message_bytes"]) for reason, cells in found.unmatched.items()} == {
+        "not compared, without an ok launch in base": [16384],
+        "not compared, without an ok launch in test": [65536],
     }
 
 
@@ -104,12 +104,12 @@ GOLDEN = """\
 base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
 test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
 
-Differences between the environments:
+Environment differences:
   image id: aaa -> bbb
   torch: 2.12.1 -> 2.13.0
 
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
-Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6.
+Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches.
 
 cell                                   base    test               test/base  n  verdict
 all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
@@ -247,7 +247,7 @@ def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
     for path in (tmp_path / "before" / "launches").iterdir():
         path.unlink()
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
-    assert "The environments are unknown: there are no launch files." in comparison_text(again)
+    assert "Environments unknown: no launch files." in comparison_text(again)
 
 
 def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):

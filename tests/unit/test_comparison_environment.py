@@ -4,8 +4,8 @@ import pandas as pd
 from comparison_results import cell_of
 from synthetic import make_campaign, make_header
 
-from regatta.report.provenance import read_headers
-from regatta.topics.comparison.environment import NOT_KNOWN, Side, by_stack, differences
+from regatta.report.page import read_headers
+from regatta.topics.comparison.section import NOT_KNOWN, Side, by_stack, differences
 
 CELL = cell_of("contained")
 

@@ -5,11 +5,10 @@ import pytest
 from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header, report_data
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.history import history_of_cells
+from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_page, history_page
 from regatta.report.panels import full_names
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
+from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
@@ -20,10 +19,9 @@ from regatta.topics.comparison.figures import (
     finding_values,
     judged_rows,
     pages,
-    ratio_ticks,
     with_labels,
 )
-from regatta.topics.comparison.section import section
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
 from regatta.topics.comparison.tables import comparisons_table
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
@@ -87,7 +85,7 @@ def test_the_finding_has_the_direction_where_nearly_all_ratios_have_it():
     values = values_of(eight([0.998] * 7 + [0.8]))
     assert values["direction"]["most_ratio"] == pytest.approx(0.8)
     assert (values["by_verdict"]["faster"], values["by_verdict"]["equivalent"]) == (1, 7)
-    assert "8 of 8 pairs, by 0.2 % (median; at most 20.0 %; sign test, p = 0.00781)" in finding_text(values)
+    assert "8 of 8 pairs (median 0.2 %, maximum 20.0 %; sign test, p = 0.00781)" in finding_text(values)
     for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
         assert values_of(eight(mixed))["direction"] is None
 
@@ -103,10 +101,10 @@ def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
 def test_the_section_says_what_is_compared_by_which_margin():
     section = section_of(times_of(RATIOS))
     assert "(p50_s)" in section.lead
-    assert "Margin: 5.0 % (the default)." in section.lead
+    assert "Margin: 5.0 % (default)." in section.lead
     assert "Warning" not in section.lead
     (figure,) = section.figures
-    assert figure.table.columns[5:8] == ("test", "p", "p corrected")
+    assert figure.table.columns[5:8] == ("test", "p", "corrected p")
     assert figure.table.rows[0][5] == "Welch's t of logarithms"
 
 
@@ -123,7 +121,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     section = section_of(times)
     assert section.figures == ()
     (table,) = section.tables
-    assert table.caption == "stack again against contained: identical stacks (A/A), not judged (8)"
+    assert table.caption == "stack again against contained: identical stacks (A/A), no verdict (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
@@ -165,7 +163,7 @@ def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
     ],
 )
 def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high, expected):
-    texts = [text for _, text in ratio_ticks(low, high)]
+    texts = [text for _, text in log_ticks(low, high, "{:g}".format, most=5)]
     assert "1" in texts
     assert len(texts) <= 6
     if high < 2:
@@ -205,7 +203,7 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
     (table,) = section(
         report_data(campaign, measurements, headers, comparisons=comparisons, preflight=preflight)
     ).tables
-    assert table.columns == ("what", "contained", "bound")
+    assert table.columns == ("property", "contained", "bound")
     assert table.rows == (
         ("binds", "none", "/opt/lib:/host"),
         ("NCCL network", "Socket", "AWS Libfabric"),

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 from comparison_results import cell_of, write_folder
 
-from regatta.compare.campaigns import read_campaign
-from regatta.compare.history import history_of_cells, largest_changes
+from regatta.compare.campaigns import history_of_cells, largest_changes, read_campaign
 from regatta.compare.output import history_figures, history_table, history_text
 from regatta.core.errors import UserError
 
@@ -57,13 +56,13 @@ GOLDEN = """\
 3*  2026-11-21  june
      torch: 2.12.1 -> 2.13.0
 
-Median time, and its ratio to the first. *: the environment changed before.
+Median time, and ratio to the first campaign. *: environment changed.
 cell                                              1               2              3*
 all-reduce · 1×2 processes · 16 KiB  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
 
-Not shown, at most 5.0 % from the first time: 1 cell. --all shows them.
+Not shown, within 5.0 % of the first campaign: 1 cell. --all shows them.
 
-Measured in one campaign only: 1 cell.
+Measured in only one campaign: 1 cell.
 """
 
 
@@ -80,7 +79,7 @@ def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_pa
     history = history_of(tmp_path)
     (figure,) = history_figures(history)
     assert figure.alt.startswith("all-reduce · 1×2 processes · 16 KiB: 1.200 times the first time in ")
-    assert figure.caption.endswith("*: the environment changed before campaign 3.")
+    assert figure.caption.endswith("*: environment changed before campaign 3.")
     assert [row[0] for row in figure.table.rows] == ["all-reduce · 1×2 processes · 16 KiB"] * 3 + [
         "all-reduce · 1×2 processes · 4 KiB"
     ] * 2

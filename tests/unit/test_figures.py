@@ -18,7 +18,7 @@ from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
 from regatta.report.panels import name_rows, panels
 from regatta.report.plotting import (
-    COLOURS,
+    COLORS,
     DASHES,
     MARKERS,
     MAX_SERIES,
@@ -88,9 +88,9 @@ def contrast_with_white(colour):
 
 
 def test_series_differ_in_colour_marker_and_dash_and_stand_out_from_white():
-    for styles in (COLOURS, MARKERS, DASHES):
+    for styles in (COLORS, MARKERS, DASHES):
         assert len(set(styles)) == len(styles) == MAX_SERIES
-    assert min(map(contrast_with_white, COLOURS)) >= 3
+    assert min(map(contrast_with_white, COLORS)) >= 3
 
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
@@ -118,7 +118,7 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
     (figure,) = scaling_figures(scaling, steps, "cuda")
-    assert "no baseline was measured" in figure.caption
+    assert "the baseline was not measured" in figure.caption
 
 
 def test_cells_without_a_record_are_counted_in_the_caption(tmp_path):
@@ -330,7 +330,7 @@ def test_an_efficiency_with_a_wide_range_is_uncertain():
 def test_ranks_with_fewer_threads_than_the_baseline_are_not_graded():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), [0.15, 0.15])]
     uneven = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {2}, (1, 2): {1}})[1]
-    assert uneven.caption.endswith("The processes share the cores (threads each: 2 at 1×1, 1 at 1×2).")
+    assert uneven.caption.endswith("The processes share the cores of a host (threads per rank: 2 at 1×1, 1 at 1×2).")
     assert [row[-1] for row in uneven.table.rows] == ["baseline", "n/a"]
     even = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {1}, (1, 2): {1}})[1]
     assert "share the cores" not in even.caption
@@ -347,7 +347,7 @@ def test_the_baseline_is_the_first_row_of_the_scaling_tables():
     ("slow", "words"),
     [
         ([0.1, 0.14], "all sizes are within noise"),
-        ([0.2, 0.21], "bucket 1 MiB takes 86 % longer than with 25 MiB"),
+        ([0.2, 0.21], "bucket 1 MiB is 86 % slower than 25 MiB"),
         ([0.2], "all sizes are within noise"),
     ],
 )
@@ -453,7 +453,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
             f.caption for f in collective_figures(collectives_table(make_campaign([cell]), rows), {cell["id"]: [0.001]})
         ]
 
-    words = "Within one host: no network link is involved."
+    words = "Single host: no network traffic."
     assert all(words in text for text in texts(1))
     assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
 

@@ -30,7 +30,7 @@ from regatta.report.page import render
 from regatta.store.collect import cell_row
 from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
 from regatta.topics.catalog import TABLES, TOPICS
-from regatta.topics.precision import launch_ranges_table
+from regatta.topics.quality import launch_ranges_table
 from regatta.topics.scaling.figures import heatmap_figures
 
 # Figures whose data are no rows of a table: the map has the samples of one record, residuals what a model leaves over.

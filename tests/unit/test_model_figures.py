@@ -109,7 +109,7 @@ def test_a_scaling_model_names_shapes_without_a_value_and_its_launches():
 
 def test_a_prediction_beyond_twice_the_best_misses():
     assert [agreement(ratio) for ratio in (0.49, 0.5, 2.0, 2.1, None)] == [
-        "0.490, misses", "0.500", "2.00", "2.10, misses", "n/a",
+        "0.490, outside limits", "0.500", "2.00", "2.10, outside limits", "n/a",
     ]  # fmt: skip
 
 

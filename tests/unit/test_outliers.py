@@ -272,7 +272,7 @@ def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_m
 def test_the_report_shows_the_counts_and_the_rank_with_most():
     groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
     (table,) = outlier_tables(groups)
-    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unknown")
+    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unclassified")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
     assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on b has 2 of 3")
     assert len(outlier_texts(groups)) == 1  # no rank has enough to be named
@@ -354,4 +354,4 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on node001 has 6 of 8" in text
     assert "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="findings"')[2].partition("</section>")[0]
-    assert "delayed the others in 6 of 8 outliers" in text
+    assert "caused 6 of 8 outliers" in text

@@ -121,12 +121,12 @@ def test_the_matrix_counts_cells_by_workload_and_shape(partial):
     # Two stacks, so two of each. resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
     rows = {row["name"]: row["shapes"] for row in workload_rows(planned_cells(partial))}
     assert rows == {
-        "resnet18": [
+        "ResNet-18": [
             [("todo", 2), ("done", 2), ("not_ok", 2)],
             [("todo", 2), ("done", 2), ("skipped", 2)],
         ],
-        "alexnet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
-        "all_reduce": [[("skipped", 4)], [("todo", 4)]],
+        "AlexNet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
+        "all-reduce": [[("skipped", 4)], [("todo", 4)]],
     }
     text = Page(render(partial)).words("cells")
     assert "\N{MULTIPLICATION SIGN} 2 done, not ok" in text

@@ -290,7 +290,7 @@ def test_a_launch_without_a_record_in_this_report_is_counted_and_lends_it_nothin
     assert "uncommitted" not in text
     assert "different versions" not in text
     assert "Command lines of the 6 launches" in text
-    assert "Not used: 1 other launch file in" in text
+    assert "1 launch file in" in text
 
 
 def test_one_error_of_several_ranks_is_one_failure(tmp_path):
@@ -353,7 +353,7 @@ def test_constants_of_the_methods_are_those_of_the_code(laptop, monkeypatch, tmp
 def test_legend_and_methods_say_which_brackets_are_a_range_and_which_an_interval(laptop):
     findings = laptop.partition('<section id="failures"')[0]
     assert "fewer than 6 launches" in findings
-    assert "95 % CI: from 6 launches on" in findings
+    assert "the range over launches replaces the 95 % CI" in findings
     assert not re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", findings), "3 launches have no interval"
 
 

@@ -8,7 +8,7 @@ from synthetic import collective_cell, make_campaign, report_data
 from regatta.store.collect import cell_row
 from regatta.store.records import measured
 from regatta.store.tables import MEASUREMENTS, make_table
-from regatta.topics.precision import autocorrelated, drifting, launch_ranges_table, outlying, warnings
+from regatta.topics.quality import autocorrelated, drifting, launch_ranges_table, outlying, precision_warnings
 
 
 def columns_of(slowest_ns):
@@ -94,7 +94,7 @@ def test_one_or_two_outliers_of_few_samples_are_no_warning():
 
 @pytest.mark.parametrize(
     ("last_s", "between", "advice"),
-    [(1.1e-3, 0.1, "increase repeats"), (1.02e-3, 0.02, "Raise max_seconds under sampling")],
+    [(1.1e-3, 0.1, "increase repeats"), (1.02e-3, 0.02, "Increase max_seconds under sampling")],
 )
 def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_launches(last_s, between, advice):
     """Half widths of 1.5, 2 and 3 %: an interval is 4 % wide in the median. Launches: (1.1 - 1.0) / 1.0 ms, (1.02 - 1.0) / 1.0 ms."""
@@ -105,7 +105,7 @@ def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_la
     ]
     measurements = make_table(rows, MEASUREMENTS)
     ranges = launch_ranges_table(measurements)
-    found = warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
+    found = precision_warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
     [missed] = [warning for warning in found if "half_width_ratio" in warning.values]
     assert missed.values == {
         "num": 3,

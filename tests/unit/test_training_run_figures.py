@@ -23,7 +23,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
     assert "4.20 nats (range 4.20–4.20 nats, 2 launches) with 1×1 · none" in loss.alt
     assert "3.00 s (range 3.00–3.00 s, 2 launches) with 1×1 · none to 3.02 s" in time.alt
     assert "More ranks take fewer, larger steps per epoch." in accuracy.caption
-    assert "says nothing about CIFAR-100" in accuracy.caption
+    assert "does not transfer to CIFAR-100" in accuracy.caption
     assert accuracy.table.columns == ("training", "n", "epoch 1", "epoch 2")
     assert accuracy.table.rows == (("1×1 · none", "2/2", "5.0", "10.0"), ("1×2 · own", "2/2", "5.0", "10.0"))
     assert loss.table.rows[0] == ("1×1 · none", "2/2", "4.6000", "4.2000")
@@ -42,7 +42,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
         "CIFAR CNN on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
-    assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator's peak", "process (RSS)")
+    assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
 
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
@@ -50,8 +50,8 @@ def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
     assert figure.title == "Accuracy: CIFAR CNN on CIFAR-100 · 1×2"
     assert "Synthetic" not in figure.caption
     assert common_of_runs(tables["training_runs"]) == (
-        "All trainings: CIFAR CNN on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. A batch is the"
-        " images of one rank in one backward pass."
+        "All runs: CIFAR CNN on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. Batch size:"
+        " images per rank and backward pass."
     )
 
 

@@ -15,8 +15,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.compare.history import history_of_cells
+from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign, read_imported
 from regatta.compare.output import comparison_page, comparison_text, history_page, history_text
 from regatta.core.errors import USER_ERROR, UserError, run_script
 from regatta.core.verdicts import margin_option

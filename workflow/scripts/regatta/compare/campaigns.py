@@ -1,6 +1,7 @@
 """Read and compare two campaigns. Cells are matched by what they measure and by the name of their stack."""
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
 from regatta.core.errors import UserError, nearest
+from regatta.core.statistics import over_launches
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
-from regatta.report.provenance import read_headers
+from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row, write_collected
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import one_line
-from regatta.store.tables import CELL, MEASUREMENTS, TEXT, make_table, read_csv
+from regatta.store.tables import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, make_table, read_csv
+from regatta.topics.base import interval_columns, interval_values
 from regatta.topics.catalog import collect
-from regatta.topics.comparison.environment import Difference, Side, by_stack
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 
 # Columns of measurements.csv: as few as possible, since an old file may lack the others.
@@ -47,10 +50,7 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
 
 
 def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
-    """Return the frozen campaign, and the columns of measurements.csv that the gate needs.
-
-    Raises UserError where one is missing or damaged.
-    """
+    """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
     frozen, measurements = check_baseline_campaign(results)
     return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED_BY_GATE})
 
@@ -83,24 +83,15 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    not_compared: reason -> table of matched cells (CELL) without a ratio. only_base, only_test: tables of cells.
+    unmatched: reason -> table (CELL) of the cells that are not compared.
     """
 
     base: CampaignResults
     test: CampaignResults
     margin: float
     comparisons: pd.DataFrame
-    not_compared: dict[str, pd.DataFrame]
-    only_base: pd.DataFrame
-    only_test: pd.DataFrame
+    unmatched: dict[str, pd.DataFrame]
     environment: list[Difference]
-
-    @property
-    def unmatched(self) -> dict[str, pd.DataFrame]:
-        """The cells that are not compared, by reason."""
-        found = {"only in base": self.only_base, "only in test": self.only_test}
-        found |= {f"not compared, {reason}": cells for reason, cells in self.not_compared.items()}
-        return {reason: cells for reason, cells in found.items() if len(cells)}
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -112,12 +103,8 @@ def read_campaign(folder: Path) -> CampaignResults:
     campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED})
     advice = f"Build it again from the store: python workflow/scripts/rebuild_report.py {folder}"
     is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
-    wrong = table[(table["status"] == "ok") & ~is_time]
-    if len(wrong):
-        first = wrong.iloc[0]
-        raise UserError(
-            f"{measurements}: p50_s of {first['cell']} is {first['p50_s']:g}; a time above 0 is expected. {advice}"
-        )
+    for row in table[(table["status"] == "ok") & ~is_time].itertuples():
+        raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; a time above 0 is expected. {advice}")
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(
@@ -140,33 +127,26 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
             " backend, device and stack name. Compare campaigns that measure the same."
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
-    rows, sides, reasons = [], [], {}
+    rows, sides = [], []
+    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
+    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
     for key in shared:
         cell, other = cells[key], others[key]
         if reason := _why_not(cell, other, times):
-            reasons.setdefault(reason, []).append(other)
+            unmatched.setdefault(f"not compared, {reason}", []).append(other)
             continue
-        rows.append(
-            cell_row(other)
-            | {
-                "reference": cell["id"],
-                "axis": "campaign",
-                "num_planned": other.get("repeats", test.campaign["repeats"]),
-            }
-            | {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
-        )
+        compared = {"reference": cell["id"], "axis": "campaign"}
+        compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
+        rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
         launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
         sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
-    return CampaignsCompared(
-        base,
-        test,
-        margin,
-        by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True),
-        {reason: _table(found) for reason, found in reasons.items()},
-        _table(cell for key, cell in cells.items() if key not in others),
-        _table(cell for key, cell in others.items() if key not in cells),
-        by_stack(dict(stack_sides(base, test))),
-    )
+    comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
+    schema = {"cell": TEXT, **CELL}
+    tables = {
+        reason: make_table([cell_row(cell) for cell in found], schema) for reason, found in unmatched.items() if found
+    }
+    environment = by_stack(dict(stack_sides(base, test)))
+    return CampaignsCompared(base, test, margin, comparisons, tables, environment)
 
 
 def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:
@@ -183,14 +163,10 @@ def times_of(launches: Times) -> list[float]:
     return [launches[repeat][1] for repeat in sorted(launches)]
 
 
-def _table(cells: Iterator[dict]) -> pd.DataFrame:
-    return make_table([cell_row(cell) for cell in cells], {"cell": TEXT, **CELL})
-
-
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
     """Yield each stack that both campaigns name, with the two sides of it."""
     for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
-        sides = tuple(_side(campaign, stack) for campaign in (base, test))
+        sides = _side(base, stack), _side(test, stack)
         if all(side.specs for side in sides):
             yield stack, sides
 
@@ -204,10 +180,7 @@ def _side(results: CampaignResults, stack: str) -> Side:
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
-    """Return the results in a file of another benchmark, imported into the folder `scratch`.
-
-    Raises UserError if it is refused.
-    """
+    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if refused."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     frozen = next(folder.glob("campaign.*.json"))
@@ -215,3 +188,87 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
     write_collected(collected, folder / "measurements.csv")
     results = read_campaign(folder)
     return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})
+
+
+# The same cells in several campaigns.
+
+HISTORY = {
+    "cell": TEXT,
+    **CELL,
+    "place": WHOLE,
+    "folder": TEXT,
+    "date_utc": TEXT,
+    "num_launches": WHOLE,
+    "interval": TEXT,
+    **interval_columns("time", "s"),
+    "ratio_to_first": REAL,
+}
+
+
+@dataclass(frozen=True)
+class History:
+    """Cells over campaigns.
+
+    campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place`
+    counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
+    before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
+    """
+
+    campaigns: list[CampaignResults]
+    table: pd.DataFrame
+    changes: list[list[Difference]]
+    times: dict[tuple[str, int], list[float]]
+    num_once: int
+
+    def has_changed(self, place: int) -> bool:
+        """Return whether the environment differs from that of the campaign before, as far as both are known."""
+        return any(not change.name.startswith(NOT_KNOWN) for change in self.changes[place])
+
+
+def history_of_cells(campaigns: list[CampaignResults]) -> History:
+    """Return the history of the cells that have ok launches in two campaigns or more.
+
+    Raises UserError where there is no such cell. Cells of two versions of a benchmark are two cells.
+    """
+    if all(campaign.first_time_utc for campaign in campaigns):
+        campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)
+    found: dict[str, list[tuple[int, dict, Times]]] = {}
+    for place, campaign in enumerate(campaigns):
+        times = times_by_cell(campaign.measurements)
+        for cell in campaign.campaign["cells"]:
+            if cell["id"] in times:
+                key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
+                found.setdefault(key, []).append((place, cell, times[cell["id"]]))
+    often = [entries for entries in found.values() if len(entries) > 1]
+    if not often:
+        folders = ", ".join(str(campaign.folder) for campaign in campaigns)
+        raise UserError(f"{folders}: no cell was measured in two of them. Name campaigns that measure the same.")
+    rows, values = [], {}
+    for entries in often:
+        last = entries[-1][1]
+        first = over_launches(times_of(entries[0][2])).median
+        for place, cell, times in entries:
+            values[last["id"], place] = times_of(times)
+            rows.append(cell_row(last) | {"place": place} | _history_row(campaigns[place], cell, times, first))
+    changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
+    return History(campaigns, make_table(rows, HISTORY), changes, values, len(found) - len(often))
+
+
+def largest_changes(history: History) -> pd.Series:
+    """Return the largest ratio of each cell to its first time, up or down, in descending order."""
+    ratio = history.table["ratio_to_first"].astype(float)
+    size = ratio.where(ratio >= 1, 1 / ratio).groupby(history.table["cell"], sort=False).max()
+    return size.sort_values(ascending=False, kind="stable")
+
+
+def _history_row(results: CampaignResults, cell: dict, times: Times, first_s: float) -> dict:
+    time, measurements = over_launches(times_of(times)), results.measurements
+    ok = measurements[(measurements["cell"] == cell["id"]) & (measurements["status"] == "ok")]
+    return {
+        "folder": str(results.folder),
+        "date_utc": min(ok["time_utc"].dropna(), default=None) if results.first_time_utc else None,
+        "num_launches": time.num,
+        "interval": time.kind,
+        **interval_values("time", "s", time),
+        "ratio_to_first": time.median / first_s,
+    }

@@ -128,14 +128,12 @@ def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> 
         if min(len(now), len(before)) >= MIN_LAUNCHES_INTERVAL
     }
     verdicts = dict(zip(tested, judge_all(list(tested.values()), margin), strict=True))
-    comparisons = []
-    for i, (now, before) in enumerate(pairs):
-        sides = len(now), len(before)
-        if i in tested:
-            comparisons.append(Comparison(tested[i].ratio, *sides, verdicts[i].word, verdicts[i].p_adjusted))
-        else:
-            comparisons.append(Comparison(ratio_over_launches(now, before), *sides, _screened(now, before, margin)))
-    return comparisons
+    return [
+        Comparison(tested[i].ratio, len(now), len(before), verdicts[i].word, verdicts[i].p_adjusted)
+        if i in tested
+        else Comparison(ratio_over_launches(now, before), len(now), len(before), _screened(now, before, margin))
+        for i, (now, before) in enumerate(pairs)
+    ]
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
@@ -177,13 +175,13 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
-    gone = [cell["spec"] for key, cell in old_cells.items() if cell["id"] in old_times]
+    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
+    gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
-def _notes(campaign: dict, old_campaign: dict, measured_before: list[dict]) -> Iterator[str]:
-    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
-    gone = [match_key(spec) for spec in measured_before if match_key(spec) not in planned]
+def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
+    """Yield notes on cells that are `gone` (match_key), and on another cluster."""
     skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:
@@ -200,14 +198,8 @@ def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, C
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
     elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
-    return JudgedCell(
-        cell["id"],
-        cell["spec"],
-        repeats,
-        elapsed_s=sum(elapsed_s) if elapsed_s else None,
-        failures=tuple(failures),
-        comparison=comparisons.get(cell["id"]),
-    )
+    total_s = sum(elapsed_s) if elapsed_s else None
+    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), comparisons.get(cell["id"]))
 
 
 def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
@@ -230,11 +222,12 @@ def gate_text(gate: Gate, results: Path) -> str:
     slower, faster, unclear = (gate.with_verdict(word) for word in ("slower", "faster", "inconclusive"))
     lines = [headline(gate)]
     lines += _some("not ok", [f"{cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
-    lines += _some("slower", [_compared(cell) for cell in slower], SHOWN)
-    lines += _some("faster", [_compared(cell) for cell in faster[::-1]], SHOWN_FASTER)
+    lines += _some("slower", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in slower], SHOWN)
+    lines += _some("faster", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
         lines.append(
-            f"  inconclusive: {plural(len(unclear), 'cell')}, which fail nothing; the slowest: {_compared(unclear[0])}"
+            f"  inconclusive: {plural(len(unclear), 'cell')}, which fail nothing; the slowest: {unclear[0].id}:"
+            f" {comparison_text(unclear[0].comparison)}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
     num, most = chance_alone(gate)
@@ -267,10 +260,6 @@ def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
     yield from (f"  {kind}: {item}" for item in items[:num])
     if len(items) > num:
         yield f"  ... and {len(items) - num} more {kind}"
-
-
-def _compared(cell: JudgedCell) -> str:
-    return f"{cell.id}: {comparison_text(cell.comparison)}"
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -327,10 +316,8 @@ def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell) -> None:
         ET.SubElement(case, "skipped", message=cell.skipped)
     compared = f"{cell.verdict}: {comparison_text(cell.comparison)}" if cell.comparison else ""
     if cell.failures:
-        details = [_failure(failure) for failure in cell.failures]
-        ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = "\n".join(
-            [*details, compared]
-        ).strip()
+        details = "\n".join([*map(_failure, cell.failures), compared]).strip()
+        ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
     elif cell.verdict == "slower":
         ET.SubElement(case, "failure", type="regression", message=compared).text = compared
     elif compared:

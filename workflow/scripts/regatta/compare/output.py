@@ -1,15 +1,14 @@
 """Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
 
+import itertools
 from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.compare.history import History, largest_changes
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
-    bracket,
     duration,
     interval_heading,
     is_unknown,
@@ -18,28 +17,16 @@ from regatta.core.text import (
     ratio_text,
 )
 from regatta.report.page import load_template
-from regatta.report.panels import Figure, Section, Table, full_names
+from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.tables import to_csv
-from regatta.topics.comparison.environment import NOT_KNOWN, Difference, environment_table
-from regatta.topics.comparison.figures import (
-    COMPARED,
-    HOW_TO_READ,
-    comparison_figures,
-    comparison_table,
-    counts_text,
-    direction,
-    direction_text,
-    interval_text,
-    judged_rows,
-    launches_text,
-    verdict_text,
-)
+from regatta.topics.comparison import figures
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.tables import is_noise
 
 SHOWN = 10  # cells of a list
 CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
-NO_ENVIRONMENTS = "The environments are unknown: there are no launch files."
+NO_ENVIRONMENTS = "Environments unknown: no launch files."
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
 
@@ -47,14 +34,15 @@ Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folde
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     """Return the text on two campaigns. shows_all: no row folded, no list cut."""
     rows, is_within = found.comparisons, is_noise(found.comparisons)
+    rows = rows.assign(full_name=full_names(rows))
     shown = rows if shows_all else rows[~is_within]
     lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
-    lines += ["", f"{counts_text(rows)} (margin {percent(found.margin)} %)."]
-    shift = direction_text(direction(judged_rows(rows)))
+    lines += ["", f"{figures.counts_text(rows)} (margin {percent(found.margin)} %)."]
+    shift = figures.direction_text(figures.direction(figures.judged_rows(rows)))
     lines += [f"Overall, {shift}."] if shift else []
     if len(shown):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [HOW_TO_READ, "", *aligned([heads, *_rows(shown, rows)])]
+        lines += [figures.HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
     if len(shown) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
@@ -94,8 +82,8 @@ def _environment_lines(found: CampaignsCompared) -> list[str]:
     if not (found.base.headers and found.test.headers):
         return [NO_ENVIRONMENTS]
     if not found.environment:
-        return ["No difference between the environments was recorded."]
-    return ["Differences between the environments:", *(f"  {_difference(d)}" for d in found.environment)]
+        return ["No environment difference was recorded."]
+    return ["Environment differences:", *(f"  {_difference(d)}" for d in found.environment)]
 
 
 def _difference(difference: Difference) -> str:
@@ -104,11 +92,9 @@ def _difference(difference: Difference) -> str:
     return f"{difference.name}: {difference.reference} -> {difference.other}"
 
 
-def _rows(shown: pd.DataFrame, rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    names = pd.Series(full_names(rows), index=rows.index)
-    for name, row in zip(names[shown.index], shown.itertuples(), strict=True):
-        times = duration(row.reference_time_s), duration(row.time_s)
-        yield name, *times, interval_text(row), launches_text(row), verdict_text(row)
+def _texts(row) -> tuple[str, ...]:
+    times = duration(row.reference_time_s), duration(row.time_s)
+    return row.full_name, *times, figures.interval_text(row), figures.launches_text(row), figures.verdict_text(row)
 
 
 def history_text(history: History, margin: float, shows_all: bool = False) -> str:
@@ -123,7 +109,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
         lines += [f"     {_difference(change)}" for change in history.changes[place]]
     changes, names = largest_changes(history), _names(history)
     moved = changes if shows_all else changes[changes > 1 + margin]
-    lines += ["", f"Median time, and its ratio to the first. {CHANGED}: the environment changed before."]
+    lines += ["", f"Median time, and ratio to the first campaign. {CHANGED}: environment changed."]
     heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
     times = {
         (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
@@ -136,9 +122,9 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
     lines += aligned([heads, *rows], num_left=1) if rows else ["No cell left the margin."]
     if len(changes) > len(moved):
         folded = plural(len(changes) - len(moved), "cell")
-        lines += ["", f"Not shown, at most {percent(margin)} % from the first time: {folded}. --all shows them."]
+        lines += ["", f"Not shown, within {percent(margin)} % of the first campaign: {folded}. --all shows them."]
     if history.num_once:
-        lines += ["", f"Measured in one campaign only: {plural(history.num_once, 'cell')}."]
+        lines += ["", f"Measured in only one campaign: {plural(history.num_once, 'cell')}."]
     return "\n".join(lines) + "\n"
 
 
@@ -172,8 +158,8 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     last = rows[rows["cell"] == cells[0]].iloc[-1]
     alt = f"{names[cells[0]]}: {ratio_text(last['ratio_to_first'])} times the first time in {last['folder']}."
     changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
-    caption = "Each point is one launch, the line joins the medians; below 1 is faster than at first."
-    caption += f" {CHANGED}: the environment changed before campaign {', '.join(changed)}." if changed else ""
+    caption = "Points: launches; line: medians. Below 1: faster than in the first campaign."
+    caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
     image = draw(Panel(x, Axis("time / time in the first campaign"), series))
     return Figure(f"history-{index + 1}", title, image, alt, caption, history_table(history, cells), to_csv(rows))
@@ -190,24 +176,27 @@ def _points(history: History, cell: str) -> tuple[Point, ...]:
 
 def history_table(history: History, cells: list[str] | None = None) -> Table:
     """Return the numbers of some cells or of all, the one that changed most first."""
-    names, body = _names(history), []
-    for cell in cells or largest_changes(history).index:
-        for row in history.table[history.table["cell"] == cell].itertuples():
-            date = UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
-            interval = bracket(row.time_low_s, row.time_high_s, row.interval, duration)
-            numbers = duration(row.time_s), interval, str(row.num_launches), ratio_text(row.ratio_to_first)
-            body.append((names[cell], row.folder, date, *numbers))
-    interval = interval_heading(history.table["interval"])
-    heads = ("cell", "campaign", "date", "time", interval, "n", "ratio to the first")
-    return Table("Median times over campaigns", heads, tuple(body))
+    names, table = _names(history), history.table
+    order = cells or list(largest_changes(history).index)
+    rows = pd.concat([table[table["cell"] == cell] for cell in order])
+    columns = {
+        "cell": lambda row: names[row.cell],
+        "campaign": lambda row: row.folder,
+        "date": lambda row: UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10],
+        "time": lambda row: duration(row.time_s),
+        interval_heading(table["interval"]): lambda row: ends(row, "time", "s", duration),
+        "n": lambda row: str(row.num_launches),
+        "ratio to first": lambda row: ratio_text(row.ratio_to_first),
+    }
+    return Table.of("Median times over campaigns", columns, rows)
 
 
 def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: differences of environment, forest plots, all rows, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
-    lead = f"{counts_text(found.comparisons)} (margin {percent(found.margin)} %). {COMPARED}"
-    shift = direction_text(direction(judged_rows(found.comparisons)))
+    lead = f"{figures.counts_text(found.comparisons)} (margin {percent(found.margin)} %). {figures.COMPARED}"
+    shift = figures.direction_text(figures.direction(figures.judged_rows(found.comparisons)))
     lead += f" Overall, {shift}." if shift else ""
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
     return _render(title, lead, facts, ("comparisons.csv", to_csv(found.comparisons)), parts)
@@ -217,23 +206,25 @@ def history_page(history: History) -> str:
     """Return a page on cells over time, with what changed in their environment."""
     campaigns = history.campaigns
     facts = [(f"Campaign {place + 1}", _fact(campaign)) for place, campaign in enumerate(campaigns)]
-    tables = []
-    for place in range(1, len(campaigns)):
-        names = [str(campaign.folder) for campaign in campaigns[place - 1 : place + 1]]
-        tables.append(environment_table(f"Changes before campaign {place + 1}", history.changes[place], *names))
+    tables = (
+        environment_table(f"Changes before campaign {place + 1}", history.changes[place], str(a.folder), str(b.folder))
+        for place, (a, b) in enumerate(itertools.pairwise(campaigns), start=1)
+    )
     num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
     cells = plural(history.table["cell"].nunique(), "cell")
     lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."
-    empty = "No change of the environment was recorded."
+    empty = "No environment change was recorded."
     environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
-    figures = Section("history", "Cells over time", figures=tuple(history_figures(history)))
-    parts = [(figures, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
+    over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))
+    parts = [(over_time, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
     return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
 
 
 def _render(title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part]) -> str:
     """csv: file name and text of all numbers, for download."""
-    return load_template("compare.html.j2").render(title=title, lead=lead, facts=facts, csv=csv, parts=parts)
+    contents = [(section.id, section.title) for section, _ in parts]
+    words = {"title": title, "lead": lead, "facts": facts, "contents": contents}
+    return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
 
 
 def _fact(side: CampaignResults) -> str:
@@ -244,19 +235,20 @@ def _fact(side: CampaignResults) -> str:
 def _environment_part(found: CampaignsCompared) -> Part:
     is_known = found.base.headers and found.test.headers
     empty = "No difference was recorded." if is_known else NO_ENVIRONMENTS
-    table = environment_table("Differences between the environments", found.environment, "base", "test")
+    table = environment_table("Environment differences", found.environment, "base", "test")
     return Section("environment", "Environment", empty, tables=(table,) if table else ()), ()
 
 
 def _comparisons_part(found: CampaignsCompared) -> Part:
     rows, is_within = found.comparisons, is_noise(found.comparisons)
-    beyond, folded = comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within]), ()
+    beyond = figures.comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within])
+    folded = ()
     if is_within.any():
         summary = f"Within the margin of {percent(found.margin)} %: {plural(int(is_within.sum()), 'row')}"
-        folded = ((summary, comparison_table("Within the margin", rows, rows.index[is_within])),)
+        folded = ((summary, figures.comparison_table("Within the margin", rows, rows.index[is_within])),)
     empty, tables = "No cell has ok launches on both sides.", (beyond,) if beyond.rows else ()
-    figures = tuple(comparison_figures(rows))
-    return Section("comparisons", "Comparisons", empty, figures=figures, tables=tables), folded
+    drawn = tuple(figures.comparison_figures(rows))
+    return Section("comparisons", "Comparisons", empty, figures=drawn, tables=tables), folded
 
 
 def _unmatched_part(found: CampaignsCompared) -> Part:

@@ -15,12 +15,13 @@ import pandas as pd
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, plural, size, three
+from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
-from regatta.report.panels import Section
+from regatta.report.panels import Section, Table
 from regatta.report.plotting import bitmaps, data_uri, image_uri
-from regatta.report.provenance import environments, provenance, values_text
 from regatta.store.collect import collected_csv
-from regatta.store.records import one_line
+from regatta.store.launch_files import read_one_line
+from regatta.store.records import one_line, violation
 from regatta.store.tables import COLLECTED, to_csv
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
@@ -33,13 +34,12 @@ STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
 )
-MARKS = {
-    "ok": "\N{CHECK MARK}",
-    "not_measured": "\N{WHITE CIRCLE}",
-    "not_started": "\N{WHITE CIRCLE}",
-    "skipped": "\N{EN DASH}",
-}
+MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
+MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 BAD_MARK = "\N{MULTIPLICATION SIGN}"
+VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
+# Variables that do not describe the software.
+NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
 
 
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
@@ -82,7 +82,6 @@ def content(data, topics: Iterable) -> dict:
         "facts": facts(data),
         "counts": status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
-        "num_left_out": num_left_out(data.problems),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "findings": findings(data, topics),
@@ -109,14 +108,8 @@ def is_large(campaign: dict) -> bool:
 def findings(data, topics: Iterable) -> list[dict]:
     """Return each finding of each topic with its sentence and the anchor of its section."""
     return [
-        {
-            "kind": finding.kind,
-            "text": topic.sentence(finding),
-            "anchor": finding.anchor or topic.id,
-            "title": topic.title,
-            "sources": finding.sources,
-            "finding": finding,
-        }
+        {"text": topic.sentence(finding), "anchor": finding.anchor or topic.id, "title": topic.title}
+        | {"finding": finding, "sources": finding.sources}
         for topic in topics
         for finding in topic.findings(data)
     ]
@@ -125,12 +118,10 @@ def findings(data, topics: Iterable) -> list[dict]:
 def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
     found = [("findings", "Findings", "", "")]
-    for section in shown:
-        if section.has_content:
-            num = len(section.figures)
-            state = plural(num, "figure") if num else plural(len(section.tables), "table")
-            found.append((section.id, section.title, *(section.state if section.state[0] else (state, "quiet"))))
-    found.append(("warnings", "Warnings", str(num_warnings) if num_warnings else "none", "quiet"))
+    for section in (section for section in shown if section.has_content):
+        counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
+        found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
+    found.append(("warnings", "Warnings", str(num_warnings or "none"), "quiet"))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
@@ -139,11 +130,9 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
     columns = ["cell", "repeat", "status", "launch", "line", "command"]
     shown = measurements.assign(status=shown_status(measurements))
     planned = shown.loc[shown["repeat"].notna(), columns].astype(object)
-    rows: dict[str, dict] = {}
-    for run in planned.where(planned.notna(), None).to_dict("records"):
-        row = rows.setdefault(run["cell"], {"cell": run["cell"], "command": run["command"], "runs": []})
-        row["runs"].append(run)
-    return sorted(rows.values(), key=lambda row: natural(row["cell"]))
+    runs = planned.where(planned.notna(), None).groupby("cell", sort=False)
+    rows = [{"cell": cell, "command": of.iloc[0]["command"], "runs": of.to_dict("records")} for cell, of in runs]
+    return sorted(rows, key=lambda row: natural(row["cell"]))
 
 
 def facts(data) -> list[tuple[str, str]]:
@@ -157,8 +146,7 @@ def facts(data) -> list[tuple[str, str]]:
     if campaign["device"] != "cpu":
         found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
-    images = [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]
-    if images:
+    if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
         found.append(("Images", ", ".join(images)))
     rank_seconds = data.measurements["elapsed_s"] * data.measurements["world_size"]
     if rank_seconds.notna().any():
@@ -168,7 +156,7 @@ def facts(data) -> list[tuple[str, str]]:
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),
         ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
-        ("Memory per host", values_text(size(m) for m in {host.get("memory_bytes") for host in hosts} - {None})),
+        ("Memory per host", _memory_text(hosts)),
         ("torch", values_text(environment.get("torch") for environment in all_of)),
         ("First record", times[0] if times else UNKNOWN),
         ("Last record", times[-1] if times else UNKNOWN),
@@ -210,6 +198,92 @@ def status_text(status: str) -> str:
     return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"
 
 
+# Provenance: what ran where.
+
+
+def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
+    """Return the first line, if valid, of each launch file with a row in `measurements`. Samples are not read."""
+    used = set(measurements["launch"].dropna())
+    lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
+    return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
+
+
+def environments(headers: Iterable[dict]) -> list[dict]:
+    return [header["environment"] for header in headers if header.get("environment")]
+
+
+def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
+    """Return the threads per rank for each (nodes, ranks per node) of a CPU campaign; empty on GPUs."""
+    threads: dict[tuple[int, int], set[int]] = {}
+    for header in headers if campaign["device"] == "cpu" else ():
+        number = (header.get("environment") or {}).get("threads_per_rank")
+        if number is not None:
+            threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
+    return threads
+
+
+def provenance(headers: list[dict]) -> dict:
+    """Return what ran where: versions by stack, hosts, libraries, variables, and the command line of each launch."""
+    found = environments(headers)
+    by_stack = {
+        stack: environments(header for header in headers if header["stack"] == stack)
+        for stack in sorted({header["stack"] for header in headers})
+    }
+    versions = tuple(
+        (stack, *(values_text(environment.get(name) for environment in of_stack) for name in VERSIONS))
+        for stack, of_stack in by_stack.items()
+    )
+    hosts = {host["host"]: host for environment in found for host in environment.get("hosts", [])}
+    host_rows = tuple(
+        (one_line(name), *(values_text([host.get(key)]) for key in ("num_cores", "cpu_model")), _memory_text([host]))
+        for name, host in sorted(hosts.items())
+    )
+    tables = (
+        Table("Versions by stack", ("stack", *VERSIONS), versions, is_words=True),
+        Table("Hosts", ("host", "available cores", "CPU", "memory"), host_rows, is_words=True),
+    )
+    lists = {
+        "GPUs": _distinct(found, "gpus"),
+        "Libraries loaded": _distinct(found, "libraries"),
+        "Environment variables": _settings(found, "variables"),
+        "PyTorch settings": _settings(found, "settings"),
+    }
+    return {
+        "tables": [table for table in tables if table.rows],
+        "lists": {title: items for title, items in lists.items() if items},
+        "launches": [(one_line(h.get("launch")), " ".join(map(one_line, h.get("argv") or []))) for h in headers],
+    }
+
+
+def values_text(values: Iterable[object]) -> str:
+    """Return the distinct known values, or n/a."""
+    return ", ".join(sorted({one_line(value) for value in values if value is not None})) or UNKNOWN
+
+
+def _memory_text(hosts: Iterable[dict]) -> str:
+    return values_text(size(host["memory_bytes"]) for host in hosts if host.get("memory_bytes") is not None)
+
+
+def _distinct(environments: list[dict], name: str) -> list[str]:
+    """Return the distinct items of a list in the environments; a GPU without its rank and host."""
+    found = set()
+    for item in (item for environment in environments for item in environment.get(name) or []):
+        if isinstance(item, dict):
+            item = ", ".join(f"{key} {value}" for key, value in item.items() if key not in ("rank", "host"))
+        found.add(one_line(item))
+    return sorted(found)
+
+
+def _settings(environments: list[dict], name: str) -> list[str]:
+    """Return `KEY=value` lines; a key with several values shows at most three of them."""
+    found: dict[str, set[str]] = {}
+    for environment in environments:
+        for key, value in (environment.get(name) or {}).items():
+            found.setdefault(one_line(key), set()).add(one_line(value))
+    more = {key: f" or {len(values) - 3} more" if len(values) > 3 else "" for key, values in found.items()}
+    return [f"{key}={' or '.join(sorted(values)[:3])}{more[key]}" for key, values in sorted(found.items())]
+
+
 # Methods: what holds for all numbers. Topics add their terms. Constants are those of the code.
 
 
@@ -218,82 +292,71 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
     return [
         (
             "Launch",
-            "One set of processes that measures each cell once: the independent unit of all statistics. Iterations of a"
-            " launch are not independent. Launches of one batch share an allocation, so differences between allocations"
-            " (nodes, neighbors, hours) are in no interval.",
+            "One set of processes that measures each cell once: the statistical unit. Iterations within a launch are not"
+            " independent. Launches of one batch share an allocation: no interval includes the variation between"
+            " allocations (nodes, neighbors, time of day).",
         ),
-        (
-            "Timer",
-            "The monotonic clock of each rank, in nanoseconds, read with the device synchronized before both readings.",
-        ),
-        ("Ranks", "An iteration takes as long as its slowest rank: the maximum over ranks. Ranks are never averaged."),
-        ("Warm-up", "Iterations before the step time stops falling are timed, counted and excluded."),
+        ("Timer", "Monotonic clock of each rank, in nanoseconds. The device is synchronized before each reading."),
+        ("Ranks", "The time of an iteration is that of its slowest rank. Times are never averaged over ranks."),
+        ("Warm-up", "Iterations until the step time stops falling: timed and counted, but excluded from the results."),
         ("Sampling", _sampling(campaign)),
         (
             "Intervals",
-            f"Below {MIN_LAUNCHES_INTERVAL} launches: the range, smallest to largest launch (ratios: of all pairs of"
-            f" launches), written (a to b). From {MIN_LAUNCHES_INTERVAL}: the {100 * CONFIDENCE:g} % confidence"
-            " interval of the median over launches by interpolated order statistics (Hettmansperger and Sheather,"
-            " 1986), written [a, b]; for a ratio of two medians, both intervals combined on logarithms (Zou and Donner,"
-            f" 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from {MIN_SAMPLES_INTERVAL}"
-            " samples.",
+            f"Fewer than {MIN_LAUNCHES_INTERVAL} launches: the range from minimum to maximum, written (a to b); for"
+            f" ratios, over all pairs of launches. {MIN_LAUNCHES_INTERVAL} or more: the {100 * CONFIDENCE:g} %"
+            " confidence interval of the median over launches, written [a, b] (interpolated order statistics;"
+            " Hettmansperger and Sheather, 1986). Ratio of two medians: both intervals combined on a log scale (Zou and"
+            f" Donner, 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from"
+            f" {MIN_SAMPLES_INTERVAL} samples.",
         ),
         *of_topics,
         *_imported(campaign),
         (
             "Tables",
-            "n: launches with a valid record / launches planned. n/a: unknown. –: not planned or not applicable."
-            " Numbers have three significant figures, step-time percentiles four, ratios three decimals; the CSV files"
-            " have all digits.",
+            "n: valid launches / planned launches. n/a: unknown. –: not planned or not applicable. Three significant"
+            " figures; step-time percentiles: four; ratios: three decimals. The CSV files have full precision.",
         ),
     ]
 
 
-def left_out(problems: dict, names: dict[str, str]) -> list[tuple[str, list[str]]]:
-    """Return (reason, items) for everything in the store that the report does not use. names: by cell."""
+def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
+    """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
+
+    def repeat_of(p: dict) -> str:
+        return f"{name_of(p['cell'], names)}, repeat {p['repeat']}"
+
+    corrupt = problems["corrupt"]
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['status']} in {p['launch']}, line {p['line']}; later"
-        f" record {p['by']}"
+        f"{repeat_of(p)}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
         for p in problems["superseded"]
     ]
-    beyond = [
-        f"{name_of(p['cell'], names)}, repeat {p['repeat']}: {p['launch']}, line {p['line']}"
-        for p in problems["beyond_repeats"]
-    ]
-    other = [
-        f"{p['cell']}: {plural(p['num_records'], 'record')}"
-        for p in sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
-    ]
-    num_other = sum(p["num_records"] for p in problems["not_planned"])
+    beyond = [f"{repeat_of(p)}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
+    not_planned = sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
+    other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
+    num_other = sum(p["num_records"] for p in not_planned)
     groups = [
-        (f"{plural(len(problems['corrupt']), 'line')} truncated or corrupt", problems["corrupt"]),
-        (f"{plural(len(invalid), 'line')} violating the schema", invalid),
-        (f"{plural(len(superseded), 'record')} superseded by a later one of the same cell and repeat", superseded),
-        (f"{plural(len(beyond), 'record')} of repeats beyond those of the campaign", beyond),
-        (f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} that this campaign does not plan", other),
+        (len(corrupt), plural(len(corrupt), "truncated or corrupt line"), corrupt),
+        (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
+        (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
+        (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's repeats", beyond),
+        (num_other, f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} not in this campaign", other),
     ]
-    return [(what, items) for what, items in groups if items]
-
-
-def num_left_out(problems: dict) -> int:
-    """Return how many lines and records of the store the report does not use."""
-    lists = ("corrupt", "invalid", "superseded", "beyond_repeats")
-    return sum(len(problems[name]) for name in lists) + sum(p["num_records"] for p in problems["not_planned"])
+    return [group for group in groups if group[2]]
 
 
 def _sampling(campaign: dict) -> str:
     rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"] if cell["spec"]["sampling"]}
     if not rules:
-        return "By the program whose files were imported." if campaign["cells"] else "Nothing was planned."
+        return "Defined by the program whose files were imported." if campaign["cells"] else "No cell was planned."
     texts = []
     for rule in sorted(rules):
         s = dict(rule)
         texts.append(
-            f"Until the half width of the {100 * CONFIDENCE:g} % interval of the median is within"
-            f" {s['target_precision']:.2g} of the median. At least {s['min_seconds']:g} s and {s['min_samples']:,}"
-            f" iterations; at most {s['max_seconds']:g} s or {s['max_samples']:,} iterations. Warm-up: at most"
-            f" {s['max_warmup_seconds']:g} s."
+            f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
+            f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
+            f" {s['min_samples']:,} iterations; maximum: {s['max_seconds']:g} s or {s['max_samples']:,} iterations."
+            f" Warm-up: at most {s['max_warmup_seconds']:g} s."
         )
     return " Or: ".join(texts)
 
@@ -307,8 +370,8 @@ def _imported(campaign: dict) -> list[tuple[str, str]]:
     )
     notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
     text = (
-        "Nothing here was measured by Regatta: the terms above do not apply. Without samples, throughput and efficiency"
-        " come from the printed median, else the mean (column stop of measurements.csv). Such a number counts as one"
-        f" launch and has no interval. Times of records are those of the import. Files: {listed}."
+        "Another program measured these results, so the terms above do not apply. Without samples, throughput and"
+        " efficiency come from the printed median, else the mean (column stop of measurements.csv). Such a value counts"
+        f" as one launch and has no interval. Record times are import times. Files: {listed}."
     )
     return [("Imported", f"{text} {notes}".strip())]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Figures are vectors, or bitmaps where the page has so many that it would grow too large.
 PNG_START = b"\x89PNG"
 BITMAP_DPI = 150  # 1.5 dots per pixel of the page, where 3.9 inches are 390 pixels
-BITMAP_COLOURS = 32
+BITMAP_COLORS = 32
 
 _is_bitmap: ContextVar[bool] = ContextVar("is_bitmap", default=False)
 
@@ -76,14 +76,14 @@ def image_of(figure: "Figure") -> bytes:
     figure.set_dpi(BITMAP_DPI)
     canvas.draw()
     picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
-    picture.quantize(BITMAP_COLOURS, method=Image.Quantize.FASTOCTREE).save(buffer, format="png", optimize=True)
+    picture.quantize(BITMAP_COLORS, method=Image.Quantize.FASTOCTREE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
 MAX_SERIES = 6
 MAX_LEGEND_LINES = 14  # at full size
 MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 INK, GREY, GRID = "#222222", "#666666", "#E3E3E3"
@@ -178,20 +178,20 @@ def _draw_series(axes: "Axes", index: int, series: Series, is_raster: bool, dodg
     """Draw the line and the launches. dodge: shift in points, so that series at one place do not hide each other."""
     from matplotlib.transforms import ScaledTranslation
 
-    colour, marker = COLOURS[index], MARKERS[index]
+    color, marker = COLORS[index], MARKERS[index]
     aside = axes.transData + ScaledTranslation(dodge / 72, 0, axes.figure.dpi_scale_trans)
     places = {"linestyle": "none", "transform": aside}
     line = [(p.x, p.reported) for p in series.points if p.is_on_line]
     if series.has_line:
-        axes.plot(*zip(*line, strict=True), color=colour, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
+        axes.plot(*zip(*line, strict=True), color=color, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
     else:
-        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "color": colour, "zorder": 2}
+        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "color": color, "zorder": 2}
         axes.plot(*zip(*line, strict=True), **bar, **places)
     for is_on_line in (True, False):
         dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
         if dots:
-            shape = {"marker": marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markeredgecolor": colour}
-            fill = {"markerfacecolor": colour if is_on_line else "white", "alpha": 0.75, "zorder": 3}
+            shape = {"marker": marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markeredgecolor": color}
+            fill = {"markerfacecolor": color if is_on_line else "white", "alpha": 0.75, "zorder": 3}
             axes.plot(*zip(*dots, strict=True), rasterized=is_raster, **shape, **fill, **places)
 
 
@@ -201,14 +201,10 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
     axes.figure.text(0.02, 0.985, panel.y.label, va="top")  # horizontal, above its axis
-    if panel.x.is_log:
-        axes.set_xscale("log")
-    if panel.y.is_log:
-        axes.set_yscale("log")
+    axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
-        ticks = axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ())
-        set_ticks(side, ticks)
+        set_ticks(side, axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ()))
     axes.grid(visible=True, color=GRID, linewidth=0.8)
     axes.tick_params(length=3)
 
@@ -252,7 +248,7 @@ def _legend(axes: "Axes", panel: Panel) -> None:
     from matplotlib.lines import Line2D
 
     entries = []  # (last value, label, style)
-    for series, marker, color in zip(panel.series, MARKERS, COLOURS, strict=False):
+    for series, marker, color in zip(panel.series, MARKERS, COLORS, strict=False):
         _, last = max((p.x, p.reported) for p in series.points if p.is_on_line)
         entries.append((last, series.label, {"marker": marker, "color": color}))
     for label, line in panel.guides:

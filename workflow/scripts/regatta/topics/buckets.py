@@ -31,7 +31,7 @@ from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_ta
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, interval_columns, plain_rows, steps_by_cell
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
-from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, on_ranks, rate_column
+from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, rate_column
 from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
@@ -207,7 +207,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
 
 def agreement(ratio: float | None) -> str:
     is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
-    return three(ratio) + (", misses" if is_missed else "")
+    return three(ratio) + (", outside limits" if is_missed else "")
 
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
@@ -236,16 +236,16 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figu
     )
     sizes = sorted(set(rows["bucket_cap_mb"]))
     x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
-    panel = Panel(x, Axis("step time above the best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
+    panel = Panel(x, Axis("slowdown vs. best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
         "step (ms)": text_of("step_s", milliseconds),
         f"{interval_heading(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
-        "above the best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
+        "slowdown vs. best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
     }
     finding = _largest_difference(rows, {row.cell: row.cell_name.full for row in rows.itertuples()})
-    caption = f"Step time above the best median of the same shape. {how_to_read(rows, 'step_s')}"
+    caption = f"Step time relative to the fastest bucket size of the same shape. {how_to_read(rows, 'step_s')}"
     table = Table.of(f"Step time of {title} by bucket size", columns, rows)
     return make_figure(
         figure_id, f"Bucket size: {title}", panel, (sentence(finding), caption), table, rows[list(SCALING)], "scaling"
@@ -281,13 +281,13 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
     body = []
     for base, row in pairs:
-        texts = [on_ranks(row, device), f"{base.num_launches} and {row.num_launches}"]
+        texts = [row.name, f"{base.num_launches} vs. {row.num_launches}"]
         for time in known:
             before, after = getattr(base, time), getattr(row, time)
             texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]
             texts.append(UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1))
         body.append(tuple(texts))
-    caption = f"Buckets of {mib} against {base_mib}: {workload}, samples/s of one {rank_word(device)} with {mib}"
+    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (samples/s per {rank_word(device)} at {mib})"
     return Table(caption, tuple(heads), tuple(body), sources=("percentiles",))
 
 
@@ -301,8 +301,12 @@ def section(data: ReportData) -> Section:
     figures = tuple(bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements)))
     tables = bucket_tables(data.tables["percentiles"], data.device)
     best = best_bucket_table(data.tables["buckets"])
-    lead = "Δ is the difference of medians over launches; negative is faster; not tested." if tables else ""
-    empty = "No workload was measured with two bucket sizes."
+    lead = (
+        "Δ: relative difference of medians over launches, not tested for significance; negative is faster."
+        if tables
+        else ""
+    )
+    empty = "No workload was measured with several bucket sizes."
     return Section("bucket", "Bucket size", empty, lead, figures, (*tables, best) if best else tables)
 
 
@@ -348,8 +352,8 @@ def sentence(finding: Finding) -> str:
     if finding.kind == "bucket_ties":
         return f"Bucket size: all sizes are within noise; largest difference of medians {cost} % ({values['name']})."
     return (
-        f"Bucket size: {values['name']} takes {cost} % longer than with {values['best_mb']:g} MiB"
-        f" ({time_text(values['step'])} against {time_text(values['best_step'])} per step)."
+        f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Step time:"
+        f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."
     )
 
 
@@ -358,9 +362,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the fastest median step; not a test. Predicted: √(s w o), for s bytes of gradients, bandwidth w"
-        " and cost o per call of the all-reduce. There the cost of the calls equals the time of the last bucket,"
-        " which nothing overlaps. The predicted range comes from w and o, not from how well the formula holds."
+        "Measured: the size with the fastest median step, not tested for significance. Predicted: √(s w o), for s"
+        " bytes of gradients, bandwidth w and overhead o per all-reduce call. At this size the total call overhead"
+        " equals the time of the last bucket, which cannot overlap with computation. The predicted range covers the"
+        " uncertainty of w and o, not that of the formula."
     )
     return [("Best bucket", text)]
 

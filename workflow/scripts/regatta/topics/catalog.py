@@ -7,7 +7,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
-from regatta.report.provenance import read_headers
+from regatta.report.page import read_headers
 from regatta.store.collect import read_collected, read_store
 from regatta.store.launch_files import read_frozen
 from regatta.store.tables import COLLECTED, read_csv, write_csv
@@ -16,11 +16,10 @@ from regatta.topics import (
     communication,
     failures,
     gradient_communication,
-    machines,
     memory,
     percentiles,
-    precision,
     preflight,
+    quality,
     sync_batchnorm,
     training_runs,
 )
@@ -34,8 +33,8 @@ from regatta.topics.stragglers.waits import wait_rows, waits_of
 TOPICS: tuple[Topic, ...] = (
     failures.TOPIC,
     preflight.TOPIC,
-    machines.TOPIC,
-    precision.TOPIC,
+    quality.MACHINES,
+    quality.PRECISION,
     scaling.TOPIC,
     scaling.HEATMAP,
     percentiles.TOPIC,

@@ -228,7 +228,7 @@ def _time_text(row) -> str:
 def _within_host(rows: pd.DataFrame) -> str:
     """Return the sentence on processes of one host, which communicate through memory."""
     is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
-    return " Within one host: no network link is involved." if is_within else ""
+    return " Single host: no network traffic." if is_within else ""
 
 
 def _cell_columns(rows: pd.DataFrame) -> dict:
@@ -290,10 +290,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks)."
-        " t: one blocking call; pipelined: one of many calls with one wait at the end. busbw = algbw × 2(n−1)/n for"
+        " t: one blocking call; pipelined: many calls with a single wait, time per call. busbw = algbw × 2(n−1)/n for"
         " all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests,"
-        f" doc/PERFORMANCE.md). None for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
-        " Algorithm buffers: allocated beside the message; unknown for the library."
+        f" doc/PERFORMANCE.md). Not defined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
+        " Algorithm buffers: memory allocated besides the message; unknown for library collectives."
     )
     return [("Bandwidth", text)]
 

@@ -16,11 +16,8 @@ from regatta.store.records import one_line
 from regatta.store.tables import MEASUREMENTS, TEXT, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
-FAILURES = {
-    **{name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")},
-    "log": TEXT,
-    "command": TEXT,
-}
+FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}
+FAILURES |= {"log": TEXT, "command": TEXT}
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 
@@ -90,9 +87,9 @@ def _invalid(problems: dict) -> Advice | None:
     kinds = [(num_torn, "truncated or corrupt line"), (num_invalid, "invalid line")]
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
-        f"The store has {listed}.",
-        "Methods lists them. A kill or a full disk truncates the last line of a file; check the disk if there are"
-        " more.",
+        f"The store contains {listed}.",
+        "Methods lists them. A killed job or a full disk truncates the last line of a file. For any other line, check"
+        " the disk.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )
@@ -104,8 +101,8 @@ def _after_now(problems: dict) -> Advice | None:
         return None
     return Advice(
         f"{after_now_text(len(ahead), *ahead[-1])}.",
-        "Synchronize the clocks of all machines. Record order does not depend on them: a retry supersedes older"
-        " records.",
+        "Synchronize the clocks of all machines. The order of records does not depend on clocks: a retry supersedes"
+        " older records.",
         (Source(PROBLEMS, what="after_now"),),
         {"num": len(ahead)},
     )
@@ -119,7 +116,7 @@ def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again for what was not measured. To retry failures after fixing their causes, add"
+        "Run the same command again to measure what is missing. After fixing the cause of a failure, retry with"
         " --forcerun measure.",
         (of_runs("failures", planned[planned["status"] != "ok"]),),
         {"num": num_short, "num_cells": len(num_ok)},
@@ -172,13 +169,13 @@ def _without_host(cause: str) -> str:
 
 
 def _shared(items: list[dict]) -> str:
-    """Return the number of wordings of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
-    wordings = Counter(_without_host(item["cause"] or "") for item in items)
+    """Return the number of messages of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
+    messages = Counter(_without_host(item["cause"] or "") for item in items)
     hosts = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
     texts = []
-    if len(wordings) > 1:
-        lead = "One" if len(set(wordings.values())) == 1 else "The most frequent"
-        texts.append(f"{lead} of {len(wordings)} wordings that differ only in numbers")
+    if len(messages) > 1:
+        lead = "One" if len(set(messages.values())) == 1 else "Most frequent"
+        texts.append(f"{lead} of {len(messages)} messages that differ only in numbers")
     if len(items) > 1 and hosts:
         names = ", ".join(f"{host} ({plural(hosts[host], 'measurement')})" for host in sorted(hosts, key=natural))
         texts.append(f"all on {next(iter(hosts))}" if list(hosts.values()) == [len(items)] else f"on {names}")

@@ -135,7 +135,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     shown = dict.fromkeys(_exposed_text(row, row["cell_name"].say(*row["cell_name"].series)) for row in (best, worst))
     alt = f"{title}: exposed communication {'; '.join(shown)}."
     caption = (
-        "Exposed communication, synchronization alone, host wait (on a GPU not communication); lower is better."
+        "Exposed communication, synchronization alone, and host wait (on GPUs not communication); lower is better."
         f" {how_to_read(rows, 'exposed_s', 'bar')}"
     )
     if len(rest):
@@ -162,7 +162,7 @@ def _exposed_text(row, name: str) -> str:
 
 def section(data: ReportData) -> Section:
     figures = strategy_figures(data.tables["strategies"], data.measurements)
-    empty = "No step was measured with and without gradient synchronization."
+    empty = "No step was measured both with and without gradient synchronization."
     return Section("strategies", "Gradient communication", empty, figures=tuple(figures))
 
 
@@ -197,8 +197,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
-        " then the median over launches. Hidden: 1 − exposed / time of the communication alone. n: launches with both"
-        " steps. Unknown for fsdp and static graphs, which have no step without synchronization."
+        " then the median over launches. Hidden: 1 − exposed / time of communication alone. n: launches with both step"
+        " types. Unknown for fsdp and static graphs, which cannot skip synchronization."
     )
     return [("Exposed communication", text)]
 

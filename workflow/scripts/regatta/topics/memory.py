@@ -40,7 +40,7 @@ MEMORY_COLUMNS = {
     "optimizer": "optimizer_bytes",
     "saved for backward": "saved_bytes",
     "buckets": "algorithm_bytes",
-    "allocator's peak": "peak_allocated_bytes",
+    "allocator peak": "peak_allocated_bytes",
     "device": "device_used_bytes",
     "process (RSS)": "peak_rss_bytes",
 }
@@ -94,13 +94,13 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
         f" saved for backward {saved}, all parts {parts}."
     )
     caption = (
-        f"Memory of one {one} by batch size, largest launch. Saved: by autograd for the backward pass; all parts: also"
-        " weights, gradients, optimizer and buckets."
+        f"Memory of one {one} by batch size (launch with the highest value). Saved: by autograd for the backward pass."
+        " All parts: also weights, gradients, optimizer and buckets."
     )
     columns = {
         "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
         "n": text_of("num_launches", str),
-        **size_columns(rows, LINES | {"allocator's peak": "peak_allocated_bytes"}),
+        **size_columns(rows, LINES | {"allocator peak": "peak_allocated_bytes"}),
         "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
     }
     table, data = Table.of(f"Memory of {title} by batch size", columns, rows), rows[list(MEMORY)]
@@ -121,7 +121,11 @@ def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
     """
     known = size_columns(rows, MEMORY_COLUMNS)
     columns = {cell: lambda row: row.cell_name.full, **known}
-    return Table.of("Memory by purpose, on the rank with the most", columns, rows, (source,)) if known else None
+    return (
+        Table.of("Memory per rank by purpose (maximum over ranks and launches)", columns, rows, (source,))
+        if known
+        else None
+    )
 
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:

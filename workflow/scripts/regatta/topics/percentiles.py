@@ -5,9 +5,8 @@ Definitions: docs/metrics.md.
 
 import pandas as pd
 
-from regatta.core.names import SEPARATOR
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
-from regatta.core.text import NOT_PLANNED, four, is_unknown, plural, rank_word, ranks_word, times
+from regatta.core.text import NOT_PLANNED, four, is_unknown, rank_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.store.collect import cell_row
 from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
@@ -62,7 +61,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
         if group["p50_s"].isna().all():
             continue
         columns = [
-            ("cell", lambda row: on_ranks(row, device)),
+            ("cell", lambda row: row.name),
             ("n", launches),
             ("steps", text_of("num_samples", _count)),
         ]
@@ -71,7 +70,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
             columns.append(("samples/s", text_of(rate_column(time), four)))
         heads, shows = zip(*columns, strict=True)
         body = tuple(tuple(show(row) for show in shows) for row in from_one_rank_up(group).itertuples())
-        caption = f"Step-time percentiles of {workload}, samples/s of one {rank_word(device)}"
+        caption = f"Step-time percentiles of {workload} (samples/s per {rank_word(device)})"
         found.append(Table(caption, heads, body, sources=("percentiles",)))
     return tuple(found)
 
@@ -87,11 +86,6 @@ def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
 
 
-def on_ranks(row, device: str) -> str:
-    """Return the number of ranks and the name: `16 GPUs · 2×8 · ddp`."""
-    return f"{plural(row.world_size, rank_word(device), ranks_word(device))}{SEPARATOR}{row.name}"
-
-
 def exact_ms(seconds: float | None) -> str:
     """Return milliseconds with four figures: with three, a difference of one percent could not be recomputed."""
     return four(times(seconds, 1e3))
@@ -99,10 +93,10 @@ def exact_ms(seconds: float | None) -> str:
 
 def section(data: ReportData) -> Section:
     lead = (
-        "As printed in the imported files."
+        "Percentiles as printed in the imported files."
         if data.campaign.get("imported")
-        else "Single steps, with the device idle before and after. Times: median over launches of each launch's"
-        " percentile, slowest rank. Rates: batch size per rank / that time."
+        else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
+        " launch's percentile. Rates: batch size per rank / time."
     )
     tables = percentile_tables(data.tables["percentiles"], data.device)
     return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)

@@ -47,32 +47,27 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     num_ok = data.ok["stack"].dropna().map(one_line).value_counts().sort_index()
     verdicts = {one_line(stack["stack"]): stack["verdict"]["ok"] for stack in data.preflight["stacks"]}
-    failed = {name: num for name, num in num_ok.items() if verdicts.get(name) is False}
-    unchecked = {name: num for name, num in num_ok.items() if name not in verdicts}
-    texts = [
-        (
-            failed,
-            f"{plural(len(failed), 'stack')} with results failed the preflight",
-            "The results may come from other software or another network than planned. Fix what Preflight lists. If it"
-            " applied when the results were measured, measure them again (--forcerun measure).",
-        ),
-        (
-            unchecked,
-            f"The preflight did not check {plural(len(unchecked), 'stack')} with results",
-            "Only the launches show what these ranks loaded (Provenance). Run a preflight with these stacks before"
-            " comparing.",
-        ),
-    ]
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
-    return [
-        Advice(f"{found}: {_with_counts(stacks)}.", advice, sources, {"stacks": stacks})
-        for stacks, found, advice in texts
-        if stacks
-    ]
-
-
-def _with_counts(stacks: dict[str, int]) -> str:
-    return ", ".join(f"{name} ({plural(num, 'ok measurement')})" for name, num in stacks.items())
+    found = []
+    for verdict, text, advice in (
+        (
+            False,
+            "{} with results failed the preflight",
+            "The results may come from other software or another network than planned. Fix the problems listed under"
+            " Preflight. If they applied to the measurements, measure again (--forcerun measure).",
+        ),
+        (
+            None,
+            "The preflight did not check {} with results",
+            "Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
+            " comparing them.",
+        ),
+    ):
+        stacks = {name: num for name, num in num_ok.items() if verdicts.get(name) is verdict}
+        listed = ", ".join(f"{name} ({plural(num, 'ok measurement')})" for name, num in stacks.items())
+        text = f"{text.format(plural(len(stacks), 'stack'))}: {listed}."
+        found += [Advice(text, advice, sources, {"stacks": stacks})] if stacks else []
+    return found
 
 
 def _stack(stack: dict) -> dict:

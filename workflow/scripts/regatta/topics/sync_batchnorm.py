@@ -73,7 +73,7 @@ def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
 
 MOST_FINDINGS = 2
 MEMORY_COLUMNS = {
-    "allocator's peak": "peak_allocated_bytes",
+    "allocator peak": "peak_allocated_bytes",
     "saved for backward": "saved_bytes",
     "gradients": "gradient_bytes",
     "weights": "parameter_bytes",
@@ -113,7 +113,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         "layer": lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
         "features": text_of("hidden", str),
         "n": launches,
-        "both (µs)": text_of("time_s", microseconds),
+        "total (µs)": text_of("time_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "time", "s", microseconds),
         "forward (µs)": text_of("forward_s", microseconds),
         "backward (µs)": text_of("backward_s", microseconds),
@@ -178,8 +178,8 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     ends = "\N{EN DASH}".join(dict.fromkeys(ratio_text(values[name]) for name in ("least_ratio", "most_ratio")))
     return (
-        f"Custom synchronized batch norm: {ends} times the time of torch's on the same input. Largest"
-        f" difference: {values['name']}, {time_text(values['time'])} against {time_text(values['torch_time'])}."
+        f"Custom synchronized batch norm: {ends} times the time of torch.nn.SyncBatchNorm. Largest difference:"
+        f" {values['name']}, {time_text(values['time'])} vs. {time_text(values['torch_time'])}."
     )
 
 
@@ -187,10 +187,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "sync_batchnorm"):
         return []
     text = (
-        "One iteration is forward and backward of one layer, with a device synchronization between them. A batch is"
-        " the rows of one rank; statistics are those of all ranks. Errors: largest absolute difference from one"
-        " process in fp64, over ranks and launches. Memory is per rank and exact, except for the allocator's peak."
-        " Saved for backward includes the input."
+        "One iteration is the forward and backward pass of one layer, with a device synchronization in between."
+        " Batch: rows per rank; the statistics cover all ranks. Errors: largest absolute difference from a"
+        " single-process fp64 reference, over ranks and launches. Memory is per rank and exact, except for the"
+        " allocator peak. Saved for backward includes the input."
     )
     return [("Batch norm", text)]
 

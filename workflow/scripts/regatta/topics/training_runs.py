@@ -113,10 +113,10 @@ def _has_same_losses(launches: list[pd.DataFrame]) -> bool | None:
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
 MAX_RANKS = 16  # with more, a table has only the slowest; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
-PEAKS = {"allocator's peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
+PEAKS = {"allocator peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
 SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all trainings share them
-SYNTHETIC = "Synthetic images are made from the seed: their accuracy says nothing about CIFAR-100."
+SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
 
 
 def loss_text(loss: float | None) -> str:
@@ -171,7 +171,7 @@ CURVES = (
         title="Epoch time",
         axis="epoch (s)",
         column="epoch_s",
-        caption="Time per epoch on the slowest rank; lower is better. The first epoch includes one-time work.",
+        caption="Time per epoch on the slowest rank; lower is better. The first epoch includes one-time setup.",
         final="total",
         unit="s",
         say=time_text,
@@ -184,8 +184,8 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     names = cell_names(runs.to_dict("records"), BENCHMARK)
     words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
     words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
-    sentences = [f"All trainings: {', '.join(words)}."] if words else []
-    sentences.append("A batch is the images of one rank in one backward pass.")
+    sentences = [f"All runs: {', '.join(words)}."] if words else []
+    sentences.append("Batch size: images per rank and backward pass.")
     return " ".join([*sentences, *([SYNTHETIC] if "synthetic" in set(runs["data"]) else [])])
 
 
@@ -208,7 +208,7 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
         "accuracy (%)": lambda row: percent(row.accuracy_ratio),
         f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
     }
-    outcome = Table.of("Time, and result after the last epoch", columns, rows, ("training_runs",))
+    outcome = Table.of("Total time, and results after the last epoch", columns, rows, ("training_runs",))
     memory = parts_table(measured, "training", "training_runs")
     return [outcome, memory] if memory else [outcome]
 
@@ -353,10 +353,10 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     return [
         Advice(
-            f"Launches of the same training on CPUs ended with different losses: {plural(len(other), 'cell')} of"
+            f"Final losses differ between launches of the same CPU training run: {plural(len(other), 'cell')} of"
             f" {len(on_cpu)}, such as {data.names[other['cell'].iloc[0]]}.",
-            "With the same seed, ranks, torch, kind of processor and number of threads, losses agree to the last digit."
-            " If Provenance shows these are the same, a strategy or an operator is not deterministic.",
+            "With the same seed, ranks, torch version, CPU model and number of threads, losses are bitwise identical."
+            " If Provenance shows that these are the same, a strategy or an operator is nondeterministic.",
             (of_cells("training_runs", other["cell"]),),
             {"num": len(other), "num_known": len(on_cpu)},
         )
@@ -367,12 +367,12 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, BENCHMARK):
         return []
     text = (
-        "One iteration is one epoch: training, then the test images; no warm-up. Total: sum over epochs of the"
-        " slowest rank. Images/s: training images per epoch on all ranks / median training time of an epoch (median"
-        " over launches). Loss: mean cross-entropy over the images of all ranks. Train loss while weights change,"
-        " test loss after the epoch. Accuracy: correct answers of all ranks / test images, after the last epoch;"
-        " median over launches. On a CPU the same seed, ranks and threads give the same losses to the last digit; on"
-        " a GPU they do not."
+        "One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
+        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
+        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
+        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
+        " last epoch; median over launches. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
+        " threads; on a GPU they are not."
     )
     return [("Training runs", text)]
 

@@ -10,20 +10,9 @@ import pandas as pd
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, three
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
+from regatta.report import plotting
 from regatta.report.findings import percent_number
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import (
-    COLOURS,
-    GREY,
-    GRID,
-    INK,
-    WIDTH_IN,
-    image_of,
-    linear_ticks,
-    log_ticks,
-    new_canvas,
-    set_ticks,
-)
 from regatta.store.tables import to_csv
 from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
 
@@ -32,11 +21,11 @@ if TYPE_CHECKING:
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 NEARLY_ALL = 0.9  # of the ratios on one side of 1: then the direction is reported, besides the verdicts
-SOURCES = {"campaign": "of the campaign", "default": "the default", "option": "from the command line"}
-COMPARED = "Times are medians of synchronized steps and blocking calls (p50_s), not the pipelined windows of Scaling."
-HOW_TO_READ = (
-    "Ratio of times: above 1 is slower. [ ]: 95 % interval; ( ): range over launches, where there are fewer than 6."
+SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
+COMPARED = (
+    "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
 )
+HOW_TO_READ = "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
 
 
 def interval_text(row) -> str:
@@ -109,16 +98,14 @@ def direction(judged: pd.DataFrame) -> dict | None:
 
 
 def direction_text(found: dict | None) -> str:
-    """Return `bound is slower in 8 of 8 pairs, by 2.1 % (median; at most 2.8 %; sign test, p = 0.0078)`, or ""."""
+    """Return `bound is slower in 8 of 8 pairs (median 2.1 %, maximum 2.8 %; sign test, p = 0.0078)`, or ""."""
     if found is None:
         return ""
     typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
     word = "slower" if found["is_slower"] else "faster"
     p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
-    return (
-        f"{found['value']} is {word} in {found['num']} of {plural(found['num_pairs'], 'pair')}, by {typical} % (median;"
-        f" at most {most} %; sign test, {p_value})"
-    )
+    pairs = f"{found['num']} of {plural(found['num_pairs'], 'pair')}"
+    return f"{found['value']} is {word} in {pairs} (median {typical} %, maximum {most} %; sign test, {p_value})"
 
 
 def counts_text(comparisons: pd.DataFrame) -> str:
@@ -150,14 +137,14 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "direction": direction(judged),
     }
-    decided = by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
-    for row in decided.itertuples():
-        values |= {
-            "largest": row.label,
-            "largest_ratio": float(row.time_ratio),
-            "largest_text": interval_text(row),
-        }
+    for row in largest_effect(judged).itertuples():
+        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
     return values
+
+
+def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the slower or faster row with the largest effect, if there is one."""
+    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
 
 
 def finding_text(values: dict) -> str:
@@ -173,35 +160,26 @@ def finding_text(values: dict) -> str:
         few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
         texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")
     if "largest" in values:
-        texts.append(f"Largest difference: {values['largest']}, {values['largest_text']} times the time.")
+        texts.append(f"Largest difference: {values['largest']}, ratio {values['largest_text']}.")
     return " ".join(texts)
 
 
-HEADS = ("cell", "reference", "this", "ratio", "n", "test", "p", "p corrected", "verdict")
+NUMBERS = {
+    "cell": lambda row: row.label,
+    "reference time": lambda row: duration(row.reference_time_s),
+    "time": lambda row: duration(row.time_s),
+    "ratio": interval_text,
+    "n": launches_text,
+    "test": lambda row: UNKNOWN if is_unknown(row.test) else row.test,
+    "p": lambda row: p_text(row.p_value),
+    "corrected p": lambda row: p_text(row.p_adjusted),
+    "verdict": verdict_text,
+}
 
 
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
     """Return some rows as numbers for people. They are named by what varies among all comparisons."""
-    return _numbers(title, with_labels(judged_rows(comparisons)).loc[chosen])
-
-
-def _numbers(title: str, rows: pd.DataFrame) -> Table:
-    body = tuple(
-        (
-            *times_of_row(row),
-            UNKNOWN if is_unknown(row.test) else row.test,
-            p_text(row.p_value),
-            p_text(row.p_adjusted),
-            verdict_text(row),
-        )
-        for row in rows.itertuples()
-    )
-    return Table(title, HEADS, body)
-
-
-def times_of_row(row) -> tuple[str, ...]:
-    """Return the first five columns of HEADS."""
-    return row.label, duration(row.reference_time_s), duration(row.time_s), interval_text(row), launches_text(row)
+    return Table.of(title, NUMBERS, with_labels(judged_rows(comparisons)).loc[chosen])
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
@@ -231,28 +209,19 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
             part, left = left.iloc[: len(page)], left.iloc[len(page) :]
             title = f"{benchmark} ({index + 1} of {len(split)})" if len(split) > 1 else benchmark
             first = part.iloc[0]
-            largest = f"{first['label']}, {ratio_text(first['time_ratio'])} times the time"
-            alt = f"{title}: {counts_text(part)}. First: {largest}."
+            alt = f"{title}: {counts_text(part)}. First: {first['label']}, ratio {ratio_text(first['time_ratio'])}."
+            alt = alt if found else finding_text(finding_values(known))
+            caption = _caption(part, len(left) if index == len(split) - 1 else 0)
+            table = Table.of(f"Comparisons of {title}, largest effect first", NUMBERS, part)
             image, size = draw_forest(page, float(first["margin_ratio"]))
-            found.append(
-                Figure(
-                    f"comparison-{len(found) + 1}",
-                    f"{pair_text(part)}: {title}",
-                    image,
-                    alt if found else finding_text(finding_values(known)),
-                    _caption(part, len(left) if index == len(split) - 1 else 0),
-                    _numbers(f"Comparisons of {title}, largest effect first", part),
-                    to_csv(part.drop(columns="label")),
-                    size,
-                    "comparisons",
-                )
-            )
+            names, csv = (f"comparison-{len(found) + 1}", f"{pair_text(part)}: {title}"), part.drop(columns="label")
+            found.append(Figure(*names, image, alt, caption, table, to_csv(csv), size, "comparisons"))
     return found
 
 
 def _caption(rows: pd.DataFrame, num_left: int) -> str:
     kinds, num_paired = set(rows["interval"]), int(rows["is_paired"].fillna(False).sum())
-    bars = {"interval": "thick bar: 95 % interval", "range": "dashed bar: range over launches"}
+    bars = {"interval": "thick bar: 95 % confidence interval", "range": "dashed bar: range over launches"}
     marks = [*(word for kind, word in bars.items() if kind in kinds), f"gray band: margin of {margin_text(rows)}"]
     text = f"Ratio of median times (p50); {'; '.join(marks)}."
     if num_paired:
@@ -270,15 +239,15 @@ LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
 LEFT_POINTS, RIGHT_POINTS = 126, 30  # for the labels, and for n
 POINTS_PER_INCH = 72
-PIXELS_PER_POINT = 390 / (WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
+PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
 BAND = "#ECEEF1"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 # Verdict -> color, marker, and whether the marker is filled: distinguishable without color too.
 MARKS = {
-    "slower": (COLOURS[1], "s", True),
-    "faster": (COLOURS[0], "o", True),
-    "inconclusive": (COLOURS[3], "o", False),
-    "equivalent": (COLOURS[2], "D", False),
+    "slower": (plotting.COLORS[1], "s", True),
+    "faster": (plotting.COLORS[0], "o", True),
+    "inconclusive": (plotting.COLORS[3], "o", False),
+    "equivalent": (plotting.COLORS[2], "D", False),
 }
 
 
@@ -310,13 +279,10 @@ def _row(row) -> Row:
 def pages(rows: list[Row]) -> list[list[Row]]:
     """Split rows into panels of at most MAX_LINES lines of labels, in their order."""
     found: list[list[Row]] = []
-    left = 0
     for row in rows:
-        if not found or len(row.lines) > left:
+        if not found or sum(len(listed.lines) for listed in [*found[-1], row]) > MAX_LINES:
             found.append([])
-            left = MAX_LINES
         found[-1].append(row)
-        left -= len(row.lines)
     return found
 
 
@@ -327,8 +293,8 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
     heights = np.array([LINE_POINTS * len(row.lines) + GAP_POINTS for row in rows])
     inner = heights.sum()
     places = inner - heights.cumsum() + heights / 2
-    height, width = inner + TOP_POINTS + BOTTOM_POINTS, WIDTH_IN * POINTS_PER_INCH
-    with new_canvas(WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
+    height, width = inner + TOP_POINTS + BOTTOM_POINTS, plotting.WIDTH_IN * POINTS_PER_INCH
+    with plotting.new_canvas(plotting.WIDTH_IN, height / POINTS_PER_INCH, POINTS_PER_INCH) as figure:
         shares = LEFT_POINTS / width, BOTTOM_POINTS / height, 1 - (LEFT_POINTS + RIGHT_POINTS) / width, inner / height
         axes = figure.add_axes(shares)
         _scale(axes, rows, margin)
@@ -347,20 +313,13 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
         handles = [Line2D([], [], label=word, **_mark(word)) for word in verdicts]
         spaces = {"handletextpad": 0, "columnspacing": 0.8, "borderpad": 0}
         figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=9, **spaces)
-        return image_of(figure), (390, round(height * PIXELS_PER_POINT))
+        return plotting.image_of(figure), (390, round(height * PIXELS_PER_POINT))
 
 
 def _mark(verdict: str) -> dict:
     color, marker, is_filled = MARKS[verdict]
-    face = color if is_filled else "white"
-    return {
-        "linestyle": "none",
-        "marker": marker,
-        "markersize": 5.5,
-        "markeredgewidth": 1.2,
-        "markerfacecolor": face,
-        "markeredgecolor": color,
-    }
+    style = {"linestyle": "none", "marker": marker, "markersize": 5.5, "markeredgewidth": 1.2}
+    return style | {"markerfacecolor": color if is_filled else "white", "markeredgecolor": color}
 
 
 def _beside(axes: "Axes", text: str, place: float) -> None:
@@ -375,19 +334,12 @@ def _scale(axes: "Axes", rows: list[Row], margin: float) -> None:
     gap = max((high / low) ** 0.05, 1.001)
     axes.set_xscale("log")
     axes.set_xlim(low / gap, high * gap)
-    set_ticks(axes.xaxis, ratio_ticks(low / gap, high * gap))
+    plotting.set_ticks(axes.xaxis, plotting.log_ticks(low / gap, high * gap, "{:g}".format, most=5))
     axes.spines["left"].set_visible(False)
-    axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+    axes.grid(visible=True, axis="x", color=plotting.GRID, linewidth=0.8)
     axes.tick_params(length=3)
     if margin > 0:
         axes.axvspan(1 / (1 + margin), 1 + margin, color=BAND, linewidth=0, zorder=0.5)
         for edge in (1 / (1 + margin), 1 + margin):
-            axes.axvline(edge, color=GREY, linewidth=0.7, dashes=(3, 2), zorder=1)
-    axes.axvline(1, color=INK, linewidth=1, zorder=1.2)
-
-
-def ratio_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Return about five round places of an axis of ratios, 1 among them."""
-    if high / low > 3:
-        return log_ticks(low, high, "{:g}".format, most=5)
-    return linear_ticks(low, high, "{:g}".format, most=5)
+            axes.axvline(edge, color=plotting.GREY, linewidth=0.7, dashes=(3, 2), zorder=1)
+    axes.axvline(1, color=plotting.INK, linewidth=1, zorder=1.2)

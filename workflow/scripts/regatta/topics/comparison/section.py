@@ -1,104 +1,109 @@
-"""The topic of comparisons inside the campaign: ratios, verdicts, and what else differs. docs/metrics.md."""
+"""The topic of comparisons: ratios, verdicts, and how the environments of two sides differ. docs/metrics.md."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 from regatta.report.findings import Finding, of_rows
+from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
+from regatta.run.preflight_verdict import COMMUNICATION, family_of
+from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.comparison.environment import Side, differences, environment_table
-from regatta.topics.comparison.figures import (
-    COMPARED,
-    comparison_figures,
-    finding_text,
-    finding_values,
-    judged_rows,
-    margin_text,
-    pair_text,
-    times_of_row,
-    with_labels,
-)
-from regatta.topics.comparison.tables import (
-    ALIKE,
-    COMPARISONS,
-    MARGIN,
-    alike_stacks,
-    by_effect,
-    cell_pairs,
-    comparisons_table,
-    shifts_of_alike,
-    versus_of,
-)
+from regatta.topics.comparison import figures, tables
 
 MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
+OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
+OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
+MOST_VALUES = 3
+NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
+NOT_KNOWN, NOTHING = "not recorded", "nothing"
+ABSENT_IS_NONE = tuple(name.replace("_", " ") for name in OF_STACK if name != "kind")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that differs. reference, other: all values of a side, as text."""
+
+    name: str
+    reference: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison. specs: of its cells. nccl: what the preflight found of its stack, or None."""
+
+    headers: list[dict]
+    specs: list[dict]
+    nccl: dict | None = None
 
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    versus = versus_of(data.campaign)["axis"]
+    versus = tables.versus_of(data.campaign)["axis"]
     axis = versus.replace("_", " ")
     empty = f"No two cells differ only in {axis} (versus in the campaign file)."
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    return Section(
-        "comparisons",
-        "Comparisons",
-        empty,
-        _lead(axis, comparisons, bool(environments)),
-        tuple(comparison_figures(comparisons)),
-        (*environments, alike) if alike else environments,
-    )
+    lead, drawn = _lead(axis, comparisons, bool(environments)), tuple(figures.comparison_figures(comparisons))
+    return Section("comparisons", "Comparisons", empty, lead, drawn, (*environments, alike) if alike else environments)
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect."""
-    judged = judged_rows(data.tables["comparisons"])
+    judged = figures.judged_rows(data.tables["comparisons"])
     if judged.empty:
         return []
-    decided = by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
-    values = finding_values(judged.assign(label=judged["cell"].map(data.names)))
+    decided = figures.largest_effect(judged)
+    values = figures.finding_values(judged.assign(label=judged["cell"].map(data.names)))
     rows = pd.concat([decided, judged.drop(decided.index)])
     sources = (of_rows("comparisons", rows, ("cell", "reference")),)
     return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
 
 
+def sentence(finding: Finding) -> str:
+    return figures.finding_text(finding.values)
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cell_pairs(campaign) and not alike_stacks(campaign):
+    if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
         return []
     text = (
-        "Ratio of the medians over launches of p50_s (synchronized steps, blocking calls); for launches that shared an"
+        "Ratio of the medians of p50_s over launches (synchronized steps, blocking calls); for launches that shared an"
         " allocation, the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the"
-        f" margin, and p ≤ {FALSE_DISCOVERIES:g} that the ratio is 1 (Mann-Whitney U or Wilcoxon signed ranks; a t test"
-        " of logarithms where no rank test could reach the corrected level; Benjamini-Hochberg over all rows)."
+        f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
+        " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         f" Equivalent: the whole interval lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per"
-        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (else {100 * MARGIN:g} %), and no less"
-        " than the noise of cells on identical stacks (A/A): the 95th percentile of their distance from 1, with"
-        f" {MIN_NOISE_PAIRS} pairs of {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
+        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (default {100 * tables.MARGIN:g} %),"
+        " and at least the noise floor of identical stacks (A/A): the 95th percentile of their deviation from 1, from"
+        f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 
 
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
-    judged = judged_rows(comparisons)
-    texts = [f"Cells that differ only in {axis}.", COMPARED]
-    texts += ["Other differences are listed below."] if has_environments else []
-    texts += [f"Margin: {margin_text(judged)}."] if len(judged) else []
-    return " ".join([*texts, *shifts_of_alike(comparisons)])
+    judged = figures.judged_rows(comparisons)
+    texts = [f"Cells that differ only in {axis}.", figures.COMPARED]
+    texts += ["Further differences are listed below."] if has_environments else []
+    texts += [f"Margin: {figures.margin_text(judged)}."] if len(judged) else []
+    return " ".join([*texts, *tables.shifts_of_alike(comparisons)])
 
 
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
     """Return the rows of stacks that differ only in their names (A/A), those furthest from 1, or None without any."""
-    rows = comparisons[(comparisons["verdict"] == ALIKE).fillna(False)]
+    rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     if not len(rows):
         return None
-    shown = by_effect(with_labels(rows)).head(MAX_ALIKE)
+    shown = tables.by_effect(figures.with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(shown) == len(rows) else f"largest {len(shown)} of {len(rows)}"
-    body = tuple((*times_of_row(row), row.verdict) for row in shown.itertuples())
-    title = f"{pair_text(rows)}: identical stacks (A/A), not judged ({num})"
-    return Table(title, ("cell", "reference", "this", "ratio", "n", "verdict"), body, sources=("comparisons",))
+    columns = {head: show for head, show in figures.NUMBERS.items() if head not in ("test", "p", "corrected p")}
+    title = f"{figures.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
+    return Table.of(title, columns, shown, sources=("comparisons",))
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
@@ -114,7 +119,7 @@ def _environments(data: ReportData) -> Iterator[Table]:
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
-            title = f"Differences between {reference} and {other} besides the results"
+            title = f"Environment differences between {reference} and {other}"
             table = environment_table(title, differences(*sides), reference, other)
             if table:
                 yield table
@@ -126,15 +131,129 @@ def _side(specs: list[dict], launches: set[str], headers: list[dict], nccl: dict
     return Side([header for header in headers if header["launch"] in launches], specs, found)
 
 
-TABLES = {
-    "comparisons": TableSpec(COMPARISONS, lambda campaign, tables: comparisons_table(campaign, tables["measurements"]))
-}
-TOPIC = Topic(
-    "comparison",
-    "Comparisons",
-    TABLES,
-    section,
-    findings,
-    lambda finding: finding_text(finding.values),
-    methods=methods,
+# Environments of the two sides, read from first lines of launch files, stacks of cells, and the preflight.
+
+
+def differences(reference: Side, other: Side) -> list[Difference]:
+    """Return what differs, in a fixed order: stack, versions, network, libraries, machine, settings, variables.
+
+    A fact known on one side only is no difference; the last entry names it on the side where it is not recorded.
+    """
+    facts = _facts(reference), _facts(other)
+    names = dict.fromkeys([*ORDER, *sorted(facts[0].keys() | facts[1].keys())])
+    values = {name: (_known_values(name, reference, facts[0]), _known_values(name, other, facts[1])) for name in names}
+    found = [
+        Difference(name, _values_text(name, pair[0]), _values_text(name, pair[1]))
+        for name, pair in values.items()
+        if all(pair) and pair[0] != pair[1]
+    ]
+    unknown = [_kinds(name for name, pair in values.items() if any(pair) and not pair[side]) for side in (0, 1)]
+    if any(unknown):
+        found.append(Difference(NOT_KNOWN, *(", ".join(names) or NOTHING for names in unknown)))
+    return found
+
+
+def by_stack(pairs: dict[str, tuple[Side, Side]]) -> list[Difference]:
+    """Return what differs between two campaigns, with the name of the stack where it does not hold for all of them."""
+    found = {stack: differences(*sides) for stack, sides in pairs.items()}
+    shared = [d for d in next(iter(found.values()), []) if all(d in of_stack for of_stack in found.values())]
+    return shared + [
+        replace(difference, name=f"{difference.name} (stack {stack})")
+        for stack, of_stack in found.items()
+        for difference in of_stack
+        if difference not in shared
+    ]
+
+
+def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
+    """Return what differs between the environments of two sides, or None if nothing is known to."""
+    if not found:
+        return None
+    rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
+    return Table(title, ("property", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
+
+
+def _facts(side: Side) -> dict[str, set[str]]:
+    """Return all values of each fact, over all launches of a side."""
+    facts: dict[str, set[str]] = {}
+
+    def add(name: str, value: object) -> None:
+        if value is not None and value != [] and value != "":
+            value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
+            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            facts.setdefault(name, set()).add(one_line(text))
+
+    for spec in side.specs:
+        add("cluster", spec.get("cluster"))
+        for name in OF_STACK:
+            add(name.replace("_", " "), spec["stack"].get(name))
+    for name in OF_NCCL:
+        add(f"NCCL {name}", (side.nccl or {}).get(name))
+    for header in side.headers:
+        git = header.get("git") or {}
+        add("commit", git.get("commit") and git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else ""))
+        _add_environment(header.get("environment") or {}, add)
+    return facts
+
+
+def _add_environment(environment: dict, add) -> None:
+    for name in VERSIONS:
+        add("python version" if name == "python" else name, environment.get(name))
+    for host in environment.get("hosts", []):
+        add("hosts", host["host"])
+        add("CPU", host.get("cpu_model"))
+        add("cores per host", host.get("num_cores"))
+    for gpu in environment.get("gpus") or []:
+        add("GPU", gpu.get("name") if isinstance(gpu, dict) else None)
+    add("threads per rank", environment.get("threads_per_rank"))
+    for path in environment.get("libraries") or []:
+        add(family_of(Path(path).name) or "other libraries", path)
+    for name, value in (environment.get("settings") or {}).items():
+        add(f"setting {name}", value)
+    for name, value in (environment.get("variables") or {}).items():
+        if not name.startswith(NEW_EACH_LAUNCH):
+            add(f"variable {name}", value)
+
+
+ORDER = (
+    *("cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl"),
+    *(f"NCCL {name}" for name in OF_NCCL),
+    *("cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION, "other libraries"),
+    *("GPU", "CPU", "cores per host", "threads per rank", "hosts"),
 )
+
+
+def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]:
+    """Return the values of a fact. Absent: "not set" or "none" where it would have been recorded, else unknown."""
+    if name in facts:
+        return facts[name]
+    environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]
+    if name.startswith("variable "):
+        return {NOT_SET} if any(environment.get("variables") is not None for environment in environments) else set()
+    if name in COMMUNICATION:
+        return {NOT_LOADED} if any(environment.get("libraries") for environment in environments) else set()
+    if name.startswith("NCCL "):
+        return {NONE} if side.nccl else set()
+    return {NONE} if name in ABSENT_IS_NONE and side.specs else set()
+
+
+def _kinds(names: Iterable[str]) -> list[str]:
+    """Return the kinds of facts: `libraries`, `variables`, `settings`, `network`, else the name."""
+    kinds = {"variable": "variables", "setting": "settings", "NCCL": "network"}
+    return list(dict.fromkeys("libraries" if n in COMMUNICATION else kinds.get(n.split()[0], n) for n in names))
+
+
+def _values_text(name: str, values: set[str]) -> str:
+    if name == "other libraries" and len(values) > 1:
+        return f"{len(values)} files"
+    ordered = sorted(values)
+    more = len(ordered) - MOST_VALUES
+    return " | ".join(ordered[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
+
+
+TABLES = {
+    "comparisons": TableSpec(
+        tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
+    )
+}
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, methods=methods)

@@ -118,13 +118,9 @@ COMPARISONS = {
     **dict.fromkeys(("num_planned", "num_launches", "num_reference_launches"), WHOLE),
     "is_paired": FLAG,
     **dict.fromkeys(("time_s", "reference_time_s", "time_ratio", "time_low_ratio", "time_high_ratio"), REAL),
-    "interval": TEXT,
-    "test": TEXT,
-    "p_value": REAL,
-    "p_adjusted": REAL,
-    "margin_ratio": REAL,
-    "margin_source": TEXT,
-    "verdict": TEXT,
+    **dict.fromkeys(("interval", "test"), TEXT),
+    **dict.fromkeys(("p_value", "p_adjusted", "margin_ratio"), REAL),
+    **dict.fromkeys(("margin_source", "verdict"), TEXT),
     "launches_needed": WHOLE,
 }
 MARGIN = 0.05  # where neither the campaign nor identical stacks give one; that of the gate
@@ -191,15 +187,11 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
             compared = compare_launches(sides.reference, sides.other, sides.is_paired)
             ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
     given = versus_of(campaign)["margin"]
-    margins = {}
+    margins = dict.fromkeys(ratios, Margin(MARGIN, "default") if given is None else Margin(given, "campaign"))
     for benchmark, of_benchmark in ratios.items():
-        margin, noise = (
-            Margin(MARGIN, "default") if given is None else Margin(given, "campaign"),
-            noise_floor(of_benchmark),
-        )
+        noise = noise_floor(of_benchmark)
         if noise is not None and (given is None or noise > given):
-            margin = Margin(noise, f"noise floor of {len(of_benchmark)} A/A pairs")
-        margins[benchmark] = margin
+            margins[benchmark] = Margin(noise, f"noise floor of {len(of_benchmark)} A/A pairs")
     return margins
 
 
@@ -212,8 +204,8 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
         if sign_test(ratios) < ALIKE_P:
             num = sum(ratio > 1 for ratio in ratios)
             found.append(
-                f"Warning: stacks that differ only in name are not equally fast: {num} of {len(ratios)} ratios above 1"
-                f" ({other} over {reference}; sign test, p < {ALIKE_P:g})."
+                f"Warning: systematic difference between identical stacks: {num} of {len(ratios)} ratios above 1 ({other} /"
+                f" {reference}; sign test, p < {ALIKE_P:g})."
             )
     return found
 
@@ -255,7 +247,6 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     judged = [index for index in compared if not sides[index].is_alike]
     verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
     verdict_of = dict(zip(judged, verdicts, strict=True))
-    full = []
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
         row |= {"time_s": _median(pair.other), "reference_time_s": _median(pair.reference)}
@@ -263,8 +254,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
             row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
         if index in compared:
             row |= _statistics(compared[index], verdict_of.get(index))
-        full.append(row)
-    return make_table(full, COMPARISONS)
+    return make_table(rows, COMPARISONS)
 
 
 def _median(values: list[float]) -> float | None:

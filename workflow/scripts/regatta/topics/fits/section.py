@@ -207,7 +207,7 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
         "a interval": bracket(row["latency_a_low_s"], row["latency_a_high_s"], row["interval"], duration),
         "B (algbw, GB/s)": bandwidth,
         "B interval": bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"]),
-        "half of B at": half,
+        "size at B/2": half,
     }
     columns = collectives.COMMUNICATION_MODELS
     return _model_figure(figure_id, "Communication model", row, panel, (alt, caption), texts, columns)
@@ -251,7 +251,7 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
             rows.append((kind, str(len(rejected)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
     heads = ("kind", "curves", "reason", "names")
-    return Table("Curves without a model", heads, tuple(rows), True, sources) if rows else None
+    return Table("Curves without an accepted model", heads, tuple(rows), True, sources) if rows else None
 
 
 def section(data: ReportData) -> Section:
@@ -268,10 +268,10 @@ def section(data: ReportData) -> Section:
     ]
     refused = refusal_table(tables["scaling_models"], tables["communication_models"])
     lead = (
-        "Shown: the curve with the highest throughput of each model, and the largest shape of each operation."
+        "Shown: the fastest curve of each model, and the largest shape of each operation."
         f" Fitted: {' and '.join(counts)}."
     )
-    empty = "Nothing was measured that a model could be fitted to."
+    empty = "No measurement is suitable for a model."
     return Section("models", "Fitted models", empty, lead if figures else "", figures, (refused,) if refused else ())
 
 
@@ -314,9 +314,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     steps = [cell["spec"] for cell in cells_of(campaign, "train_step")]
     ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
     communication = (
-        "T(S) = a + c √S + S/B, fitted to a collective's latencies by robust least squares on logarithms. Parameters"
-        " that are not identifiable from these sizes are left out. A model that misses too many sizes is rejected."
-        " Intervals: the wider of launches and residuals. B is algorithm bandwidth (algbw)."
+        "T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
+        " Parameters that are not identifiable from the measured sizes are omitted. A model with too many large"
+        " residuals is rejected. Intervals: from launches or from residuals, the wider of the two. B: algorithm"
+        " bandwidth (algbw)."
     )
     scaling_text = (
         "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"

@@ -91,7 +91,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     )
     measured, best, ranks = rows[rows["step_s"].notna()], best_of_largest(rows), ranks_word(device)
     rate = value_text(Value.of(best, "throughput", "samples_per_s"), three, "samples/s")
-    guides, ideal, ideal_rate = (), "no baseline was measured, so no ideal is shown", ""
+    guides, ideal, ideal_rate = (), "no ideal: the baseline was not measured", ""
     if base:
         of_rank = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
@@ -149,7 +149,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
         "grade": _grade,
     }
-    table = Table.of(f"Efficiency of {title} against {base}", columns, rows)
+    table = Table.of(f"Efficiency of {title} relative to {base}", columns, rows)
     return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
 
 
@@ -183,7 +183,7 @@ def threads_text(threads: Threads, ranks: str) -> str:
     """Return how many threads each rank had, by shape; empty where nothing differs. ranks: processes or GPUs."""
     places = sorted(threads.items())
     listed = ", ".join(f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in places)
-    return f"The {ranks} share the cores (threads each: {listed})." if listed else ""
+    return f"The {ranks} share the cores of a host (threads per rank: {listed})." if listed else ""
 
 
 def candidates(rows: pd.DataFrame) -> pd.DataFrame:
@@ -282,7 +282,7 @@ def _heatmap(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], 
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
     reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
     hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
-    caption = f"Efficiency in percent, on a fixed scale from 0 to 100. Empty: not planned.{hatched}"
+    caption = f"Scaling efficiency in percent; color scale from 0 to 100. Empty: not planned.{hatched}"
     body = ((name.replace("\n", ": "), *(_text(values.get((name, place))) for place in shapes)) for name in names)
     table = Table(f"{title} (%)", ("workload", *shapes), tuple(body))
     height_in = 0.55 + 0.34 * len(names)

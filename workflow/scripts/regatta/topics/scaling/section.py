@@ -15,8 +15,8 @@ from regatta.core.text import (
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
+from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in, text_of
-from regatta.report.provenance import threads_by_shape
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
@@ -39,7 +39,7 @@ from regatta.topics.scaling.tables import (
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within the node", "inter_node_ratio": "between nodes"}
+PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 MOST_ROWS = 40  # of the table of baselines; the CSV has all
 MODEL = ["model", "image_size", "context_length"]
 DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
@@ -62,8 +62,8 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
         "cell": lambda row: names[row.cell],
-        "against": text_of("against", str),
-        "n": lambda row: f"{row.num_launches} against {row.num_baseline_launches}",
+        "baseline": text_of("against", str),
+        "n": lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}",
         "efficiency (%)": text_of("efficiency_ratio", percent),
     }
     found = []
@@ -181,17 +181,21 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
 def sentence(finding: Finding) -> str:
     values = finding.values
     if finding.kind == "lowest":
-        return f"Shown are the lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
+        return f"Listed: lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
     if finding.kind == "throughput":
         return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. No baseline was measured."
     if finding.kind == "efficiency_uncertain":
-        return f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches needed."
-    text = f"{values['name']}: {percent_text(values['efficiency'])} scaling efficiency against {values['baseline']}."
+        return (
+            f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
+        )
+    text = (
+        f"{values['name']}: scaling efficiency {percent_text(values['efficiency'])} relative to {values['baseline']}."
+    )
     losses = [f"{label} {percent_number(1 - values[name])} %" for name, label in PARTS.items() if name in values]
-    text += f" Lost: {', '.join(losses)}." if losses else ""
+    text += f" Losses: {', '.join(losses)}." if losses else ""
     text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
     if values["ties"]:
-        text += f" Within noise of it: {'; '.join(values['ties'])}."
+        text += f" Statistically tied: {'; '.join(values['ties'])}."
     return text
 
 
@@ -202,34 +206,34 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     terms = [
         (
             "Step time",
-            "Time per step of train_step. Several steps run back to back in a window; the device is synchronized"
-            " only at its ends. Total time of the slowest ranks / total steps. measurements.csv also has single"
+            "Mean time per training step. Steps run back to back in windows; the device is synchronized only at the ends"
+            " of a window. Total time of the slowest ranks / total steps. measurements.csv also has single"
             " synchronized steps (p50_s).",
         ),
         (
             "Throughput",
-            "Ranks × batch size per rank / median over launches of the time per step. Times are summarized and rates"
-            " derived; rates are never averaged. The batch size per rank is fixed: weak scaling.",
+            "Ranks × batch size per rank / median step time over launches. Rates are derived from summarized times and"
+            " never averaged. The batch size per rank is fixed: weak scaling.",
         ),
         (
             "Efficiency",
             f"Throughput per rank / throughput per rank of the baseline ({baseline}) for the same workload, stack and"
             f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range"
-            " crosses a limit, or if the ranks' numbers of threads differ from the baseline's. Uncertain if the range"
-            f" is wider than {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch over the"
-            " baseline's median.",
+            " crosses a limit, or if the number of threads per rank differs from the baseline's. Uncertain: the range"
+            f" is wider than {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch / median of the"
+            " baseline.",
         ),
         (
             "Loss by part",
             "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for"
-            " throughput X on k nodes of g ranks. Their product is the efficiency against one rank without DDP. n/a"
-            " if a cell has no valid record.",
+            " throughput X on k nodes of g ranks. Their product is the efficiency relative to one rank without"
+            " DDP. n/a: a cell has no valid record.",
         ),
     ]
     if campaign["cluster"].get("peaks"):
         text = (
-            "Model FLOP/s utilization: operations of the model's matrix products per second and GPU / peak of the"
-            " GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
+            "Model FLOP/s utilization: floating-point operations of matrix products per second and GPU / peak rate of"
+            " the GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
             " arithmetic that torch's settings allow. Empty if GPU, settings or peak are unknown."
         )
         terms.append(("MFU", text))

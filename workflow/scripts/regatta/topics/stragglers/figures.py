@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
-from regatta.report.panels import Figure, Table
-from regatta.report.plotting import COLOURS, GREY, INK, WIDTH_IN, image_of, new_canvas
+from regatta.report.panels import Figure, Table, shown_in, text_of
+from regatta.report.plotting import COLORS, GREY, INK, WIDTH_IN, image_of, new_canvas
 from regatta.store.launch_files import read_one_line
 from regatta.store.tables import to_csv
 from regatta.topics.stragglers.waits import (
@@ -26,9 +26,9 @@ from regatta.topics.stragglers.waits import (
 
 # What is timed, and how a straggler shows in it.
 WHAT = {
-    IN_COLLECTIVE: ("time in the collective", "the last rank waits least"),
-    COMPUTE: ("step without synchronization", "the last rank computes longest"),
-    HOST_WAIT: ("wait for the synchronization", "the last rank waits least"),
+    IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
+    COMPUTE: ("step without synchronization", "the straggler computes longest"),
+    HOST_WAIT: ("wait for synchronization", "the straggler waits least"),
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
@@ -82,21 +82,17 @@ def worst_times(worst, launches: Path) -> np.ndarray | None:
 def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
     factor, unit = _unit(float(ranks["p95_s"].max()))
-    columns = ("rank", "host", f"p5 ({unit})", f"p50 ({unit})", f"p95 ({unit})", "last in (%)")
-    body = tuple(
-        (
-            str(row.rank),
-            UNKNOWN if is_unknown(row.host) else row.host,
-            *(three(factor * getattr(row, name)) for name in ("p5_s", "p50_s", "p95_s")),
-            three(100 * row.num_last / row.num_iterations),
-        )
-        for row in ranks.itertuples()
-    )
+    columns = {
+        "rank": text_of("rank", str),
+        "host": lambda row: UNKNOWN if is_unknown(row.host) else row.host,
+        **{f"{name} ({unit})": text_of(f"{name}_s", shown_in(factor)) for name in ("p5", "p50", "p95")},
+        "last in (%)": lambda row: three(100 * row.num_last / row.num_iterations),
+    }
     caption = (
-        f"Median and 5 to 95 % of the iterations of the record with the largest lag ({record}); {reading}."
-        " Diamonds: straggler; bands: hosts; the axis does not start at 0."
+        f"Median and 5th to 95th percentile over the iterations of the record with the largest lag ({record});"
+        f" {reading}. Diamonds: straggler; bands: hosts; the axis does not start at 0."
     )
-    table = Table(f"{what.capitalize()} by rank, {place}", columns, body)
+    table = Table.of(f"{what.capitalize()} by rank, {place}", columns, ranks)
     image = _draw_strip(ranks, late, f"{what} ({unit})", factor)
     title = f"Stragglers: {what}, {place}"
     return Figure("straggler-strip", title, image, alt, caption, table, to_csv(ranks), _size(STRIP_IN), "waits")
@@ -112,7 +108,7 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float)
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
     with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
-        for chosen, color, marker in ((~is_late, COLOURS[0], "o"), (is_late, COLOURS[1], "D")):
+        for chosen, color, marker in ((~is_late, COLORS[0], "o"), (is_late, COLORS[1], "D")):
             x, width = numbers[chosen], 0.8 if is_small else 1.8
             axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
             axes.plot(x, middle[chosen], marker=marker, markersize=2 if is_small else 5, color=color, linestyle="none")
@@ -149,10 +145,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
     factor, unit = _unit(float(np.quantile(np.abs(columns), 0.99)))
     half = len(starts) // 2
-    halves = (columns[:, : max(half, 1)], columns[:, half:])
-    body = tuple(
-        (str(rank), *(three(factor * float(np.median(part[rank]))) for part in halves)) for rank in range(len(columns))
-    )
+    halves = [factor * np.median(part, axis=1) for part in (columns[:, : max(half, 1)], columns[:, half:])]
+    body = tuple((str(rank), *map(three, pair)) for rank, pair in enumerate(zip(*halves, strict=True)))
     median_s = float(np.median(columns[late]))
     who = f"Rank {late[0]}" if len(late) == 1 else f"Ranks {late[0]} to {late[-1]}"
     alt = (
@@ -161,16 +155,14 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     )
     each = "" if per_column == 1 else f" Each column is the median of {per_column} iterations."
     caption = f"Time of each rank minus the median over ranks of the same iteration; diamonds: straggler.{each}"
-    outliers = None  # waits are parts of iterations, so they do not show outliers
-    if quantity != HOST_WAIT:
-        hosts = [None if is_unknown(host) else host for host in ranks["host"]]
-        outliers = outliers_of(quantity, times_ns, None, hosts)
+    hosts = [None if is_unknown(host) else host for host in ranks["host"]]
+    outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
     if outliers is not None:
         marked = "Triangles: " if outliers else "This record has "
         caption += f" {marked}{outliers_text(outliers, num_iterations, hosts)}."
     csv = pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts]).rename_axis("rank")
     heads = ("rank", f"first half ({unit})", f"second half ({unit})")
-    table = Table(f"Time minus the median rank's, {place}", heads, body)
+    table = Table(f"Time relative to the median rank, {place}", heads, body)
     marks = [outlier.iteration for outlier in outliers or ()]
     image = _draw_map(factor * columns, late, unit, num_iterations, marks)
     source = f"launches/{ranks['launch'].iloc[0]}.jsonl"
@@ -213,7 +205,7 @@ def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Seque
     for (kind, who), num in sorted(Counter((o.kind, o.who) for o in outliers).items(), key=_order):
         on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
         names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
-        parts.append(f"{num} {names.get(kind, 'of unknown cause')}")
+        parts.append(f"{num} {names.get(kind, 'unclassified')}")
     return f"{plural(len(outliers), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
 
 

@@ -8,7 +8,7 @@ from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
 from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Section, Table, milliseconds, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
 from regatta.topics.stragglers.tables import (
@@ -25,31 +25,28 @@ ALSO_SHOWN = 5  # persistent ranks and hosts named in the lead
 FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are only in the section
 # What the last rank does, and where.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
-OF_WHAT = {IN_COLLECTIVE: "calls", COMPUTE: "steps", HOST_WAIT: "steps"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
 COUNTS = {
     "num_spikes_all_ranks": "all ranks",
     "num_spikes_one_host": "one host",
     "num_spikes_one_rank": "one rank",
-    "unknown": "unknown",
+    "unknown": "unclassified",
 }
 CHECK = (
-    "Check it for other work, daemons, clocks, temperatures and memory errors, and its cable and switch port; then"
-    " measure again without it. Medians are barely affected by outliers, means and high percentiles are."
+    "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
+    " again without this host. Medians are barely affected by outliers, means and high percentiles are."
 )
 
 
 def section(data: ReportData) -> Section:
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
-    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]]
-    lead += [f"{len(late) - ALSO_SHOWN} more are in the tables."] if len(late) > ALSO_SHOWN else []
-    lead = lead or [none_text(stragglers, data.tables["waits"])]
+    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]] or [none_text(stragglers, data.tables["waits"])]
+    lead += [f"{len(late) - ALSO_SHOWN} more are listed in the tables."] if len(late) > ALSO_SHOWN else []
     tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
-    figures, worst = (), worst_of(stragglers, hosts)
-    if worst is not None:
-        times_ns = worst_times(worst, data.launches)
-        figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
+    worst = worst_of(stragglers, hosts)
+    times_ns = None if worst is None else worst_times(worst, data.launches)
+    figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
     text = " ".join([*lead, *outlier_texts(groups)])
     return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
 
@@ -102,7 +99,7 @@ def sentence(finding: Finding) -> str:
     where = f" on {' or '.join(values['hosts'])}" if 0 < len(values["hosts"]) <= 2 else ""
     return (
         f"Straggler: rank {values['rank']}{where} {DOES[values['quantity']]} in {percent_number(values['last_ratio'])}"
-        f" % of {OF_WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
+        f" % of {WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
         " others."
     )
 
@@ -114,7 +111,7 @@ def _place(row) -> str:
 def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     """Return the sentence without a persistent straggler: what was checked, and whether it could have been detected."""
     if stragglers.empty:
-        return "No measurement on two or more ranks shows which one the others waited for."
+        return "No measurement on several ranks is suitable for straggler detection."
     first_ranks = waits[waits["rank"] == 0]
     text = (
         f"No persistent straggler in {plural(int(first_ranks['num_records'].sum()), 'measurement')},"
@@ -142,25 +139,10 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
     tables = (("rank", stragglers, _rank_name, "stragglers"), ("host", hosts, lambda row: row.host, "straggler_hosts"))
     for noun, table, name, source in tables:
         suspect = table[table["num_suspect_launches"] > 0]
-        if suspect.empty:
-            continue
-        ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
-        caption = f"{noun.capitalize()}s that were last in most measurements of a launch{_first_of(len(ordered))}"
-        columns = (noun, "Quantity", "Launches", "Last in (%)", "Lag (ms)", "Lag (%)", "Corrected p", "Persistent")
-        body = tuple(
-            (
-                name(row),
-                row.quantity.replace("_", " "),
-                f"{row.num_suspect_launches}/{row.num_launches}",
-                percent(row.num_last / row.num_iterations),
-                UNKNOWN if is_unknown(row.lag_s) else three(1e3 * row.lag_s),
-                percent(row.lag_ratio),
-                f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
-                "yes" if row.is_persistent else "no",
-            )
-            for row in ordered.head(MOST_ROWS).itertuples()
-        )
-        found.append(Table(caption, columns, body, sources=(source,)))
+        if len(suspect):
+            ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
+            caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
+            found.append(Table.of(caption, {noun: name} | LATE, ordered.head(MOST_ROWS), (source,)))
     return found
 
 
@@ -173,6 +155,17 @@ def _rank_name(row) -> str:
     return f"rank {row.rank} on {hosts}, {_place(row)}"
 
 
+LATE = {
+    "Quantity": lambda row: row.quantity.replace("_", " "),
+    "Launches": lambda row: f"{row.num_suspect_launches}/{row.num_launches}",
+    "Last in (%)": lambda row: percent(row.num_last / row.num_iterations),
+    "Lag (ms)": lambda row: milliseconds(row.lag_s),
+    "Lag (%)": lambda row: percent(row.lag_ratio),
+    "Corrected p": lambda row: f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
+    "Persistent": lambda row: "yes" if row.is_persistent else "no",
+}
+
+
 def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each checked shape, stack and quantity: counts, and the rank with most outliers of single ranks.
 
@@ -182,10 +175,9 @@ def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
         "num_spikes_of_rank", ascending=False, kind="stable"
     )
     first = checked.drop_duplicates(["nodes", "gpus_per_node", "stack", "device", "quantity"])
-    known = first[list(COUNTS)[:-1]].sum(axis=1)
     has_most = 2 * first["num_spikes_of_rank"] > first["num_spikes_one_rank"]
     return first.assign(
-        unknown=first["num_spikes"] - known,
+        unknown=first["num_spikes"] - first[list(COUNTS)[:-1]].sum(axis=1),
         rank=first["rank"].where(has_most),
         hosts=first["hosts"].where(has_most),
         share=first["num_spikes"] / first["num_fenced"],
@@ -200,14 +192,9 @@ def costliest(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outlier_finding(row) -> Finding:
-    values = {
-        "quantity": row.quantity,
-        "place": _place(row),
-        "num": int(row.num_spikes),
-        "num_iterations": int(row.num_fenced),
-        "cost_ratio": float(row.cost),
-        "by_class": {name: int(getattr(row, name)) for name in COUNTS},
-    }
+    values = {"quantity": row.quantity, "place": _place(row), "cost_ratio": float(row.cost)}
+    values |= {"num": int(row.num_spikes), "num_iterations": int(row.num_fenced)}
+    values["by_class"] = {name: int(getattr(row, name)) for name in COUNTS}
     return Finding("outliers", values, (of_rows("stragglers", pd.DataFrame(index=[row.Index])),), anchor="stragglers")
 
 
@@ -228,7 +215,7 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
     if not named:
         return [text]
     top = max(named, key=lambda row: row.num_spikes_of_rank)
-    return [text, f"Of one rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
+    return [text, f"Single rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
 
 
 def _is_named(row) -> bool:
@@ -248,21 +235,17 @@ def outlier_tables(groups: pd.DataFrame) -> list[Table]:
     found = groups[groups["num_spikes"] > 0]
     if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
         return []
-    caption = f"Outliers: iterations far longer than the others of their measurement{_first_of(len(found))}"
-    columns = ("In", "Iterations", "Outliers", "Outliers (%)", "Added time (%)", *COUNTS.values(), "Most of one rank")
-    body = tuple(
-        (
-            f"{WHAT[row.quantity]}, {_place(row)}",
-            f"{row.num_fenced:,}",
-            f"{row.num_spikes:,}",
-            three(100 * row.share),
-            three(100 * row.cost),
-            *(f"{getattr(row, column):,}" for column in COUNTS),
-            UNKNOWN if is_unknown(row.rank) else _most(row),
-        )
-        for row in found.head(MOST_ROWS).itertuples()
-    )
-    return [Table(caption, columns, body, sources=("stragglers",))]
+    caption = f"Outlier iterations{_first_of(len(found))}"
+    columns = {
+        "Measured": lambda row: f"{WHAT[row.quantity]}, {_place(row)}",
+        "Iterations": text_of("num_fenced", "{:,}".format),
+        "Outliers": text_of("num_spikes", "{:,}".format),
+        "Outliers (%)": lambda row: three(100 * row.share),
+        "Added time (%)": lambda row: three(100 * row.cost),
+        **{heading: text_of(column, "{:,}".format) for column, heading in COUNTS.items()},
+        "Most frequent rank": lambda row: UNKNOWN if is_unknown(row.rank) else _most(row),
+    }
+    return [Table.of(caption, columns, found.head(MOST_ROWS), ("stragglers",))]
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -277,10 +260,8 @@ def warnings(data: ReportData) -> list[Advice]:
         for row in most.itertuples():
             num, total = getattr(row, column), getattr(row, of_all)
             who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
-            text = (
-                f"{who} delayed the others in {num} of {plural(total, 'outlier')} of a single {noun}"
-                f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
-            )
+            text = f"{who} caused {num} of {plural(total, 'outlier')} of a single {noun}"
+            text += f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
     return []
 
@@ -290,20 +271,20 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if all(cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] < 2 for cell in campaign["cells"]):
         return []
     stragglers = (
-        "The rank that all others wait for: it spends least time in a collective that no rank leaves before all have"
-        " arrived, or most in a step without gradient synchronization. Synchronized step times cannot show it. Suspect"
-        f" in a record: last in more iterations than chance gives any rank in {100 * SUSPECT_P:g} % of records"
-        f" (binomial), and later than the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
-        f" Suspect in a launch: in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in more"
-        " launches than chance gives (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table, below"
-        f" {100 * FALSE_DISCOVERIES:g} %)."
+        "The rank that all others wait for. It spends the least time in a collective that no rank can leave before all"
+        " have arrived, or the most in a step without gradient synchronization. Synchronized step times cannot show"
+        f" it. Suspect in a record: last in more iterations than expected by chance (binomial test, corrected p <"
+        f" {SUSPECT_P:g}), and behind the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
+        f" Suspect in a launch: suspect in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in"
+        " more launches than expected by chance (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table,"
+        f" corrected p < {FALSE_DISCOVERIES:g})."
     )
     outliers = (
-        f"Iterations whose slowest rank lies beyond the outer fence of their record ({OUTER_FENCE} interquartile ranges"
-        f" above the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is"
-        " common to all. One rank, or one host: without it the iteration is no outlier. In a collective, the rank that"
-        " did not wait while all others did. Unknown: all others. Whole steps on GPUs are not classified. Added time:"
-        " excess over the median iteration, over all iterations."
+        f"Iterations whose slowest rank exceeds the outer fence of the record ({OUTER_FENCE} interquartile ranges above"
+        f" the upper quartile). All ranks: more than {100 * MOST_OF_EXCESS:g} % of the excess over the median is common"
+        " to all ranks. One rank, one host: without it, the iteration would not be an outlier; in a collective, it is"
+        " the only one that did not wait. Unclassified: all others, and whole steps on GPUs. Added time: total excess"
+        " over the median iteration / total time of all iterations."
     )
     return [("Stragglers", stragglers), ("Outliers", outliers)]
 

@@ -20,13 +20,10 @@ _OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
 
 _JUDGED = {
     **dict.fromkeys(("num_launches", "num_suspect_launches", "num_records", "num_suspect_records"), WHOLE),
-    "num_iterations": WHOLE,
-    "num_last": WHOLE,
-    "p_value": REAL,
-    "p_adjusted": REAL,
+    **dict.fromkeys(("num_iterations", "num_last"), WHOLE),
+    **dict.fromkeys(("p_value", "p_adjusted"), REAL),
     "is_persistent": FLAG,
-    "lag_s": REAL,
-    "lag_ratio": REAL,
+    **dict.fromkeys(("lag_s", "lag_ratio"), REAL),
     "launch": TEXT,
     "line": WHOLE,
 }
@@ -81,10 +78,8 @@ def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
         of_launches = list(grouped(found, ("launch",)).values())
         shares = [len(ranks) / ranks[0]["world_size"] for ranks in of_launches]
         joined = [_joined(ranks) for ranks in of_launches]
-        suspects: Counter[int] = Counter()
-        for row in found:
-            suspects[row["rank"]] += row["num_suspect"]
-        ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items()) if num) or None
+        suspects = Counter(row["rank"] for row in found for _ in range(row["num_suspect"]))
+        ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items())) or None
         expected = {"num_expected_launches": sum(shares), "ranks": ranks}
         outliers = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
         rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | outliers)

@@ -7,6 +7,7 @@ leaves before all have arrived, of which the last one spends least; and the time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -84,17 +85,14 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         return None
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
     num_ranks = len(times)
-
-    def iteration_ns() -> float:
-        return float(np.median(slowest_rank(record, num_ranks)))
-
-    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
+    samples = partial(slowest_rank, record, num_ranks)
+    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), samples)
     host = quantiles = None
     if None not in hosts and len(set(hosts)) > 1:
         names = sorted(set(hosts))
         places = [np.flatnonzero(np.array(hosts) == name) for name in names]
         last = np.stack([lateness[ranks].max(axis=0) for ranks in places])  # a host arrives with its last rank
-        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), iteration_ns)
+        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), samples)
     if rank or host:
         quantiles = tuple(map(tuple, (np.quantile(times, QUANTILES, axis=1).T * 1e-9).tolist()))
     outliers = outliers_of(quantity, times, record.get("samples_ns"), hosts)
@@ -136,12 +134,11 @@ def _num_last(lateness: np.ndarray) -> np.ndarray:
     return (is_last & (is_last.sum(axis=0) == 1)).sum(axis=1)
 
 
-def _suspect(
-    names: Sequence[int | str], lateness: np.ndarray, shares: np.ndarray, iteration_ns: Callable[[], float]
-) -> Suspect | None:
+def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples: Callable) -> Suspect | None:
     """Return the rank or host that was last more often than its share, and lagged; None if there is none.
 
-    lateness: a row for each name. The test is binomial, its p times the number of names.
+    lateness: a row for each name. samples: returns the iterations in ns, read only where needed. The test is binomial,
+    its p times the number of names.
     """
     from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
 
@@ -151,11 +148,11 @@ def _suspect(
     if len(names) * chances[most] >= SUSPECT_P:
         return None
     lag_ns = float(np.median(lateness[most] - np.median(np.delete(lateness, most, axis=0), axis=0)))
-    lag_ratio = lag_ns / iteration_ns()
+    lag_ratio = lag_ns / float(np.median(samples()))
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-# Outliers are classified like the spikes of nccl-tests: of the whole system, or of one straggler.
+# Outliers are classified as by nccl-tests: of the whole system, or of one straggler.
 
 
 def outliers_of(
@@ -179,11 +176,10 @@ def outliers_of(
         return None
     median = float(np.median(slowest))
     classes = _Classes(_from_medians(times), tuple(hosts), IS_LAST_LONGEST[quantity], computed)
-    found = []
-    for iteration in np.flatnonzero(slowest > fences[1]).tolist():
-        excess = float(slowest[iteration]) - median
-        found.append(Outlier(iteration, excess / median, *classes.of(iteration, MOST_OF_EXCESS * excess)))
-    return tuple(found)
+    excesses = {at: float(slowest[at]) - median for at in np.flatnonzero(slowest > fences[1]).tolist()}
+    return tuple(
+        Outlier(at, excess / median, *classes.of(at, MOST_OF_EXCESS * excess)) for at, excess in excesses.items()
+    )
 
 
 def _from_medians(times: np.ndarray) -> np.ndarray:
@@ -296,10 +292,9 @@ def _outlier_counts(records: list[Waits]) -> dict:
 def _suspicions(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:
     """Return in how many records a rank or host was suspect, and its median lag over these."""
     found = [suspect for suspect in suspects if suspect is not None and suspect.who == who]
-    row = {f"num_{prefix}suspect": len(found)}
-    for name in ("lag_s", "lag_ratio"):
-        row[prefix + name] = float(np.median([getattr(suspect, name) for suspect in found])) if found else None
-    return row
+    lags = zip(*((suspect.lag_s, suspect.lag_ratio) for suspect in found), strict=True)
+    medians = [float(np.median(values)) for values in lags] or [None, None]
+    return {f"num_{prefix}suspect": len(found), f"{prefix}lag_s": medians[0], f"{prefix}lag_ratio": medians[1]}
 
 
 def _shown(records: list[tuple[dict, Waits]]) -> tuple[dict, tuple | None]:

@@ -1,0 +1,357 @@
+"""Whether measurements can be trusted: machines and versions that differ between launches, and statistical precision.
+
+Precision: variation between launches, drift, autocorrelation, outliers. Definitions: docs/metrics.md.
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
+from regatta.core.text import natural, percent, plural, shape, three
+from regatta.report.findings import HEADERS, Advice, Finding, Source, of_cells, of_runs, percent_number
+from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
+from regatta.store.tables import REAL, TEXT, WHOLE, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic
+
+INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported
+OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
+MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
+CHANCE = 0.01  # of so many drifting measurements
+SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
+DISAGREEMENT_RATIO = 0.05  # range of launches over their median
+LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
+    ("median_s", "min_s", "max_s", "range_ratio"), REAL
+)
+
+
+def shared_host_findings(data: ReportData) -> list[Finding]:
+    """Return the finding on measurements that shared a host with ranks of another launch: no status shows it."""
+    ok = data.ok
+    shared = ok[(ok["other_ranks"] > 0).fillna(False)]
+    if shared.empty:
+        return []
+    values = {"num": len(shared), "num_ok": len(ok), "most_other_ranks": int(shared["other_ranks"].max())}
+    rows = of_runs("measurements", shared, shared["other_ranks"].idxmax())
+    return [Finding("shared_hosts", values, (rows,), tuple(shared["cell"].unique()), "warnings")]
+
+
+def shared_host_sentence(finding: Finding) -> str:
+    values = finding.values
+    others = plural(values["most_other_ranks"], "other rank")
+    return (
+        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of"
+        f" another launch (up to {others})."
+    )
+
+
+def machine_warnings(data: ReportData) -> list[Advice]:
+    headers = data.headers
+    shared = (
+        "Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file). Measure"
+        " the affected cells again under a new campaign name."
+    )
+    found = [
+        *(
+            Advice(shared_host_sentence(finding), shared, finding.sources, finding.values)
+            for finding in shared_host_findings(data)
+        ),
+        _oversubscribed(headers),
+        _uneven_threads(data.campaign, headers),
+        _mixed_versions(headers),
+        _mixed_machines(headers),
+        _dirty(headers),
+    ]
+    return list(filter(None, found))
+
+
+def _oversubscribed(headers: list[dict]) -> Advice | None:
+    loads = [
+        (host["host"], len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"])
+        for environment in environments(headers)
+        for host in environment["hosts"]
+        if host.get("num_cores")
+    ]
+    host, num, threads, cores = max(loads, key=lambda load: load[1] * load[2] / load[3], default=("", 0, 0, 1))
+    if num * threads <= cores:
+        return None
+    return Advice(
+        f"More threads than cores: on {host}, {plural(num, 'rank')} of {plural(threads, 'thread')} shared"
+        f" {plural(cores, 'core')}.",
+        "Oversubscribed ranks compete for cores. Lower gpus_per_node, or measure on a machine with more cores.",
+        (HEADERS,),
+    )
+
+
+def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
+    """Return the warning on CPU ranks with fewer cores where more share a host: the baseline is a faster "GPU"."""
+    threads = threads_by_shape(campaign, headers)
+    if len(set().union(*threads.values())) < 2:
+        return None
+    listed = ", ".join(
+        f"{'/'.join(map(str, sorted(nums)))} in {shape(*place)}" for place, nums in sorted(threads.items())
+    )
+    return Advice(
+        f"Threads per rank differ by shape: {listed}.",
+        "The ranks of a host share its cores, so scaling efficiency includes fewer cores per rank besides"
+        " communication. The shapes are ways to use the same hosts, not larger machines.",
+        (HEADERS,),
+    )
+
+
+def _mixed_versions(headers: list[dict]) -> Advice | None:
+    groups: dict[str, list[dict]] = {}
+    for header in headers:
+        environment, commit = header.get("environment") or {}, (header.get("git") or {}).get("commit")
+        groups.setdefault(f"stack {header['stack']}", []).append({name: environment.get(name) for name in VERSIONS})
+        groups.setdefault("the launches", []).append({"commit": commit and str(commit)[:12]})
+    return _mixed(
+        groups,
+        "Launches of one stack ran with different versions",
+        "Differences between cells may come from these versions. Measure again with one version, under a new campaign"
+        " name.",
+    )
+
+
+def _mixed_machines(headers: list[dict]) -> Advice | None:
+    """Return the warning on pooled launches (one stack and shape) with different machines or settings."""
+    groups: dict[str, list[dict]] = {}
+    for header in headers:
+        if header.get("environment"):
+            group = f"stack {header['stack']}, {shape(header['nodes'], header['gpus_per_node'])}"
+            groups.setdefault(group, []).append(_machine(header["environment"]))
+    return _mixed(
+        groups,
+        "Launches that are summarized together ran on different machines or with different settings",
+        "Their range includes the variation between machines. Use one cluster file and campaign per machine, and set"
+        " required environment variables in the stack's env.",
+    )
+
+
+def _machine(environment: dict) -> dict[str, str]:
+    """Return the facts on a launch's machine and settings that can change its numbers, each as one text."""
+    hosts = environment["hosts"]
+    variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
+    facts: dict[str, Iterable[str]] = {
+        "hosts": (host["host"] for host in hosts),
+        "cpu": {str(host.get("cpu_model")) for host in hosts},
+        "cores": (str(host.get("num_cores")) for host in hosts),
+        "gpus": (str(gpu.get("name")) for gpu in environment.get("gpus") or []),
+        "threads per rank": [str(environment.get("threads_per_rank"))],
+        "settings": (f"{k}={v}" for k, v in (environment.get("settings") or {}).items()),
+        "variables": (f"{k}={v}" for k, v in variables.items()),
+    }
+    return {name: " ".join(sorted(values)) for name, values in facts.items()}
+
+
+def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | None:
+    """Return the warning on facts with several known values. groups: the facts of each launch, by what must agree."""
+    mixed = []
+    for group, launches in sorted(groups.items()):
+        for name in launches[0]:
+            values = sorted({str(facts[name]) for facts in launches if facts[name] is not None})
+            listed = " | ".join(value or "none" for value in values)
+            mixed += [f"{name} of {group}: {listed}"] if len(values) > 1 else []
+    return Advice(f"{found} ({'; '.join(mixed)}).", advice, (HEADERS,)) if mixed else None
+
+
+def _dirty(headers: list[dict]) -> Advice | None:
+    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in headers)
+    if num == 0:
+        return None
+    return Advice(
+        f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
+        "The commit does not identify the code that ran. Commit before measuring results for publication.",
+        (HEADERS,),
+    )
+
+
+MACHINES = Topic("machines", "Machines", {}, None, shared_host_findings, shared_host_sentence, machine_warnings)
+
+
+def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each cell with an ok launch that has a time: of one step in windows, else the launch's median.
+
+    range_ratio: (largest - smallest) / median; unknown for one launch.
+    """
+    ok = measurements[measurements["status"] == "ok"]
+    value = ok["window_step_s"].fillna(ok["p50_s"])
+    found = value.groupby(ok["cell"]).agg(["count", "median", "min", "max"])
+    rows = [
+        (cell, num, median, low, high, (high - low) / median if num > 1 else None)
+        for cell, num, median, low, high in found[found["count"] > 0].itertuples(name=None)
+    ]
+    rows.sort(key=lambda row: natural(row[0]))
+    return make_table([dict(zip(LAUNCH_RANGES, row, strict=True)) for row in rows], LAUNCH_RANGES)
+
+
+def noise_findings(data: ReportData) -> list[Finding]:
+    """Return the finding on cells whose launches vary so much that small differences between cells are not reliable."""
+    ratio = data.tables["launch_ranges"].set_index("cell")["range_ratio"].dropna()
+    large = ratio[ratio > DISAGREEMENT_RATIO].sort_values(ascending=False, kind="stable")
+    if large.empty:
+        return []
+    values = {"num": len(large), "num_cells": len(ratio)}
+    values |= {"worst_ratio": float(large.iloc[0]), "worst": data.names[large.index[0]]}
+    return [Finding("noisy", values, (of_cells("launch_ranges", large.index),), tuple(large.index), "warnings")]
+
+
+def noise_sentence(finding: Finding) -> str:
+    values = finding.values
+    lead = "Noisy machine" if 2 * values["num"] > values["num_cells"] else "Variation"
+    vary = "varies" if values["num"] == 1 else "vary"
+    return (
+        f"{lead}: {values['num']} of {plural(values['num_cells'], 'result')} {vary} by more than"
+        f" {100 * DISAGREEMENT_RATIO:g} % between launches (worst: {values['worst']},"
+        f" {percent_number(values['worst_ratio'])} %)."
+    )
+
+
+def precision_warnings(data: ReportData) -> list[Advice]:
+    campaign, ok, names = data.campaign, data.ok, data.names
+    noisy = (
+        "Check for other load, clock changes and process placement. More launches (repeats) narrow the confidence"
+        " interval of the median; longer sampling does not."
+    )
+    found = [
+        *(Advice(noise_sentence(finding), noisy, finding.sources, finding.values) for finding in noise_findings(data)),
+        imprecise(campaign, ok, data.tables["launch_ranges"]),
+        drifting(ok, names),
+        autocorrelated(ok, names),
+        outlying(ok, names),
+        _slow_first(ok, names),
+        _few_launches(campaign),
+    ]
+    return list(filter(None, found))
+
+
+def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> Advice | None:
+    """Return the warning on missed precision. The advice depends on the variation between launches."""
+    missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
+    if missed.empty:
+        return None
+    limits = ", ".join(f"{limit}: {num}" for limit, num in sorted(missed["stop"].value_counts().items()))
+    missed = missed.sort_values("half_width_ratio", ascending=False, kind="stable")
+    ranges = launch_ranges[launch_ranges["cell"].isin(missed["cell"]) & launch_ranges["range_ratio"].notna()]
+    half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
+    values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
+    text = (
+        f"Target precision{_requested(campaign, missed)} missed: {values['num']} of {plural(len(ok), 'measurement')},"
+        f" in {plural(values['num_cells'], 'cell')} (stopped by {limits})."
+    )
+    advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."
+    if not pd.isna(half_width):
+        values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
+        text += f" Achieved: ±{percent(values['half_width_ratio'])} % (median), ±{percent(values['worst_ratio'])} % (worst)."
+    if not pd.isna(half_width) and not pd.isna(between):
+        values["between_ratio"] = float(between)
+        text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."
+        if between > 2 * half_width:  # the whole width of an interval
+            advice = "Between-launch variation dominates; increase repeats."
+    sources = (of_runs("measurements", missed), *([of_cells("launch_ranges", ranges["cell"])] if len(ranges) else []))
+    return Advice(text, advice, sources, values)
+
+
+def _requested(campaign: dict, missed: pd.DataFrame) -> str:
+    """Return the requested precision of these cells, ` (±1.0 %)`, or "" for imported cells."""
+    cells = set(missed["cell"])
+    rules = [cell["spec"].get("sampling") for cell in campaign["cells"] if cell["id"] in cells]
+    ratios = sorted({rule["target_precision"] for rule in rules if rule})
+    return f" ({' or '.join(f'±{percent(ratio)} %' for ratio in ratios)})" if ratios else ""
+
+
+def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
+    """Return the warning on times that rise or fall within more launches than chance explains."""
+    from scipy.stats import binomtest  # half a second, which only reports with these columns need
+
+    tested = ok[ok["has_drift"].notna()]
+    found = tested[tested["has_drift"].astype(bool)]
+    # A record without drift is flagged with probability DRIFT_P at most: a change too small to matter is never flagged.
+    if found.empty or binomtest(len(found), len(tested), DRIFT_P, alternative="greater").pvalue > CHANCE:
+        return None
+    most = found.loc[found["drift_ratio"].abs().idxmax()]
+    rises, expected = int((found["drift_ratio"] > 0).sum()), DRIFT_P * len(tested)
+    expected = f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
+    return Advice(
+        f"Drift within launches: {len(found)} of {plural(len(tested), 'measurement')} ({rises} rose,"
+        f" {len(found) - rises} fell; {expected} expected by chance). Largest:"
+        f" {percent(float(most['drift_ratio']))} % from first to last sample, {_run(most, names)}.",
+        "With drift, the median depends on the sampling time. Rising: check temperatures and clocks. Falling: increase"
+        " max_warmup_seconds.",
+        (of_runs("measurements", found, most.name),),
+        {"num": len(found), "num_tested": len(tested), "num_rising": rises, "largest": float(most["drift_ratio"])},
+    )
+
+
+def _run(row: pd.Series, names: dict[str, str]) -> str:
+    return f"{names[row['cell']]}, repeat {row['repeat']}"
+
+
+def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
+    """Return the warning on autocorrelated samples, which make an interval within the launch too narrow."""
+    ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
+    few = ratio[ratio < INDEPENDENT_RATIO]
+    if few.empty:
+        return None
+    least = ok.loc[few.idxmin()]
+    effective = float(least["effective_samples"])
+    return Advice(
+        f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % in {len(few)} of"
+        f" {plural(len(ratio), 'measurement')}. Minimum: {three(effective)} of {least['num_iterations']},"
+        f" {_run(least, names)}.",
+        "Intervals within such a launch (p50_low_s, target precision) are too narrow. Intervals over launches are not"
+        " affected. Increase repeats; longer sampling helps little.",
+        (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
+        {"num": len(few), "num_known": len(ratio), "least_effective_samples": effective},
+    )
+
+
+def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
+    """Return the warning on measurements with many outliers."""
+    counted = ok[ok["num_outliers"].notna()]
+    total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
+    ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
+    many = ratio[(ratio > OUTLIER_RATIO) & (counted["num_outliers"] >= MIN_OUTLIERS)]
+    if many.empty:
+        return None
+    most = counted.loc[many.idxmax()]
+    return Advice(
+        f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples in {len(many)} of"
+        f" {plural(len(ratio), 'measurement')}. Maximum: {most['num_outliers']} of {most['num_iterations']},"
+        f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
+        "Outliers are not removed. Medians are barely affected, means and high percentiles are. Check for other load"
+        " on the machine.",
+        (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
+        {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
+    )
+
+
+def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
+    ratio = (ok["first_iteration_s"] / ok["p50_s"]).dropna()
+    slow = ratio[ratio > SLOW_FIRST_RATIO]
+    if slow.empty:
+        return None
+    slowest = ok.loc[slow.idxmax()]
+    return Advice(
+        f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
+        f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
+        "It is part of the warm-up and excluded from all results. A job that restarts often pays it each time.",
+        (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
+        {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
+    )
+
+
+def _few_launches(campaign: dict) -> Advice | None:
+    if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
+        return None
+    return Advice(
+        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: too few for 95 % confidence intervals; ranges"
+        " over launches are shown.",
+        f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more. Only the missing launches will run.",
+        (Source(campaign["source"], what="repeats"),),
+        {"num": campaign["repeats"]},
+    )
+
+
+TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
+PRECISION = Topic("precision", "Precision", TABLES, None, noise_findings, noise_sentence, precision_warnings)
