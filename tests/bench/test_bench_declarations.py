@@ -6,8 +6,12 @@ from bench_cells import BENCH, collective_cell, make_cell, train_step_cell
 pytestmark = pytest.mark.torch
 pytest.importorskip("yaml")
 
-from regatta.campaign.benchmarks import normalise  # noqa: E402
-from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared  # noqa: E402
+from regatta.core.benchmarks import (  # noqa: E402
+    benchmark_names,
+    load_benchmark,
+    normalise,
+    undeclared,
+)
 
 TRAIN_RUN = {
     "model": "cifar_cnn", "data": "synthetic", "data_folder": None, "epochs": 2, "batch_size": 16,
