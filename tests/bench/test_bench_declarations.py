@@ -9,7 +9,7 @@ pytest.importorskip("yaml")
 from regatta.core.benchmarks import (  # noqa: E402
     benchmark_names,
     load_benchmark,
-    normalise,
+    normalize,
     undeclared,
 )
 
@@ -34,7 +34,7 @@ def smallest_cell(name: str) -> dict:
     for axis, rule in benchmark.parameters.items():
         items = rule["items"]["anyOf"][0] if "anyOf" in rule["items"] else rule["items"]
         values[axis] = rule.get("default", items.get("enum", [items.get("minimum")]))[0]
-    return make_cell(name, normalise(benchmark, values))
+    return make_cell(name, normalize(benchmark, values))
 
 
 CELLS += [
