@@ -508,15 +508,15 @@ def test_a_campaign_that_cannot_be_used_is_refused_before_anything_is_written(tm
     assert not (tmp_path / "results").exists()
 
 
-def test_ten_thousand_cells_are_planned(tmp_path):
+def test_two_thousand_cells_are_planned(tmp_path):
     shapes = [{"nodes": [1], "gpus_per_node": list(range(2, 10))}]
-    made = plan(tmp_path, collectives(*[4 * i for i in range(1, 1251)], shapes=shapes, repeats=5))
+    made = plan(tmp_path, collectives(*[4 * i for i in range(1, 251)], shapes=shapes, repeats=5))
     sums = totals(made)
-    assert (sums["todo"], sums["measurements"]) == (10_000, 50_000)
-    assert len({p.cell.id for p in made.cells}) == 10_000
-    assert sum(len(la.cells) for batch in made.batches for la in batch.launches) == 50_000
+    assert (sums["todo"], sums["measurements"]) == (2_000, 10_000)
+    assert len({p.cell.id for p in made.cells}) == 2_000
+    assert sum(len(la.cells) for batch in made.batches for la in batch.launches) == 10_000
     write_plan(made)
-    assert (made.results / "plan.txt").read_text().count("\ntodo ") == 10_000
+    assert (made.results / "plan.txt").read_text().count("\ntodo ") == 2_000
 
 
 def test_a_table_is_aligned_with_numbers_to_the_right():
