@@ -1,4 +1,4 @@
-"""Regatta's driver side: from the campaign file to batches, and from the store to the report. It never imports torch."""
+"""Regatta's driver: from the campaign file to batches, and from the store to the report. It never imports torch."""
 
 import sys
 from importlib.util import find_spec

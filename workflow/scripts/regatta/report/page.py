@@ -292,7 +292,7 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
     return [
         (
             "Launch",
-            "One set of processes that measures each cell once: the statistical unit. Iterations within a launch are not"
+            "One set of processes that measures each cell once; the statistical unit. Iterations of a launch are not"
             " independent. Launches of one batch share an allocation: no interval includes the variation between"
             " allocations (nodes, neighbors, time of day).",
         ),

@@ -292,7 +292,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks)."
         " t: one blocking call; pipelined: many calls with a single wait, time per call. busbw = algbw × 2(n−1)/n for"
         " all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests,"
-        f" doc/PERFORMANCE.md). Not defined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
+        f" doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
         " Algorithm buffers: memory allocated besides the message; unknown for library collectives."
     )
     return [("Bandwidth", text)]

@@ -242,7 +242,8 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."
     if not pd.isna(half_width):
         values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
-        text += f" Achieved: ±{percent(values['half_width_ratio'])} % (median), ±{percent(values['worst_ratio'])} % (worst)."
+        median, worst = (percent(values[name]) for name in ("half_width_ratio", "worst_ratio"))
+        text += f" Achieved: ±{median} % (median), ±{worst} % (worst)."
     if not pd.isna(half_width) and not pd.isna(between):
         values["between_ratio"] = float(between)
         text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."

@@ -204,8 +204,8 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
         if sign_test(ratios) < ALIKE_P:
             num = sum(ratio > 1 for ratio in ratios)
             found.append(
-                f"Warning: systematic difference between identical stacks: {num} of {len(ratios)} ratios above 1 ({other} /"
-                f" {reference}; sign test, p < {ALIKE_P:g})."
+                f"Warning: systematic difference between identical stacks: {num} of {len(ratios)} ratios above 1"
+                f" ({other} / {reference}; sign test, p < {ALIKE_P:g})."
             )
     return found
 

@@ -206,8 +206,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     terms = [
         (
             "Step time",
-            "Mean time per training step. Steps run back to back in windows; the device is synchronized only at the ends"
-            " of a window. Total time of the slowest ranks / total steps. measurements.csv also has single"
+            "Mean time per training step. Steps run back to back in windows; the device is synchronized only at the"
+            " ends of a window. Total time of the slowest ranks / total steps. measurements.csv also has single"
             " synchronized steps (p50_s).",
         ),
         (

@@ -116,8 +116,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "One iteration is one epoch on each rank, from the creation of the iterator to the last batch. Workers "
-        "persist; nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples are "
-        "created in memory: storage, decoding and copies to a GPU are not included."
+        "persist; nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples "
+        "are created in memory: storage, decoding and copies to a GPU are not included."
     )
     return [("Data loading", text)]
 
