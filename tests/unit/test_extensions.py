@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regatta.core.benchmarks import load_benchmark, results_of
-from regatta.core.files import check_listed, sources
+from regatta.core.files import ROOT, check_listed, sources
 from regatta.formats import FORMATS
 from regatta.runtimes import RUNTIMES
 from regatta.store.tables import TEXT, make_table
@@ -66,3 +66,12 @@ def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, results, me
     monkeypatch.setitem(schema, "x-results", results)
     with pytest.raises(ValueError, match=message):
         results_of.__wrapped__("collective")
+
+
+@pytest.mark.parametrize("script", ["collect.py", "analyse.py", "report.py"])
+def test_an_edit_of_a_schema_rebuilds_what_has_its_columns_and_labels(script):
+    assert {str(path) for path in (ROOT / "workflow" / "schemas").rglob("*.yaml")} <= set(sources(script))
+
+
+def test_the_store_is_not_read_again_for_an_edit_of_a_figure():
+    assert not [path for path in sources("collect.py") if path.endswith("figures.py")]

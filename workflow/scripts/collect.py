@@ -7,9 +7,9 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.store.collect import write_collected
+from regatta.store.collect import read_store, write_collected
 from regatta.store.launch_files import read_frozen, write_json
-from regatta.topics.catalog import collect
+from regatta.topics.stragglers.waits import wait_rows, waits_of
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         "--problems", type=Path, help="excluded records with reasons (default: problems.json beside --out)"
     )
     args = parser.parse_args()
-    collected, problems = collect(read_frozen(args.campaign), args.launches)
+    collected, problems = read_store(read_frozen(args.campaign), args.launches, waits_of, wait_rows)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_collected(collected, args.out)
 

@@ -93,11 +93,12 @@ def check_listed(package: str, kind: str, listed: Collection[object], where: str
 
 
 def sources(script: str) -> list[str]:
-    """Return a script of workflow/scripts and every module of regatta that it imports, directly or not.
+    """Return a script of workflow/scripts, every module of regatta that it imports, directly or not, and all schemas.
 
-    An edit of one of them rebuilds what the script makes: Snakemake itself tracks only the script.
+    An edit of one of them rebuilds what the script makes: Snakemake itself tracks only the script. Columns and labels
+    derive from the schemas.
     """
-    found: set[Path] = set()
+    found = set((SCRIPTS.parent / "schemas").rglob("*.yaml"))
     todo = [SCRIPTS / script]
     while todo:
         path = todo.pop()
