@@ -53,7 +53,7 @@ def test_what_changes_while_a_job_waits_is_not_measured_under_the_old_id(site, c
         file.write(other.bytes)
     site.cluster.run(["scancel", blocker])
     assert snakemake.wait(300) == 4
-    replaced = f"stack changing: {stack['image']} is another image than the one that was planned"
+    replaced = f"stack changing: {stack['image']} is not the image that was planned"
     assert said_in_jobs(site, replaced) == 2  # first in the preflight's, which holds the stack back from the batch
     assert replaced in site.report()
     assert replaced in (site.results / "measurements.csv").read_text()

@@ -49,7 +49,7 @@ ERRORS = {
     "two missing keys": (
         "shapes:\n  - {nodes: [1], gpus_per_node: [1, 2]}\nrepeats: 3\n",
         "",
-        "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (List of sizes); `repeats:` (Launches per cell).",
+        "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (Node and GPU counts to run); `repeats:` (Launches per cell).",
     ),
     "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is not known here. Choose from: 1."),
     "a version in quotes": (
@@ -77,7 +77,7 @@ ERRORS = {
         "batch_size: [8]",
         "batch_size: 8",
         "campaign.yaml:15: benchmarks[0].parameters.batch_size = 8 is not a list, as in [a, b]"
-        " (Samples per rank and step, images or sequences of tokens). Write [8].",
+        " (Samples per rank per step: images or token sequences). Write [8].",
     ),
     "a truth value that is no list": (
         "batch_size: [8]",
@@ -88,14 +88,13 @@ ERRORS = {
     "an axis without values": (
         "batch_size: [8]",
         "batch_size: []",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Samples per rank and step, images or sequences of tokens)."
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Samples per rank per step: images or token sequences)."
         " Give at least one value, or remove the key.",
     ),
     "no stack": (
         "stacks:\n  host: {kind: host}",
         "stacks: {}",
-        "campaign.yaml:6: stacks = {} is empty (Named ways in which the software reaches a rank)."
-        " Give at least one entry.",
+        "campaign.yaml:6: stacks = {} is empty (Named software environments for the ranks). Give at least one entry.",
     ),
     "a value twice": (
         "batch_size: [8]",
@@ -231,19 +230,19 @@ ERRORS = {
         "name: small",
         "name: ../small",
         "campaign.yaml:2: name = '../small' does not have the right form (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore, at most 64, the first a letter or digit).",
+        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a name with a line break": (
         "name: small",
         'name: "small\\n"',
         "campaign.yaml:2: name = 'small\\n' does not have the right form (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore, at most 64, the first a letter or digit).",
+        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a stack's name with a dash": (
         "host: {kind: host}",
         "ho-st: {kind: host}",
         "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
-        " (Letters, digits and underscore, at most 64, the first a letter or digit).",
+        " (Letters, digits and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a kind of stack that is none": (
         "{kind: host}",
@@ -266,13 +265,13 @@ ERRORS = {
     "a variable that YAML reads as a truth value": (
         "{kind: host}",
         "{kind: host, env: {NCCL_NET: off}}",
-        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (A text or a number, taken as it is"
+        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (String or number, passed verbatim"
         " written; yes, no, on, off, true and false need quotes).",
     ),
     "a variable that no process can be given": (
         "{kind: host}",
         '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (A text or a number, taken as it is"
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (String or number, passed verbatim"
         " written; yes, no, on, off, true and false need quotes).",
     ),
 }

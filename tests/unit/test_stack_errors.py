@@ -322,7 +322,7 @@ def test_a_long_option_with_a_space_is_no_option(folder):
         ({"env": {"OMP_NUM_THREADS": "1.5"}}, f"env.OMP_NUM_THREADS = '1.5' {THREADS}"),
         (
             {"gpus_per_node": "detect"},
-            "gpus_per_node = detect counts this machine's, which is not a compute node. Give the number.",
+            "gpus_per_node = detect counts GPUs on this machine, which is not a compute node. Specify the number.",
         ),
     ],
 )

@@ -60,7 +60,7 @@ def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(f
     edited = f"stack a: {folder}/wrapper.sh was edited after the cells were planned. {again}"
     assert changed_since_planned("a", made) == edited
     fake_sif(folder / "a.sif", 2)
-    other = f"stack a: {folder}/a.sif is another image than the one that was planned. {again}"
+    other = f"stack a: {folder}/a.sif is not the image that was planned. {again}"
     assert changed_since_planned("a", made) == other
     (folder / "a.sif").write_text("no image")
     assert changed_since_planned("a", made) == f"stack a: {folder}/a.sif cannot be read (is not a SIF image)."

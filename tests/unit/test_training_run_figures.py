@@ -51,7 +51,7 @@ def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
     assert "Synthetic" not in figure.caption
     assert common_of_runs(tables["training_runs"]) == (
         "All runs: CIFAR CNN on CIFAR-100, 2 epochs, batch 32, 2 accumulation steps, seed 1, batch norm. Batch size:"
-        " images per rank and backward pass."
+        " images per rank per backward pass."
     )
 
 

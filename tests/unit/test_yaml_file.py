@@ -89,7 +89,7 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ),
         (
             'a: 1\nb: "\\ud800"\n',
-            "c.yaml:2: b = '\\ud800' cannot be used: it holds half of a character (a surrogate)."
+            "c.yaml:2: b = '\\ud800' cannot be used: it contains an unpaired surrogate."
             " Write a number, or a text in quotes.",
         ),
         (
@@ -128,7 +128,7 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Remove it."),
         (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is not UTF-8. Save the file as UTF-8."),
         (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Remove it."),
-        ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Write them flatter."),
+        ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Reduce the nesting."),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_line_value_and_remedy(tmp_path, content, expected):
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 def test_a_folder_is_refused(tmp_path):
     with pytest.raises(UserError) as caught:
         read_yaml(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory. Give a text file that you may read."
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory. Specify a readable text file."
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")

@@ -85,7 +85,7 @@ def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp
     assert headline(done) == ("failed", [1])
     assert "2 failed of 2: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]
     assert list(failures(results).values()) == ["not ok"]
-    assert "What was measured so far" not in done.stderr  # the report is as new as the gate
+    assert "Partial report" not in done.stderr  # the report is as new as the gate
 
 
 def test_a_gate_compares_over_an_upgrade_and_fails_for_what_got_slower(upgraded, tmp_path):
@@ -127,6 +127,6 @@ def test_a_run_that_does_not_reach_the_gate_leaves_no_old_one_behind(finished, t
     done = snakemake(tmp_path, path, "gate")
     assert done.returncode == 3
     assert "gate: " not in done.stdout
-    assert "What was measured so far" in done.stderr
+    assert "Partial report" in done.stderr
     assert not (results / "gate.txt").exists()
     assert not (results / "gate.junit.xml").exists()

@@ -65,7 +65,7 @@ def test_a_batch_that_cannot_finish_is_3_with_the_report_and_run_campaign_passes
     num_left = 7 - len(record_lines(tmp_path / "results" / "small"))
     assert 0 < num_left < 7
     assert f"exit status 3: {num_left} of 7 measurements have no record. {REPORT}" in done.stderr
-    assert "What was measured so far: results/small/report.html" in done.stderr
+    assert "Partial report: results/small/report.html" in done.stderr
     assert done.stdout.endswith(f"{REPORT}\n")
     assert "Complete log" not in done.stderr
     assert "Snakemake's log: " in done.stderr

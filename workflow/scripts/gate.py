@@ -30,7 +30,10 @@ def main() -> None:
         "--baseline", type=Path, help="results folder of the baseline campaign; without it, only statuses count"
     )
     parser.add_argument(
-        "--margin", type=margin_option, default=0.05, help="relative increase of a median that passes (default 0.05)"
+        "--margin",
+        type=margin_option,
+        default=0.05,
+        help="allowed relative increase of a median (default 0.05)",
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")

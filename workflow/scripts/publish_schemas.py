@@ -37,9 +37,8 @@ UNITS = {
     "target_precision": "ratio",
     "margin": "ratio",
 }
-TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "null"}
-TYPES |= {"object": "keys and values"}
-PLURALS = {"text": "texts", "whole number": "whole numbers", "number": "numbers", "keys and values": "entries"}
+TYPES = {"object": "mapping"}  # others have JSON Schema's names
+PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 MAX_NAMES = 12  # of an enum in a table; longer ones have a separate list
 
@@ -150,7 +149,7 @@ def type_words(rule: dict, is_plural: bool = False) -> str:
     if rule["type"] == "array":
         return f"list of {type_words(rule['items'], is_plural=True)}"
     names = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
-    words = [TYPES[name] for name in names]
+    words = [TYPES.get(name, name) for name in names]
     limits = ", ".join(f"{sign} {rule[key]}" for key, sign in LIMITS.items() if key in rule)
     return " or ".join(PLURALS.get(w, w) if is_plural else w for w in words) + (f" {limits}" if limits else "")
 

@@ -243,7 +243,7 @@ def add_arguments(group) -> None:
     group.add_argument("--image-size", type=int, metavar="PIXELS", help="a side; classifiers (default: 64)")
     group.add_argument("--context-length", type=int, metavar="TOKENS", help="lm_... (default: 128)")
     group.add_argument(
-        "--batch-size", type=int, default=8, metavar="SAMPLES", help="per rank and step (default: %(default)s)"
+        "--batch-size", type=int, default=8, metavar="SAMPLES", help="per rank per step (default: %(default)s)"
     )
     group.add_argument("--dtype", choices=DTYPES, default="fp32", help="bf16: autocast (default: %(default)s)")
     group.add_argument("--strategy", choices=STRATEGIES, default="none", help="of gradient synchronization")

@@ -272,7 +272,7 @@ class Session:
         self._ignore_signals((lambda *_: None) if self.workflow.local_exec else signal.SIG_IGN)
         self.is_stopping.set()
         try:
-            os.write(sys.stderr.fileno(), b"Stopping the ranks; what was measured is kept.\n")
+            os.write(sys.stderr.fileno(), b"Stopping the ranks; completed measurements are kept.\n")
         except OSError:  # the terminal is gone
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
@@ -340,7 +340,7 @@ class Session:
         done = subprocess.run([sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)])
         if done.returncode == 0:
             self._print_outcome()
-            print(f"What was measured so far: {self.results}/report.html", file=sys.stderr)
+            print(f"Partial report: {self.results}/report.html", file=sys.stderr)
         return None if done.returncode in (0, USER_ERROR) else "the report could not be built"
 
     def _end_with_status(self, failed_step: str | None = None) -> None:

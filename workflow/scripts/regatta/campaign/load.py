@@ -163,7 +163,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
             text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
             found.append(file.error(("peaks", index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
-        text = "gpus_per_node = detect counts this machine's, which is not a compute node. Give the number."
+        text = "gpus_per_node = detect counts GPUs on this machine, which is not a compute node. Specify the number."
         found.append(file.error(("gpus_per_node",), text))
     return found
 

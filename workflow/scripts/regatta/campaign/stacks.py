@@ -73,7 +73,7 @@ def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
     try:
         now = runtime_of(stack).identify(stack)
         if now["image_id"] != stack["image_id"]:
-            return f"stack {name}: {stack['image']} is another image than the one that was planned. {remedy}"
+            return f"stack {name}: {stack['image']} is not the image that was planned. {remedy}"
         paths = _script_paths(stack, cluster)
         edited = [stack["wrapper"]] if now["wrapper_sha256"] != stack["wrapper_sha256"] else []
         for key, digest in stack.get("scripts", {}).items():

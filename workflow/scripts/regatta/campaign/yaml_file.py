@@ -76,7 +76,7 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
     except RecursionError:
-        raise UserError(f"{path}: lists or keys are nested too deeply to be read. Write them flatter.") from None
+        raise UserError(f"{path}: lists or keys are nested too deeply to be read. Reduce the nesting.") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -98,7 +98,7 @@ def _read_text(path: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file. Check the path.") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}. Give a text file that you may read.") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}. Specify a readable text file.") from None
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8.") from None
@@ -189,5 +189,5 @@ def _plain(value: object) -> object:
     if not isinstance(value, str | int | None):
         raise ValueError(f"it is a {type(value).__name__}")
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-        raise ValueError("it holds half of a character (a surrogate)")
+        raise ValueError("it contains an unpaired surrogate")
     return value

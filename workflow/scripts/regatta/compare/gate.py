@@ -226,7 +226,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines += _some("faster", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
         lines.append(
-            f"  inconclusive: {plural(len(unclear), 'cell')}, which fail nothing; the slowest: {unclear[0].id}:"
+            f"  inconclusive: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
             f" {comparison_text(unclear[0].comparison)}"
         )
     lines += [f"  note: {note}" for note in gate.notes]

@@ -153,8 +153,8 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     measured += [path for path in sorted(folder.glob("campaign.*.json")) if "imported" not in read_frozen(path)]
     if measured:
         raise UserError(
-            f"{measured[0]} belongs to a campaign that was measured. Imported numbers stay apart: choose another"
-            " --campaign. Nothing was imported."
+            f"{measured[0]} belongs to a campaign that was measured. Imported and measured results cannot share a"
+            " campaign: choose another --campaign. Nothing was imported."
         )
     for launch in store:
         if launch.header is None:
@@ -211,7 +211,7 @@ def _launch_files(
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = _where(item, (line.get("imported") or {}).get("line"))
-                raise UserError(f"{where}: its figures make no record ({problem}). Nothing was imported.")
+                raise UserError(f"{where}: its values do not form a valid record ({problem}). Nothing was imported.")
         files[launch] = lines
     return files
 

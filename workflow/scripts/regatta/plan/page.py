@@ -75,7 +75,7 @@ def missing_lines(plan: Plan) -> list[str]:
     """Return why a run on this machine would be refused, under a heading; empty if it would not be."""
     if not plan.campaign.missing:
         return []
-    lines = ["this machine lacks files or programs; a run here is refused:"]
+    lines = ["cannot run on this machine; missing files or programs:"]
     lines += [missing.text for missing in plan.campaign.missing]
     if stacks := plan.campaign.provisional_stacks:
         lines.append(f"cell ids of {', '.join(stacks)} are provisional: they depend on files that are not here")

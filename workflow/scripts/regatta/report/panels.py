@@ -202,7 +202,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     is_drawn = rows[drawn].notna()
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"n = {nums.min()}" if nums.min() == nums.max() else f"n = {nums.min()} to {nums.max()}"
-    text = f"Points: launches ({num} per cell); {mark}: values of the table."
+    text = f"Points: launches ({num} per cell); {mark}: table values."
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a value." if num_missing else "")
 

@@ -302,7 +302,7 @@ def section(data: ReportData) -> Section:
     tables = bucket_tables(data.tables["percentiles"], data.device)
     best = best_bucket_table(data.tables["buckets"])
     lead = (
-        "Δ: relative difference of medians over launches, not tested for significance; negative is faster."
+        "Δ: relative difference between medians over launches, not tested for significance; negative is faster."
         if tables
         else ""
     )
@@ -350,7 +350,7 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     cost = percent_number(values["cost_ratio"])
     if finding.kind == "bucket_ties":
-        return f"Bucket size: all sizes are within noise; largest difference of medians {cost} % ({values['name']})."
+        return f"Bucket size: all within noise; largest difference between medians {cost} % ({values['name']})."
     return (
         f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Step time:"
         f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."

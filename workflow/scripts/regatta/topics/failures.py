@@ -88,8 +88,8 @@ def _invalid(problems: dict) -> Advice | None:
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
         f"The store contains {listed}.",
-        "Methods lists them. A killed job or a full disk truncates the last line of a file. For any other line, check"
-        " the disk.",
+        "They are listed under Methods. A killed job or a full disk truncates the last line of a file. For any other"
+        " line, check the disk.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )

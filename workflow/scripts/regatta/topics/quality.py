@@ -94,7 +94,7 @@ def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
     return Advice(
         f"Threads per rank differ by shape: {listed}.",
         "The ranks of a host share its cores, so scaling efficiency includes fewer cores per rank besides"
-        " communication. The shapes are ways to use the same hosts, not larger machines.",
+        " communication. All shapes use the same hosts, so this is not scaling to more hardware.",
         (HEADERS,),
     )
 
@@ -320,8 +320,8 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples in {len(many)} of"
         f" {plural(len(ratio), 'measurement')}. Maximum: {most['num_outliers']} of {most['num_iterations']},"
         f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
-        "Outliers are not removed. Medians are barely affected, means and high percentiles are. Check for other load"
-        " on the machine.",
+        "Outliers are not removed. They raise means and high percentiles; medians are barely affected. Check for"
+        " other load on the machine.",
         (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
         {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
     )

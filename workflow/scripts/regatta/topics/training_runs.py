@@ -185,7 +185,7 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
     words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
     sentences = [f"All runs: {', '.join(words)}."] if words else []
-    sentences.append("Batch size: images per rank and backward pass.")
+    sentences.append("Batch size: images per rank per backward pass.")
     return " ".join([*sentences, *([SYNTHETIC] if "synthetic" in set(runs["data"]) else [])])
 
 
@@ -208,7 +208,7 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
         "accuracy (%)": lambda row: percent(row.accuracy_ratio),
         f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
     }
-    outcome = Table.of("Total time, and results after the last epoch", columns, rows, ("training_runs",))
+    outcome = Table.of("Total time and final results", columns, rows, ("training_runs",))
     memory = parts_table(measured, "training", "training_runs")
     return [outcome, memory] if memory else [outcome]
 

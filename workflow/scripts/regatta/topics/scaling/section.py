@@ -232,7 +232,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     ]
     if campaign["cluster"].get("peaks"):
         text = (
-            "Model FLOP/s utilization: floating-point operations of matrix products per second and GPU / peak rate of"
+            "Model FLOP/s utilization: floating-point operations of matrix products per second per GPU / peak rate of"
             " the GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
             " arithmetic that torch's settings allow. Empty if GPU, settings or peak are unknown."
         )

@@ -34,7 +34,7 @@ COUNTS = {
 }
 CHECK = (
     "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
-    " again without this host. Medians are barely affected by outliers, means and high percentiles are."
+    " again without this host. Outliers raise means and high percentiles; medians are barely affected."
 )
 
 
