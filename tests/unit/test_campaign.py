@@ -265,14 +265,14 @@ ERRORS = {
     "a variable that YAML reads as a truth value": (
         "{kind: host}",
         "{kind: host, env: {NCCL_NET: off}}",
-        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (String or number, passed verbatim"
-        " written; yes, no, on, off, true and false need quotes).",
+        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (String or number, passed verbatim;"
+        " yes, no, on, off, true and false need quotes).",
     ),
     "a variable that no process can be given": (
         "{kind: host}",
         '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (String or number, passed verbatim"
-        " written; yes, no, on, off, true and false need quotes).",
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (String or number, passed verbatim;"
+        " yes, no, on, off, true and false need quotes).",
     ),
 }
 
