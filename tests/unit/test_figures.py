@@ -346,9 +346,9 @@ def test_the_baseline_is_the_first_row_of_the_scaling_tables():
 @pytest.mark.parametrize(
     ("slow", "words"),
     [
-        ([0.1, 0.14], "all sizes are within noise"),
+        ([0.1, 0.14], "all within noise"),
         ([0.2, 0.21], "bucket 1 MiB is 86 % slower than 25 MiB"),
-        ([0.2], "all sizes are within noise"),
+        ([0.2], "all within noise"),
     ],
 )
 def test_bucket_sizes_differ_only_where_their_ranges_do(slow, words):
