@@ -17,16 +17,25 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import reduction
+from multiprocessing import forkserver, reduction
 from pathlib import Path
 from typing import IO
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "workflow" / "scripts"
-LIBRARIES = ["pytest", "snakemake.cli", "pandas", "jsonschema", "jinja2", "matplotlib.pyplot", "scipy.stats"]
 
-_modules = [path.relative_to(SCRIPTS).with_suffix("").parts for path in sorted(SCRIPTS.glob("regatta/**/*.py"))]
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(LIBRARIES + [".".join(parts) for parts in _modules])  # skips what cannot be imported
+_server.set_forkserver_preload(["warm_imports"])
+
+
+def _process(**options):
+    """Return a process that will be a fork of the server, which is started with the first."""
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS), str(Path(__file__).parent)])  # only of the server
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH") if path is None else os.environ.update(PYTHONPATH=path)
+    return _server.Process(**options)
 
 
 class _Descriptor:
@@ -72,7 +81,7 @@ class Running:
         files = (_Descriptor(stdout), _Descriptor(stderr))
         arguments = (words, os.fspath(cwd or Path.cwd()), environment, files, prepare)
         self.args = command
-        self.process = _server.Process(target=_run, args=arguments)
+        self.process = _process(target=_run, args=arguments)
         self.process.start()
         self.pid = self.process.pid
 
@@ -148,7 +157,7 @@ def script(name: str, *arguments: object, **options) -> subprocess.CompletedProc
 @contextlib.contextmanager
 def server(path: Path):
     """Answer at a Unix socket: run the command that a client sends, and return its exit status (quick_report/)."""
-    process = _server.Process(target=_serve, args=(str(path),), daemon=True)
+    process = _process(target=_serve, args=(str(path),), daemon=True)
     process.start()
     yield
     process.terminate()

@@ -6,12 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from synthetic import LAPTOP, laptop_campaign, write_results
 
 from regatta.core import benchmarks
 from regatta.core.benchmarks import (
-    COMMON_RESULTS,
     PROGRAMS,
     all_axes,
     axes_of,
@@ -20,6 +18,7 @@ from regatta.core.benchmarks import (
     results_of,
     undeclared,
 )
+from regatta.core.schemas import load_schema
 from regatta.store.records import MEMORY_BYTES
 from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.topics.catalog import collect
@@ -92,7 +91,7 @@ def test_tables_of_training_steps_have_all_parameters(table):
 
 
 def test_the_memory_of_a_record_is_declared_once():
-    record = yaml.safe_load((COMMON_RESULTS.parent / "record.yaml").read_text())["$defs"]["record"]
+    record = load_schema("record")["$defs"]["record"]
     assert set(record["properties"]["memory"]["properties"]) == set(MEMORY_BYTES)
 
 

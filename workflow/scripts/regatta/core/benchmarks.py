@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from regatta.core import schemas
 
 SCHEMAS = schemas.SCHEMAS / "benchmarks"
-COMMON_RESULTS = schemas.SCHEMAS / "results.yaml"
 SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
@@ -96,7 +93,7 @@ def load_benchmark(name: str) -> Benchmark:
     program = PROGRAMS / f"{name}.py"
     if not program.is_file():
         raise ValueError(f"workflow/schemas/benchmarks/{name}.yaml has no program {name}.py in workflow/scripts/bench")
-    return Benchmark(name, program_version(program), yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text("utf-8")))
+    return Benchmark(name, program_version(program), schemas.read_schema(SCHEMAS / f"{name}.yaml"))
 
 
 def baseline_parameters() -> dict[str, dict]:
@@ -147,7 +144,7 @@ def all_axes() -> dict[str, Axis]:
 @cache
 def results_of(name: str) -> dict[tuple[str, str], Result]:
     """Return the results that a record of a benchmark may hold, by group and field."""
-    common = _results(yaml.safe_load(COMMON_RESULTS.read_text("utf-8")), "workflow/schemas/results.yaml")
+    common = _results(schemas.load_schema("results"), "workflow/schemas/results.yaml")
     benchmark = load_benchmark(name)
     return common | _results(benchmark.schema.get("x-results", {}), f"{benchmark.file}: x-results")
 

@@ -41,7 +41,12 @@ class Violation(NamedTuple):
 @cache
 def load_schema(name: str) -> dict:
     """Return `workflow/schemas/<name>.yaml`, for instance `campaign` or `benchmarks/collective`."""
-    return yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return read_schema(SCHEMAS / f"{name}.yaml")
+
+
+def read_schema(path: Path) -> dict:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
+    return yaml.load(path.read_text(encoding="utf-8"), loader)
 
 
 def place(where: Where) -> str:
