@@ -1,7 +1,5 @@
 """Every strategy of train_step, through a launch: checks pass, and the parts by which communication is told are there."""
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
@@ -10,24 +8,29 @@ from bench_cells import BENCH, train_step_cell
 
 pytestmark = pytest.mark.torch
 OWN = ("naive", "flat", "overlap", "bucketed")
-NUM_PARAMETERS = 3_084_928  # lm_tiny: 2 x (4 x 128^2 + 3 x 128 x 512 + 2 x 128) + 2 x 10,000 x 128 + 128
+VOCABULARY = 1000
+NUM_PARAMETERS = 780_928  # 2 x (4 x 128^2 + 3 x 128 x 512 + 2 x 128) + 2 x 1,000 x 128 + 128
 
 
-# torch.compile without the C++ that it writes for a CPU, which takes a compiler a minute: all else is as it is.
-WITHOUT_CODE = """\
-import functools, sys, torch
-sys.path.insert(0, {bench!r})
+# run_launch.py with a tenth of lm_tiny's vocabulary, and torch.compile without the C++ that it writes for a CPU, which
+# takes a compiler a minute.
+PROGRAM = f"""\
+import dataclasses, functools, sys, torch
+sys.path.insert(0, {str(BENCH)!r})
 torch.compile = functools.partial(torch.compile, backend="aot_eager")
+from workloads import transformer
+transformer.SIZES["tiny"] = dataclasses.replace(transformer.SIZES["tiny"], vocab_size={VOCABULARY})
 import run_launch
 run_launch.main()
 """
 
 
 @pytest.fixture
-def records(run_ranks, write_request, launch_lines):
-    def measure(
-        cells: list[dict], num_ranks: int = 2, program: Path = BENCH / "run_launch.py", **request: object
-    ) -> dict[str, dict]:
+def records(run_ranks, write_request, launch_lines, tmp_path):
+    program = tmp_path / "launcher.py"
+    program.write_text(PROGRAM)
+
+    def measure(cells: list[dict], num_ranks: int = 2, **request: object) -> dict[str, dict]:
         request |= {"gpus_per_node": num_ranks}
         for cell in cells:
             cell["spec"] |= {"gpus_per_node": num_ranks, "device": request.get("device", "cpu")}
@@ -62,10 +65,8 @@ def test_every_strategy_measures_the_step_without_exchange_and_those_that_can_th
 
 
 @pytest.mark.slow
-def test_every_modern_path_trains_and_so_do_all_at_once(records, tmp_path):
+def test_every_modern_path_trains_and_so_do_all_at_once(records):
     """gradient_as_bucket_view and bf16 by themselves: test_bench_launch.py; static_graph and compression: above."""
-    program = tmp_path / "launcher.py"
-    program.write_text(WITHOUT_CODE.format(bench=str(BENCH)))
     modern = {"dtype": "bf16", "gradient_as_bucket_view": True, "static_graph": True, "compression": "bf16"}
     cells = [
         train_step_cell("squeezenet1_1", "ddp", channels_last=True),
@@ -74,7 +75,7 @@ def test_every_modern_path_trains_and_so_do_all_at_once(records, tmp_path):
         train_step_cell("lm_tiny", "overlap", compile=True),
         train_step_cell("lm_tiny", "ddp", compile=True, optimizer="adamw", **modern),
     ]
-    found = records(cells, program=program)
+    found = records(cells)
     assert {name: record["status"] for name, record in found.items()} == {cell["id"]: "ok" for cell in cells}
     for record in found.values():
         assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}

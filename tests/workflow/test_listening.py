@@ -16,7 +16,7 @@ BENCHMARKS = [
     {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [4096]}},
     {
         "benchmark": "train_step",
-        "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [1], "strategy": ["ddp", "fsdp"]},
+        "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [1], "strategy": ["fsdp"]},
     },
 ]
 
