@@ -1,12 +1,13 @@
 """What is declared in one place and missing in another is an error that names both: docs/extending.md."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from regatta.core.benchmarks import load_benchmark, results_of
-from regatta.core.files import ROOT, check_listed, sources
+from regatta.core.files import ROOT, SCRIPTS, check_listed, sources
 from regatta.formats import FORMATS
 from regatta.runtimes import RUNTIMES
 from regatta.store.tables import TEXT, make_table
@@ -71,6 +72,19 @@ def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, results, me
 @pytest.mark.parametrize("script", ["collect.py", "analyse.py", "report.py"])
 def test_an_edit_of_a_schema_rebuilds_what_has_its_columns_and_labels(script):
     assert {str(path) for path in (ROOT / "workflow" / "schemas").rglob("*.yaml")} <= set(sources(script))
+
+
+@pytest.mark.parametrize("script", ["collect.py", "analyse.py", "report.py"])
+def test_the_sources_of_a_script_are_the_modules_that_python_loads(script):
+    program = (
+        f"import sys, {Path(script).stem}; print(*(m.__file__ for n, m in sys.modules.items() if n[:7] == 'regatta'))"
+    )
+    environment = {"PYTHONPATH": str(SCRIPTS)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    found = {path for path in sources(script) if path.endswith(".py")} - {str(SCRIPTS / script)}
+    loaded = set(done.stdout.split())
+    assert found <= loaded
+    assert {path for path in loaded - found if not path.endswith("__init__.py")} == set()
 
 
 def test_the_store_is_not_read_again_for_an_edit_of_a_figure():
