@@ -424,11 +424,10 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
-    from regatta.report.page import render
     from regatta.store.launch_files import write_text
-    from regatta.topics.catalog import TOPICS
+    from regatta.topics.catalog import render
 
-    write_text(folder / "report.html", render(analyse(folder), TOPICS))
+    write_text(folder / "report.html", render(analyse(folder)))
     return folder / "report.html"
 
 
