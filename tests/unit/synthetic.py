@@ -410,7 +410,7 @@ def analyse(folder: Path):
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
     """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
-    from regatta.store.tables import COLLECTED, make_table
+    from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
     from regatta.topics.catalog import TABLES
 

@@ -50,7 +50,7 @@ def differences(of_bench: dict, of_driver: dict, schema: dict) -> dict[str, set[
 
 
 def test_a_record_has_the_same_fields_from_a_rank_and_from_the_driver(bench, schemas):
-    of_rank = bench("harness.records").build_record(CELL, 0, "failed", None, "x", {})
+    of_rank = bench("harness.launch_file").build_record(CELL, 0, "failed", None, "x", {})
     of_driver = batch.record_line(REQUEST, "c", causes.Cause("failed", None, "x"), None)
     assert differences(of_rank, of_driver, schemas["record"]) == {}
     assert [name for name in of_rank if of_rank[name] is None] == [
@@ -73,8 +73,8 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
 
 
 def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):
-    assert bench("harness.records").EXIT_CANNOT_WRITE == causes.EXIT_STORE_UNWRITABLE
-    code = "from harness import records; records.give_up('x.jsonl', OSError(28, 'No space left on device'))"
+    assert bench("harness.launch_file").EXIT_CANNOT_WRITE == causes.EXIT_STORE_UNWRITABLE
+    code = "from harness import launch_file; launch_file.give_up('x.jsonl', OSError(28, 'No space left on device'))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(BENCH)}, capture_output=True, text=True, check=False
     )

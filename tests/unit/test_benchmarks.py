@@ -20,8 +20,8 @@ from regatta.core.benchmarks import (
     results_of,
     undeclared,
 )
+from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
-from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.topics.catalog import collect
 from regatta.topics.gradient_communication import STRATEGIES
 from regatta.topics.memory import MEMORY

@@ -10,7 +10,7 @@ from regatta.core.benchmarks import load_benchmark, results_of
 from regatta.core.files import ROOT, SCRIPTS, check_listed, sources
 from regatta.formats import FORMATS
 from regatta.runtimes import RUNTIMES
-from regatta.store.tables import TEXT, make_table
+from regatta.store.csv_files import TEXT, make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import TOPICS, missing_axes
 

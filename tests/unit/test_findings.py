@@ -27,7 +27,7 @@ from test_training_runs import ALONE, DDP, OWN, T, write_store
 
 from regatta.report.findings import Value, percent_text, time_text
 from regatta.store.collect import cell_row
-from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
 from regatta.topics.scaling.figures import heatmap_figures

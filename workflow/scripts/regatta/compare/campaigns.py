@@ -17,9 +17,9 @@ from regatta.formats.importer import import_files
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row, write_collected
+from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, make_table, read_csv
 from regatta.store.launch_files import read_frozen
 from regatta.store.records import one_line
-from regatta.store.tables import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, make_table, read_csv
 from regatta.topics.base import interval_columns, interval_values
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack

@@ -17,7 +17,7 @@ from regatta.core.statistics import Estimate
 from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
-from regatta.store.tables import REAL
+from regatta.store.csv_files import REAL
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -94,7 +94,7 @@ def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/tables.py). make: from the frozen campaign and tables by name.
+    """A table of tables/. columns: name -> type (store/csv_files.py). make: of the frozen campaign and tables by name.
 
     `make` may use any table: those read from the store (measurements, epochs, ranks, waits) and those of other topics.
     """

@@ -10,8 +10,8 @@ from regatta.core.files import check_listed
 from regatta.report import page
 from regatta.report.plotting import bitmaps
 from regatta.store.collect import collected_csv, read_collected, read_store
+from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen
-from regatta.store.tables import COLLECTED, read_csv, to_csv, write_csv
 from regatta.topics import (
     buckets,
     communication,

@@ -27,8 +27,8 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL, EPOCHS, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table, to_exact_csv
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.store.tables import CELL, EPOCHS, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table, to_exact_csv
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, interval_columns, interval_values
 from regatta.topics.memory import parts_table
 

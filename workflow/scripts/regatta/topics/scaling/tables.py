@@ -10,7 +10,7 @@ import pandas as pd
 from regatta.core.statistics import over_launches, ratio_over_launches
 from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
 
 SCALING = {
