@@ -30,7 +30,6 @@ from regatta.run.progress import outcome_text, run_status
 from regatta.store.history import end_times_after_now
 from regatta.store.launch_files import hosts_to_avoid
 
-STACK_MINUTES = 1  # of a preflight, in addition to the start timeout of its ranks
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
@@ -167,9 +166,8 @@ class Session:
         """Return the resources of the job of the preflight."""
 
         def job(_wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
-            content = self.plan.preflight.content
-            minutes = len(content["stacks"]) * (content["launch_start_seconds"] / 60 + STACK_MINUTES)
-            return self.plan.campaign.cluster, (content["nodes"], content["gpus_per_node"]), minutes, []
+            preflight = self.plan.preflight
+            return self.plan.campaign.cluster, preflight.shape, preflight.minutes, []
 
         return self._resources(job if self.plan and self.plan.preflight else None)
 
