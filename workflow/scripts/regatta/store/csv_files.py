@@ -6,6 +6,7 @@ compares as 1; in epochs.csv all, where launches must agree to the last digit.
 """
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -130,6 +131,12 @@ STEP_COLUMNS = (
     *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
     *("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression"),
 )
+
+
+def cell_columns(parameters: Iterable[str]) -> dict[str, str]:
+    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals."""
+    described = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
+    return {"cell": TEXT, **described, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:

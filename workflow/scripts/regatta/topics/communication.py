@@ -25,7 +25,7 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import REAL, WHOLE, cell_columns, make_table
 from regatta.topics.base import (
     LaunchValues,
     ReportData,
@@ -39,11 +39,7 @@ from regatta.topics.base import (
 
 BYTES_PER_GB = 10**9
 COLLECTIVES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
     **interval_columns("latency", "s"),
     "algbw_gb_per_s": REAL,
     "busbw_gb_per_s": REAL,

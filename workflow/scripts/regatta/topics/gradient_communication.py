@@ -22,7 +22,7 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, make_table
 from regatta.topics.base import (
     LaunchValues,
     ReportData,
@@ -36,11 +36,7 @@ from regatta.topics.base import (
 
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 STRATEGIES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(STEP_COLUMNS),
     **dict.fromkeys(("step_p50_s", "step_mean_s", "step_std_s"), REAL),
     **dict.fromkeys(("whole_step_s", "no_sync_s", "communication_s"), REAL),
     **interval_columns("exposed", "s"),

@@ -25,7 +25,7 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import REAL, WHOLE, cell_columns, make_table
 from regatta.topics.base import (
     LaunchValues,
     ReportData,
@@ -47,11 +47,7 @@ LARGEST = {
     **dict.fromkeys(("largest_output_error", "largest_input_gradient_error"), REAL),
 }
 BATCH_NORMS = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*axes_of("sync_batchnorm"), *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(axes_of("sync_batchnorm")),
     **{column: kind for name in TIMES for column, kind in interval_columns(name, "s").items()},
     **LARGEST,
 }

@@ -27,17 +27,13 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, EPOCHS, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table, to_exact_csv
+from regatta.store.csv_files import EPOCHS, FLAG, REAL, TEXT, WHOLE, cell_columns, make_table, to_exact_csv
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, interval_columns, interval_values
 from regatta.topics.memory import parts_table
 
 TRAINING_RUNS = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*axes_of(BENCHMARK), *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(axes_of(BENCHMARK)),
     **interval_columns("total", "s"),
     "epoch_train_s": REAL,
     "epoch_test_s": REAL,

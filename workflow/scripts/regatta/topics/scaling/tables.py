@@ -10,15 +10,11 @@ import pandas as pd
 from regatta.core.statistics import Estimate, over_launches, ratio_over_launches
 from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, make_table
 from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
 
 SCALING = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(STEP_COLUMNS),
     **interval_columns("step", "s"),
     **interval_columns("throughput", "samples_per_s"),
     **dict.fromkeys(("throughput_per_gpu_samples_per_s", "throughput_tokens_per_s"), REAL),
