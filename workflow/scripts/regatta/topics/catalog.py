@@ -140,19 +140,14 @@ def read_report_data(
 
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without scripts or external assets."""
-    template = page.load_template("report.html.j2", page.is_large(data.campaign))
-    return template.render(content(data))
-
-
-def content(data: ReportData) -> dict:
-    """Return the variables of the template."""
     campaign, measurements = data.campaign, data.measurements
-    with bitmaps(page.is_large(campaign)):
+    is_large = page.is_large(campaign)
+    with bitmaps(is_large):
         shown = [topic.section(data) for topic in TOPICS if topic.section]
     shown = [section for section in shown if section is not None]
     advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
     num_launches = len(list(data.launches.glob("*.jsonl")))
-    return {
+    values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "facts": page.facts(campaign, data.headers, measurements),
@@ -168,12 +163,13 @@ def content(data: ReportData) -> dict:
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "runs": page.run_table(measurements),
-        "is_large": page.is_large(campaign),
+        "is_large": is_large,
         "downloads": [
             *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
             *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
         ],
     }
+    return page.load_template("report.html.j2", is_large).render(values)
 
 
 def findings(data: ReportData) -> list[dict]:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.core.statistics import over_launches
+from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
@@ -22,17 +22,8 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, make_table
-from regatta.topics.base import (
-    LaunchValues,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    interval_columns,
-    interval_values,
-    known,
-)
+from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known
 
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 STRATEGIES = {

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate, over_launches, ratio_over_launches
+from regatta.core.statistics import Estimate, interval_values, over_launches, ratio_over_launches
 from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, make_table
-from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
+from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import cells_of, steps_by_cell
 
 SCALING = {
     **cell_columns(STEP_COLUMNS),
