@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from harness import failures, process, records
+from harness import failures, launch_file, process
 from harness.by_hand_table import duration, render
 
 
@@ -61,21 +61,21 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     path = tmp_path / "launch.jsonl"
     written = []
     monkeypatch.setattr(os, "write", lambda descriptor, text: written.append(text) or len(text))
-    records.append_line(records.open_launch_file(path), path, {"kind": "start", "cell": "a"})
+    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "start", "cell": "a"})
     assert written == [b'{"kind":"start","cell":"a"}\n']
 
 
 def test_lines_are_appended_to_what_is_there(tmp_path):
     path = tmp_path / "launch.jsonl"
     path.write_text('{"kind":"launch"}\n')
-    records.append_line(records.open_launch_file(path), path, {"kind": "complete"})
+    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "complete"})
     assert path.read_text() == '{"kind":"launch"}\n{"kind":"complete"}\n'
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path):
     path = tmp_path / "launch.jsonl"
     with pytest.raises(ValueError, match="Out of range float"):
-        records.append_line(records.open_launch_file(path), path, {"loss": float("nan")})
+        launch_file.append_line(launch_file.open_launch_file(path), path, {"loss": float("nan")})
     assert path.read_text() == ""
 
 
@@ -134,7 +134,7 @@ def make_record(num_samples: int) -> dict:
         },
     }
     cell = {"id": None, "spec": spec, "command": "torchrun ..."}
-    return records.build_record(cell, None, "ok", None, None, measured)
+    return launch_file.build_record(cell, None, "ok", None, None, measured)
 
 
 class Host:
@@ -158,8 +158,8 @@ def test_table_shows_a_percentile_only_where_the_sample_carries_it():
 
 
 def test_unmeasured_record_is_null_and_not_zero():
-    record = records.build_record({"id": "a", "spec": {}, "command": "x"}, 0, "placement", "placement", "why", {})
-    assert all(record[name] is None for name in records.MEASURED_FIELDS)
+    record = launch_file.build_record({"id": "a", "spec": {}, "command": "x"}, 0, "placement", "placement", "why", {})
+    assert all(record[name] is None for name in launch_file.MEASURED_FIELDS)
 
 
 def test_sizes_by_hand_are_written_as_in_a_campaign():

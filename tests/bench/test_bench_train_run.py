@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -99,6 +100,15 @@ def test_bytes_are_those_of_the_network(outcome):
         memory = outcome[name]["memory"]
         assert memory["parameter_bytes"] == memory["gradient_bytes"] == memory["optimizer_bytes"] == 4 * 825_988
         assert memory["algorithm_bytes"] == 4 * 825_988  # the buckets of both
+
+
+def test_torch_ddp_is_that_of_train_step(monkeypatch):
+    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", mock.MagicMock())
+    model = torch.nn.Linear(2, 2)
+    train_loop.make_trainer(model, "ddp", 1, make_ranks(world_size=2))
+    torch.nn.parallel.DistributedDataParallel.assert_called_once_with(
+        model, device_ids=None, broadcast_buffers=False, bucket_cap_mb=25
+    )
 
 
 def test_the_small_set_is_learnt(monkeypatch):

@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")
 from synthetic import make_campaign, train_cell  # noqa: E402
 
 from regatta.store.collect import cell_row  # noqa: E402
-from regatta.store.tables import MEASUREMENTS, make_table  # noqa: E402
+from regatta.store.csv_files import MEASUREMENTS, make_table  # noqa: E402
 from regatta.topics.fits.scaling import LACK_P, scaling_models_table  # noqa: E402
 from regatta.topics.scaling.tables import scaling_table  # noqa: E402
 

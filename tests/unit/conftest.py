@@ -6,8 +6,10 @@ Drawing is most of what a report costs. Only tests with the fixture `drawing` dr
 from pathlib import Path
 
 import pytest
-from campaign_files import fake_sif, program
+from campaign_files import fake_sif, plan, program, write_launch
 from hypothesis import settings
+
+NANO = 1_000_000_000
 
 settings.register_profile("regatta", deadline=None, derandomize=True)
 settings.load_profile("regatta")
@@ -45,3 +47,47 @@ def folder(tmp_path, monkeypatch) -> Path:
     program(tmp_path / "bin" / "apptainer", "")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path
+
+
+@pytest.fixture
+def play(tmp_path):
+    """A function that plans a campaign, freezes it, and plays its launches. Returns the plan that was played."""
+
+    def play(
+        data: dict, statuses: dict | None = None, *, is_retry: bool = False, finish: bool = True, time_utc: str = ""
+    ):
+        """statuses: (message_bytes, repeat) -> status, ok by default, None for no record. time_utc: that the clock shows."""
+        from regatta.plan.plan import write_frozen
+
+        made = plan(tmp_path, data, is_retry=is_retry)
+        write_frozen(made)
+        for batch in made.batches:
+            names = []
+            for index, launch in enumerate(batch.launches):
+                records = []
+                for cell in launch.cells:
+                    size = cell.spec["parameters"].get("message_bytes")
+                    status = (statuses or {}).get((size, launch.repeat), "ok")
+                    if status:
+                        cause = None if status == "ok" else f"cause of {status}"
+                        records.append({"cell": cell.id, "status": status, "cause": cause, "elapsed_ns": 4 * NANO})
+                names.append(f"{batch.id}-l{index:03d}-a00")
+                hour = len(list((made.results / "launches").glob("*")))
+                header = {
+                    "time_utc": time_utc or f"2026-11-21T{hour:02d}:00:00Z",
+                    "generation": batch.content["generation"],
+                }
+                write_launch(made.results, names[-1], launch.repeat, records, **header)
+            if finish:
+                write_manifest(made.results, batch.id, names)
+        return made
+
+    return play
+
+
+def write_manifest(results, batch, names):
+    from regatta.store.history import summarize
+    from regatta.store.launch_files import read_launch_file, write_json
+
+    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
+    write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})

@@ -6,7 +6,7 @@ from synthetic import collective_cell, make_campaign
 
 from regatta.compare.gate import gate_text, judge
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 
 CELL = collective_cell(4096, 1, 2)
 TIMES = [1.0, 1.01, 1.02]

@@ -4,7 +4,7 @@ import csv
 import io
 
 from regatta.core.benchmarks import all_axes, result_columns
-from regatta.store.tables import PUBLISHED_AXES, PUBLISHED_RESULTS
+from regatta.store.csv_files import PUBLISHED_AXES, PUBLISHED_RESULTS
 
 
 def new_columns() -> set[str]:

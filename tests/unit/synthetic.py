@@ -410,7 +410,7 @@ def analyse(folder: Path):
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
     """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
-    from regatta.store.tables import COLLECTED, make_table
+    from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
     from regatta.topics.catalog import TABLES
 
@@ -424,11 +424,10 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
 
 def make_report(folder: Path) -> Path:
     """Run collect, analyse and report on a results folder, as their command lines do. Returns the report."""
-    from regatta.report.page import render
     from regatta.store.launch_files import write_text
-    from regatta.topics.catalog import TOPICS
+    from regatta.topics.catalog import render
 
-    write_text(folder / "report.html", render(analyse(folder), TOPICS))
+    write_text(folder / "report.html", render(analyse(folder)))
     return folder / "report.html"
 
 

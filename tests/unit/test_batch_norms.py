@@ -6,8 +6,8 @@ from synthetic_training import norm_cell, norm_record
 from test_training_runs import T, tables_of, write_store
 
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import problem_of
-from regatta.store.tables import MEASUREMENTS, make_table
 from regatta.topics.sync_batchnorm import batch_norm_figures, batch_norms_table
 
 OWN, TORCH = (norm_cell(name, 32, 128, device="cuda", backend="nccl") for name in ("own", "torch"))

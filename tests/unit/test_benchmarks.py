@@ -19,8 +19,8 @@ from regatta.core.benchmarks import (
     undeclared,
 )
 from regatta.core.schemas import load_schema
+from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
-from regatta.store.tables import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.topics.catalog import collect
 from regatta.topics.gradient_communication import STRATEGIES
 from regatta.topics.memory import MEMORY

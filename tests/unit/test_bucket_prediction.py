@@ -6,7 +6,7 @@ import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, MEASUREMENTS, make_table
+from regatta.store.csv_files import CELL, MEASUREMENTS, make_table
 from regatta.topics.buckets import BUCKETS, MIB, best_bucket_bytes, buckets_table
 from regatta.topics.communication import collectives_table
 from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table

@@ -2,7 +2,7 @@ import pytest
 from synthetic import collective_cell, make_campaign
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.communication import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth, collectives_table
 
 

@@ -1,10 +1,16 @@
-"""Snakemake's command line, read before Snakemake has."""
+"""Snakemake's command line, which the rules need before Snakemake's objects have it."""
 
+import argparse
 import os
 
 import pytest
+from snakemake import cli
 
-from regatta.workflow import check_configfiles, is_read_only, is_retry_requested
+from regatta.workflow import READ_ONLY, check_configfiles, is_read_only, is_retry_requested, parse_command_line
+
+
+def options_of(arguments: list[str]) -> argparse.Namespace:
+    return parse_command_line(["snakemake", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -19,12 +25,12 @@ from regatta.workflow import check_configfiles, is_read_only, is_retry_requested
     ],
 )
 def test_a_retry_is_asked_for_by_forcerun_measure(arguments):
-    assert is_retry_requested(arguments)
+    assert is_retry_requested(options_of(arguments))
 
 
 @pytest.mark.parametrize("arguments", [[], ["measure"], ["--forcerun", "report"], ["--forcerun", "-n", "measure"]])
 def test_anything_else_asks_for_no_retry(arguments):
-    assert not is_retry_requested(arguments)
+    assert not is_retry_requested(options_of(arguments))
 
 
 @pytest.mark.parametrize("form", [["--configfile"], ["--configfiles"]])
@@ -48,22 +54,48 @@ def test_a_pipe_in_place_of_a_config_file_is_refused_and_not_waited_for(tmp_path
 def refusal(arguments, capsys) -> str:
     """Return what is said of a command line whose campaign cannot be read."""
     with pytest.raises(SystemExit) as end:
-        check_configfiles(arguments)
+        check_configfiles(["snakemake", *arguments])
     assert end.value.code == 2
     return capsys.readouterr().err
 
 
 def test_a_good_config_file_and_none_at_all_pass(tmp_path):
     (tmp_path / "good.yaml").write_text("name: x\n")
-    check_configfiles(["--configfile", str(tmp_path / "good.yaml")])
-    check_configfiles(["-n"])
+    check_configfiles(["snakemake", "--configfile", str(tmp_path / "good.yaml")])
+    check_configfiles(["snakemake", "-n"])
 
 
 @pytest.mark.parametrize(
-    "words", ["-n", "-np", "-nq all", "--dry-run", "plan", "--unlock", "--report x.html", "--report=x.html", "-S"]
+    "words",
+    [
+        "-n",
+        "-np",
+        "-nq all",
+        "-pFn",
+        "--dry-run",
+        "--dryrun",
+        "plan",
+        "plan -R measure",
+        "--configfile a.yaml -- plan",
+        "--unlock",
+        "--report",
+        "--report x.html",
+        "--report=x.html",
+        "-S",
+        "-D",
+        "-l",
+        "--list-changes code",
+        "--dag",
+        "--rulegraph",
+        "--filegraph",
+        "--d3dag",
+        "--lint",
+        "--cleanup-metadata x",
+        "--archive x.tar.gz",
+    ],
 )
 def test_what_is_read_only(words):
-    assert is_read_only(["--profile", "profiles/slurm", *words.split()])
+    assert is_read_only(options_of(["--profile", "profiles/slurm", *words.split()]))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +106,23 @@ def test_what_is_read_only(words):
         "--nolock",
         "gate",
         "--forcerun measure",
-        "--configfile plan.yaml",
+        "--forcerun plan",
+        "--until plan",
+        "--configfile plan",
         "--report x.html --report-after-run",
+        "--slurm-logdir plan",
     ],
 )
 def test_what_is_not_read_only(words):
-    assert not is_read_only(["--profile", "profiles/slurm", *words.split()])
+    assert not is_read_only(options_of(["--profile", "profiles/slurm", *words.split()]))
+
+
+def test_each_option_that_is_read_only_is_one_of_snakemakes():
+    assert set(READ_ONLY) <= vars(cli.get_argument_parser().parse_args([])).keys()
+
+
+def test_a_job_on_a_node_requests_nothing_by_its_command_line():
+    words = ["--mode", "remote", "--target-jobs", "measure:campaign=c,batch=b", "--allowed-rules", "measure"]
+    options = options_of([*words, "--force", "--executor", "slurm-jobstep"])
+    assert not is_read_only(options)
+    assert not is_retry_requested(options)

@@ -99,7 +99,7 @@ def test_troubleshooting_lists_the_exit_statuses_of_the_code():
 def test_contracts_list_the_columns_of_the_collected_files():
     from published_columns import new_columns
 
-    from regatta.store.tables import COLLECTED
+    from regatta.store.csv_files import COLLECTED
 
     listed = "\n".join(blocks("docs/contracts.md", ""))
     tables = listed.replace(",\n", ",").splitlines()

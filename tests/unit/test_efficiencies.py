@@ -4,7 +4,7 @@ import pytest
 from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.scaling.section import baseline_tables
 from regatta.topics.scaling.tables import baselines_of, efficiencies_table, scaling_table
 

@@ -1,15 +1,20 @@
 """What is declared in one place and missing in another is an error that names both: docs/extending.md."""
 
+import dataclasses
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from regatta.core.benchmarks import load_benchmark, results_of
-from regatta.core.files import ROOT, check_listed, sources
+from regatta.core.files import ROOT, SCRIPTS, check_listed, sources
 from regatta.formats import FORMATS
+from regatta.launchers import LAUNCHERS
+from regatta.launchers.base import Launcher
 from regatta.runtimes import RUNTIMES
-from regatta.store.tables import TEXT, make_table
+from regatta.store.csv_files import TEXT, make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import TOPICS, missing_axes
 
@@ -20,6 +25,7 @@ from regatta.topics.catalog import TOPICS, missing_axes
         ("topics", "Topic", TOPICS[:-1], "topics/comparison/section.py: TOPIC"),
         ("formats", "Format", FORMATS[1:], "formats/tidy_csv.py: CSV"),
         ("runtimes", "Runtime", [RUNTIMES["host"]], "runtimes/apptainer.py: RUNTIME"),
+        ("launchers", "Launcher", [LAUNCHERS["none"]], "launchers/slurm.py: LAUNCHER"),
     ],
 )
 def test_a_module_that_its_list_lacks_is_named(package, kind, listed, missing):
@@ -33,6 +39,21 @@ def test_an_edit_of_any_topic_builds_tables_and_report_again(script):
     modules = {Path(sys.modules[function.__module__].__file__) for function in functions}
     assert len(modules) > 10
     assert modules <= set(map(Path, sources(script)))
+
+
+def test_a_field_that_a_launcher_lacks_is_named():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'lock'"):
+        Launcher("flux", "Flux", argv=None, by_hand=None, dump_stacks=None, read_log=None, profile_problem=None)
+
+
+def test_the_page_on_launchers_names_fields_that_exist():
+    chapter = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A launcher")[2]
+    rows = [line.split("|")[2] for line in chapter.splitlines() if line.startswith("|")]
+    named = set(re.findall(r"`(\w+)`", " ".join(rows)))
+    assert len(named) > 15
+    assert named <= {field.name for field in dataclasses.fields(Launcher)}
+    required = {f.name for f in dataclasses.fields(Launcher) if {f.default, f.default_factory} == {dataclasses.MISSING}}
+    assert required - {"name", "title"} <= named
 
 
 def test_findings_without_a_sentence_are_an_error():
@@ -71,6 +92,19 @@ def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, results, me
 @pytest.mark.parametrize("script", ["collect.py", "analyse.py", "report.py"])
 def test_an_edit_of_a_schema_rebuilds_what_has_its_columns_and_labels(script):
     assert {str(path) for path in (ROOT / "workflow" / "schemas").rglob("*.yaml")} <= set(sources(script))
+
+
+@pytest.mark.parametrize("script", ["collect.py", "analyse.py", "report.py"])
+def test_the_sources_of_a_script_are_the_modules_that_python_loads(script):
+    program = (
+        f"import sys, {Path(script).stem}; print(*(m.__file__ for n, m in sys.modules.items() if n[:7] == 'regatta'))"
+    )
+    environment = {"PYTHONPATH": str(SCRIPTS)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    found = {path for path in sources(script) if path.endswith(".py")} - {str(SCRIPTS / script)}
+    loaded = set(done.stdout.split())
+    assert found <= loaded
+    assert {path for path in loaded - found if not path.endswith("__init__.py")} == set()
 
 
 def test_the_store_is_not_read_again_for_an_edit_of_a_figure():

@@ -6,7 +6,7 @@ import re
 from synthetic import make_report
 from synthetic_failures import CAUSES, LOG, write_failing
 
-from regatta.store.tables import make_table
+from regatta.store.csv_files import make_table
 from regatta.topics.failures import FAILURES, STATUSES, failure_groups, skipped_groups
 
 OOM = "RuntimeError: you tried to allocate {} bytes"

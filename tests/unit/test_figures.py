@@ -31,7 +31,7 @@ from regatta.report.plotting import (
     size_ticks,
 )
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table, read_csv
+from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
 from regatta.topics.buckets import bucket_figures
 from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size

@@ -26,10 +26,9 @@ from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
 
 from regatta.report.findings import Value, percent_text, time_text
-from regatta.report.page import render
 from regatta.store.collect import cell_row
-from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
-from regatta.topics.catalog import TABLES, TOPICS
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
+from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
 from regatta.topics.scaling.figures import heatmap_figures
 
@@ -287,7 +286,7 @@ def test_sections_of_a_campaign_draw_rows_of_the_table_that_they_name(analysed):
 def test_the_page_shows_each_finding_with_its_sources(tmp_path):
     folder = write_laptop(tmp_path / "r")
     data = analyse(folder)
-    page = re.sub(r"base64,[A-Za-z0-9+/=]+", "", render(data, TOPICS))
+    page = re.sub(r"base64,[A-Za-z0-9+/=]+", "", render(data))
     shown = page.partition('id="findings"')[2].partition("</ul>")[0].split("<li>")[1:]
     found = findings_of(data)
     assert len(shown) == len(found) > 3

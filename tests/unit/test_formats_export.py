@@ -11,7 +11,7 @@ from regatta.core.errors import UserError
 from regatta.formats.base import Options, read_results_folder
 from regatta.formats.importer import import_files
 from regatta.formats.tidy_csv import TIDY
-from regatta.store.tables import read_csv
+from regatta.store.csv_files import read_csv
 
 KEYS = ("pytorch_version", "cuda_version", "distributed_backend", "bucket_size", "device", "benchmark_results")
 

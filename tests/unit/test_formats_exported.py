@@ -9,7 +9,7 @@ from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cel
 from regatta.core.errors import UserError
 from regatta.formats.base import Options, export_notes, read_results_folder
 from regatta.store.collect import MEASURED_DIGITS
-from regatta.store.tables import MEASUREMENTS, read_csv, to_csv
+from regatta.store.csv_files import MEASUREMENTS, read_csv, to_csv
 
 NONE, ONE, TWO = train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 1), train_cell("resnet18", 1, 2)
 REDUCE = collective_cell(2**20, 1, 2)

@@ -13,7 +13,7 @@ import warm_start
 from regatta.compare.campaigns import read_baseline_campaign
 from regatta.compare.gate import judge, junit
 from regatta.core.errors import UserError
-from regatta.store.tables import MEASUREMENTS, read_csv
+from regatta.store.csv_files import MEASUREMENTS, read_csv
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

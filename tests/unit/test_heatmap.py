@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 from synthetic import CLUSTER, LAPTOP, analyse, cluster_campaign, laptop_campaign, write_results
 
-from regatta.store.tables import MEASUREMENTS, read_csv
+from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.topics.catalog import read_tables
 from regatta.topics.scaling.figures import colour_of, heatmap_figures
 

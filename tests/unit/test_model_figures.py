@@ -18,7 +18,7 @@ from synthetic_failures import write_failing
 
 from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
 from regatta.topics.buckets import agreement, best_bucket_table
 from regatta.topics.catalog import read_tables

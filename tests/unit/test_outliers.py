@@ -11,8 +11,8 @@ from synthetic import make_report, report_data
 from synthetic_waits import write_waits
 
 from regatta.core.statistics import outer_fences
+from regatta.store.csv_files import WAITS, make_table
 from regatta.store.launch_files import read_frozen
-from regatta.store.tables import WAITS, make_table
 from regatta.topics.catalog import collect
 from regatta.topics.stragglers.figures import outliers_text
 from regatta.topics.stragglers.section import costliest, outlier_groups, outlier_tables, outlier_texts, warnings

@@ -3,7 +3,7 @@ import pytest
 from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.buckets import bucket_tables
 from regatta.topics.percentiles import PERCENTILE_COLUMNS, percentile_tables, percentiles_table
 

@@ -19,7 +19,7 @@ from synthetic import (
 )
 
 import warm_start
-from regatta.store.tables import CELL, MEASURED
+from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics.catalog import TABLES, TOPICS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

@@ -6,8 +6,8 @@ import pytest
 from synthetic import collective_cell, make_campaign, report_data
 
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import measured
-from regatta.store.tables import MEASUREMENTS, make_table
 from regatta.topics.quality import autocorrelated, drifting, launch_ranges_table, outlying, precision_warnings
 
 

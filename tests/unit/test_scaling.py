@@ -2,7 +2,7 @@ import pytest
 from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.scaling.tables import grade, scaling_table
 
 BATCH = 32

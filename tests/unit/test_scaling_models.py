@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table, to_csv
+from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
 from regatta.topics.fits.scaling import SCALING_MODELS, scaling_curve, scaling_models_table
 from regatta.topics.scaling.tables import scaling_table
 

@@ -1,5 +1,6 @@
 """What the rules are given and what closes a run, with a small stand-in for Snakemake's workflow object."""
 
+import math
 import os
 import signal
 from types import SimpleNamespace
@@ -74,6 +75,8 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     assert resources["runtime"](wildcards, 2) == 2 * asked["runtime"]
     preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items() if callable(value)}
     assert (preflight["nodes"], preflight["tasks_per_node"]) == (2, 2)
+    assert found.plan.preflight.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1
+    assert preflight["runtime"] == math.ceil(found.plan.preflight.minutes * 1.5) + 5
 
 
 def test_a_job_on_a_node_plans_nothing_and_keeps_the_resource_by_which_it_runs_there():

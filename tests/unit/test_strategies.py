@@ -4,7 +4,7 @@ import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.tables import MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.gradient_communication import strategies_table, strategy_figures
 from regatta.topics.memory import memory_table, memory_tables
 

@@ -10,8 +10,8 @@ from synthetic import make_campaign, make_header, report_data
 from synthetic_training import norm_cell, run_cell, run_record
 
 from regatta.store.collect import cell_row, read_collected, write_collected
+from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.store.records import number, problem_of, training_of
-from regatta.store.tables import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.topics.catalog import TOPICS, collect, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import TRAINING_RANKS, TRAINING_RUNS, training_run_figures, warnings

@@ -6,8 +6,8 @@ from campaign_files import UserError, load, small
 from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import device_of
-from regatta.store.tables import MEASUREMENTS, make_table
 from regatta.topics.memory import memory_figures, memory_table
 from regatta.topics.scaling.figures import scaling_figures
 from regatta.topics.scaling.section import model_tables, peaks_text

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from campaigns import fake_campaign, slots, snakemake, write_campaign
 
-from regatta.store.tables import MEASUREMENTS, read_csv, write_csv
+from regatta.store.csv_files import MEASUREMENTS, read_csv, write_csv
 
 SLOWED = "train_step-resnet18-ddp-25-n01g02"
 

@@ -9,7 +9,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 from regatta.core.files import sources
 from regatta.run.preflight import latest_preflight
-from regatta.store.tables import COLLECTED
+from regatta.store.csv_files import COLLECTED
 from regatta.topics.catalog import TABLES
 from regatta.workflow import ALL_CORES, Session
 

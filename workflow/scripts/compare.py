@@ -20,8 +20,8 @@ from regatta.compare.output import comparison_page, comparison_text, history_pag
 from regatta.core.errors import USER_ERROR, UserError, run_script
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
+from regatta.store.csv_files import write_csv
 from regatta.store.launch_files import write_text
-from regatta.store.tables import write_csv
 
 
 def main() -> None:

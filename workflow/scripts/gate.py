@@ -17,8 +17,8 @@ from regatta.compare.campaigns import read_baseline_campaign
 from regatta.compare.gate import gate_text, judge, junit
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
+from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.launch_files import read_frozen, write_text
-from regatta.store.tables import MEASUREMENTS, read_csv
 
 
 def main() -> None:

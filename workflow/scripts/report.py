@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.report.page import render
 from regatta.store.launch_files import write_text
-from regatta.topics.catalog import TOPICS, read_report_data
+from regatta.topics.catalog import read_report_data, render
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
     data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
-    write_text(args.out, render(data, TOPICS))
+    write_text(args.out, render(data))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import os
 import time
 from pathlib import Path
 
-from harness import failures, records
+from harness import failures, launch_file
 
 NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough for NCCL to make its connections
 WRITTEN = "written"
@@ -117,7 +117,7 @@ def write_out(request: dict, proof, reports: list[dict]) -> None:
         "schema": 1,
         "stack": request["stack"],
         "launch": request["launch"],
-        "time_utc": records.utc_now(),
+        "time_utc": launch_file.utc_now(),
         "placement_problems": proof.verdict.problems,
         "environment": described | {"libraries": libraries.relevant(paths)},
         "backends": [merge(backend, reports, missing) for backend in backends],

@@ -14,8 +14,8 @@ import importlib
 import time
 from pathlib import Path
 
-from harness import failures, process, records
-from harness.records import build_record
+from harness import failures, launch_file, process
+from harness.launch_file import build_record
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def run(request: dict, progress: failures.Progress) -> None:
         refuse_cells(request, problems, write)
     else:
         measure_cells(request, ranks, proof.store, progress, write)
-    write({"kind": "complete", "time_utc": records.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
+    write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
     placement.await_shutdown(proof.place, proof.places, proof.store)
 
 
@@ -49,8 +49,8 @@ def line_writer(request: dict, ranks):
     if ranks.rank != 0:
         return lambda line: None
     path = Path(request["store_file"])
-    descriptor = records.open_launch_file(path)
-    return lambda line: records.append_line(descriptor, path, line)
+    descriptor = launch_file.open_launch_file(path)
+    return lambda line: launch_file.append_line(descriptor, path, line)
 
 
 def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dict | None:
@@ -64,7 +64,7 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
         "kind": "launch",
         **{name: request[name] for name in copied},
         **({"generation": request["generation"]} if "generation" in request else {}),
-        "time_utc": records.utc_now(),
+        "time_utc": launch_file.utc_now(),
         "argv": request["argv"],
         "order": [cell["id"] for cell in request["cells"]],
         "git": request["git"],
@@ -94,7 +94,7 @@ def refuse_cells(request: dict, problems: list[str], write) -> None:
     """Record every cell as misplaced; nothing is timed."""
     cause = "; ".join(problems) + ". Check the launcher's node and task counts."
     for cell in request["cells"]:
-        write({"kind": "start", "cell": cell["id"], "time_utc": records.utc_now()})
+        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
         write(build_record(cell, request["repeat"], "placement", "placement", cause, {}))
 
 
@@ -105,7 +105,7 @@ def measure_cells(request: dict, ranks, store, progress: failures.Progress, writ
     process.release_memory()
     for position, cell in enumerate(request["cells"]):
         progress.cell, progress.phase = cell["id"], "init"
-        write({"kind": "start", "cell": cell["id"], "time_utc": records.utc_now()})
+        write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
         module, problem = find_benchmark(cell["spec"])
         if problem:
             record = build_record(cell, request["repeat"], "failed", "setup", problem, {})

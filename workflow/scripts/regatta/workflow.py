@@ -4,8 +4,8 @@ In a job on a cluster the rules are read again, but nothing is planned: the job 
 campaign file has changed since.
 """
 
+import argparse
 import contextlib
-import itertools
 import os
 import re
 import signal
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
+from snakemake.cli import get_argument_parser
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
@@ -29,56 +30,45 @@ from regatta.run.progress import outcome_text, run_status
 from regatta.store.history import end_times_after_now
 from regatta.store.launch_files import hosts_to_avoid
 
-STACK_MINUTES = 1  # of a preflight, in addition to the start timeout of its ranks
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
-# Targets and options with which nothing is measured.
-READ_ONLY = {
-    "plan", "--dry-run", "--dryrun", "--summary", "-S", "--detailed-summary", "-D", "--list-rules", "--list", "-l",
-    "--list-changes", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--lint", "--unlock", "--report",
-    "--cleanup-metadata", "--archive",
-}  # fmt: skip
+# Options with which Snakemake only shows something, as its parser names them; --report is another case.
+READ_ONLY = (
+    "dryrun", "summary", "detailed_summary", "list_rules", "list_changes", "dag", "rulegraph", "filegraph", "d3dag",
+    "lint", "unlock", "cleanup_metadata", "archive",
+)  # fmt: skip
 
 
-# Snakemake's command line, before Snakemake has parsed it.
+def parse_command_line(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the targets and options of `sys.argv`, without those of profiles, as Snakemake parses them.
+
+    Snakemake sets `workflow.dag_settings` and the executor only after it has read the rules, which need the plan.
+    """
+    return get_argument_parser().parse_known_args(argv[1:])[0]
 
 
-def is_retry_requested(arguments: Sequence[str]) -> bool:
+def is_retry_requested(options: argparse.Namespace) -> bool:
     """Return whether the command line contains `--forcerun measure`."""
-    return "measure" in _values(arguments, ("--forcerun", "-R"))
+    return "measure" in options.forcerun
 
 
-def is_read_only(arguments: Sequence[str]) -> bool:
+def is_read_only(options: argparse.Namespace) -> bool:
     """Return whether nothing is measured: a dry run, a plan, or an option by which Snakemake only shows something."""
-    options = {word.partition("=")[0] for word in arguments}
-    if "--report-after-run" in options:
-        options.discard("--report")
-    return not READ_ONLY.isdisjoint(options) or any(re.fullmatch(r"-[npqF]*n[npqF]*", word) for word in arguments)
+    shows_report = options.report and not options.report_after_run
+    return bool("plan" in options.targets or shows_report or any(getattr(options, name) for name in READ_ONLY))
 
 
-def check_configfiles(arguments: Sequence[str]) -> None:
+def check_configfiles(argv: Sequence[str]) -> None:
     """Read the files of --configfile, and end with file, line and remedy if one is missing or invalid.
 
     The profiles call this: Snakemake reads these files before any rule, and reports neither file nor line of an error.
     """
-    for name in _values(arguments, ("--configfile", "--configfiles")):
-        path = Path(name)
+    for path in parse_command_line(argv).configfile:
         if path.exists() and not (path.is_file() or path.is_dir()):
             exit_with_user_error(f"{path}: is a pipe or device, but is read twice. Write the campaign to a file.")
         with ending_on_user_errors():
             read_yaml(path)
-
-
-def _values(arguments: Sequence[str], options: tuple[str, ...]) -> Iterator[str]:
-    """Yield the values of an option that takes all words up to the next option, as argparse reads them."""
-    for index, word in enumerate(arguments):
-        option, equals, value = word.partition("=")
-        if option in options:
-            following = itertools.takewhile(lambda w: not w.startswith("-"), arguments[index + 1 :])
-            yield from [value] if equals else following
-        elif option.startswith("-R") and "-R" in options:
-            yield option.removeprefix("-R")
 
 
 @contextlib.contextmanager
@@ -95,12 +85,13 @@ def ending_on_user_errors() -> Iterator[None]:
 class Session:
     """The state of Snakemake's process for one campaign. In a job on a cluster there is no plan.
 
-    workflow: Snakemake's object, of which this class replaces `execute`. arguments: its command line.
+    workflow: Snakemake's object, of which this class replaces `execute`. argv: its command line, `sys.argv`.
     """
 
-    def __init__(self, workflow, arguments: Sequence[str]):
-        self.workflow, self.arguments = workflow, arguments
-        self.is_retry = is_retry_requested(arguments)
+    def __init__(self, workflow, argv: Sequence[str]):
+        self.workflow = workflow
+        self.options = parse_command_line(argv)
+        self.is_retry = is_retry_requested(self.options)
         self.lock = None
         self.is_stopping, self.is_closing = threading.Event(), threading.Event()
         self.plan: Plan | None = None
@@ -133,9 +124,9 @@ class Session:
     def _make_plan(self) -> Plan:
         """Plan the campaign, once, before the graph is built."""
         path = self._campaign_file()
-        may_lack_files = "plan" in self.arguments  # prepare refuses other targets beside it
+        may_lack_files = "plan" in self.options.targets  # prepare refuses other targets beside it
         campaign = load_campaign(path, may_lack_files=may_lack_files)
-        cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.arguments)
+        cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
         found = launcher.shape_problems(cluster, shapes)
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
@@ -175,9 +166,8 @@ class Session:
         """Return the resources of the job of the preflight."""
 
         def job(_wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
-            content = self.plan.preflight.content
-            minutes = len(content["stacks"]) * (content["launch_start_seconds"] / 60 + STACK_MINUTES)
-            return self.plan.campaign.cluster, (content["nodes"], content["gpus_per_node"]), minutes, []
+            preflight = self.plan.preflight
+            return self.plan.campaign.cluster, preflight.shape, preflight.minutes, []
 
         return self._resources(job if self.plan and self.plan.preflight else None)
 

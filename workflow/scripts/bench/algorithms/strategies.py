@@ -64,17 +64,26 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
     )
 
 
-def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
-    """Return a model under torch's DDP.
+def wrap_in_ddp(
+    model: nn.Module, ranks: Ranks, bucket_cap_mb: float, **options: bool
+) -> nn.parallel.DistributedDataParallel:
+    """Return a model wrapped in torch's DDP.
 
     broadcast_buffers=False as in PyTorch's DDP benchmark: batch-norm statistics stay local, and their broadcast is not
     in the step.
     """
-    ddp = nn.parallel.DistributedDataParallel(
+    device_ids = [ranks.device.index] if ranks.device.type == "cuda" else None
+    return nn.parallel.DistributedDataParallel(
+        model, device_ids=device_ids, broadcast_buffers=False, bucket_cap_mb=bucket_cap_mb, **options
+    )
+
+
+def torch_ddp(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
+    """Return a model under torch's DDP, with its hook for compression."""
+    ddp = wrap_in_ddp(
         model,
-        device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
-        broadcast_buffers=False,
-        bucket_cap_mb=wanted.bucket_cap_mb,
+        ranks,
+        wanted.bucket_cap_mb,
         gradient_as_bucket_view=bool(wanted.gradient_as_bucket_view),
         static_graph=bool(wanted.static_graph),
     )

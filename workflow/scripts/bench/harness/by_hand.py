@@ -15,7 +15,7 @@ import torch
 
 from harness import by_hand_table, measure, peers, placement
 from harness.failures import Progress
-from harness.records import append_line, build_record, open_launch_file
+from harness.launch_file import append_line, build_record, open_launch_file
 
 START_TIMEOUT_SECONDS = 120
 

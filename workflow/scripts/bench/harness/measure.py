@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from harness import peers, process, records, sampling, timing
+from harness import launch_file, peers, process, sampling, timing
 from harness.failures import Progress
 from harness.process import count_other_ranks
 
@@ -67,7 +67,7 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
         checks = peers.true_on_all_ranks(workload.check_before(), ranks)
     if not all(checks.values()):
         return {
-            **dict.fromkeys(records.TIMED_FIELDS),
+            **dict.fromkeys(launch_file.TIMED_FIELDS),
             "checks": checks,
             "values": workload.values(),
             "memory": {**NO_SIZES, **workload.memory(), **dict.fromkeys(PEAKS)},

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from algorithms import gradient_synchronization
-from algorithms.strategies import bucket_bytes
+from algorithms.strategies import bucket_bytes, wrap_in_ddp
 from harness import peers
 from harness.peers import Ranks
 from workloads import cifar_batches, weights
@@ -89,12 +89,7 @@ def make_trainer(model: nn.Module, strategy: str, accumulation_steps: int, ranks
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     trainer = Trainer(model, model, optimizer, accumulation_steps)
     if strategy == "ddp":
-        trainer.stepped = nn.parallel.DistributedDataParallel(
-            model,
-            device_ids=[ranks.device.index] if ranks.device.type == "cuda" else None,
-            broadcast_buffers=False,
-            bucket_cap_mb=BUCKET_CAP_MB,
-        )
+        trainer.stepped = wrap_in_ddp(model, ranks, BUCKET_CAP_MB)
         trainer.no_sync = trainer.stepped.no_sync
         trainer.extra_bytes = lambda: sum(bucket_bytes(trainer.stepped))
     elif strategy == "own":

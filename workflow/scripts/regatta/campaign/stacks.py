@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from regatta.core.errors import Problem
-from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers import LAUNCHERS, STACK_KEYS, launcher_of
 from regatta.runtimes import runtime_of
 from regatta.runtimes.base import Site, file_hash, is_below, whole_path
 
@@ -40,7 +40,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
     complete = {
         **stack,
         "env": {**cluster["env"], **stack["env"]},
-        "srun": [],
+        **{key: [] for key in STACK_KEYS},
         **launcher_of(cluster).stack_options(cluster, stack),
         "image": str(image) if image else None,
         "image_id": None,

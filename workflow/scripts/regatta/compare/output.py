@@ -19,7 +19,7 @@ from regatta.core.text import (
 from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
-from regatta.store.tables import to_csv
+from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import figures
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table
 from regatta.topics.comparison.tables import is_noise

@@ -1,7 +1,9 @@
 """Locks, the commit that runs, and the files that a script is made of."""
 
+import ast
 import errno
 import fcntl
+import functools
 import os
 import re
 import socket
@@ -105,9 +107,17 @@ def sources(script: str) -> list[str]:
         if path in found or not path.exists():
             continue
         found.add(path)
-        text = path.read_text(encoding="utf-8")
-        for package, names in re.findall(r"^\s*from (regatta[.\w]*) import (\([\w,\s]*\)|[\w, ]*)", text, re.MULTILINE):
-            folder = SCRIPTS.joinpath(*package.split("."))
-            modules = [folder / name for name in re.findall(r"(\w+)(?: as \w+)?", names)]
-            todo += [folder / "__init__.py", *(module.with_suffix(".py") for module in (folder, *modules))]
+        todo += _imported_files(path)
     return sorted(map(str, found))
+
+
+@functools.cache
+def _imported_files(path: Path) -> list[Path]:
+    """Return where the modules that a file imports from regatta may be. Some paths do not exist."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "regatta":
+            folder = SCRIPTS.joinpath(*node.module.split("."))
+            found += [folder / "__init__.py", folder.with_suffix(".py")]
+            found += [folder / f"{alias.name}.py" for alias in node.names]
+    return found

@@ -20,6 +20,8 @@ CONFIDENCE = 0.95
 # Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
 
+INTERVAL_ENDS = ("", "_low", "_high")  # in the columns of a number with its range or interval
+
 MIN_SAMPLES_AUTOCORRELATION = 20
 SOKAL_WINDOW = 5
 MAX_BLOCKS = 20
@@ -45,6 +47,12 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     kind: str = "none"
+
+
+def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
+    """Return the values of the columns of an estimate: step_s, step_low_s, step_high_s."""
+    values = (found.median, found.low, found.high)
+    return {f"{name}{end}_{unit}": value for end, value in zip(INTERVAL_ENDS, values, strict=True)}
 
 
 @dataclass(frozen=True)

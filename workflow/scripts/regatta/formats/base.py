@@ -20,9 +20,9 @@ from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import natural, plural
+from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.store.launch_files import read_frozen, read_one_line
 from regatta.store.records import CENTERS, one_line
-from regatta.store.tables import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9

@@ -27,7 +27,7 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
-from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
+from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
 
 MOST = 10**15
 # Python also reads 1_0, and digits of any script.

@@ -6,7 +6,6 @@ of a campaign passes through a shell. Text for a shell is for people.
 
 import contextlib
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from regatta.core.files import ROOT, SCRIPTS, Taken, check_listed
 from regatta.launchers import local, slurm
 from regatta.launchers.base import Geometry, Launcher, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
+from regatta.runtimes.base import quote_for_shell
 
 LAUNCHERS: dict[str, Launcher] = {
     "none": local.LAUNCHER,
@@ -26,6 +26,7 @@ LAUNCHERS: dict[str, Launcher] = {
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
 
+STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # of a stack's options
 NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
@@ -80,8 +81,7 @@ def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str]
         for key, value in os.environ.items()
         if key not in replaced and (key in kept or not key.startswith(dropped))
     }
-    if "REGATTA_SLURM_CONF" in os.environ:  # the Slurm executor unsets SLURM_CONF in the job
-        inherited.setdefault("SLURM_CONF", os.environ["REGATTA_SLURM_CONF"])
+    inherited = {**launcher.kept_configuration(), **inherited}
     # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
     of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
@@ -205,18 +205,4 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     given = stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
-    quoted = [
-        _bind_for_shell(word) if before == "--bind" else shlex.quote(word)
-        for before, word in zip(["", *line], line, strict=False)
-    ]
-    return " ".join([*(["env"] if words else []), *words, *quoted])
-
-
-def _bind_for_shell(bind: str) -> str:
-    """Quote a bind for a shell, which substitutes its variables and nothing else. $$ is a literal $."""
-    parts = re.split(r"(\$\$|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})", bind, flags=re.ASCII)
-    if len(parts) == 1:
-        return shlex.quote(bind)
-    parts[::2] = [re.sub(r'([$"\\`])', r"\\\1", text) for text in parts[::2]]
-    parts[1::2] = [r"\$" if variable == "$$" else variable for variable in parts[1::2]]
-    return f'"{"".join(parts)}"'
+    return " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])

@@ -88,6 +88,7 @@ class Launcher:
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # not inherited either
+    kept_configuration: Callable[[], dict[str, str]] = dict  # variables that a job of Snakemake has lost
     rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
     end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
     log_lines: str = r"(?!)"  # pattern of the launcher's lines

@@ -291,6 +291,7 @@ LAUNCHER = Launcher(
     by_hand=by_hand,
     variables=("SLURM_", "SRUN_", "SBATCH_"),  # srun takes options from these
     kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
+    kept_configuration=queue.kept_configuration,
     rank_variables=queue.meeting_point,
     dump_stacks=lambda job, process: queue.signal_steps(job, "USR1"),
     end_ranks=end_ranks,

@@ -87,9 +87,8 @@ def job_id() -> str | None:
 
 def environment() -> dict[str, str]:
     """Return the environment of Slurm's commands: this process's, with the SLURM_CONF of keep_configuration."""
-    kept = os.environ.get("REGATTA_SLURM_CONF")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
-    return {**inherited, "SLURM_CONF": kept} if kept and "SLURM_CONF" not in inherited else inherited
+    return {**kept_configuration(), **inherited}
 
 
 def keep_configuration() -> None:
@@ -101,6 +100,12 @@ def keep_configuration() -> None:
         del os.environ[name]
     if os.environ.get("SLURM_CONF"):
         os.environ["REGATTA_SLURM_CONF"] = os.environ["SLURM_CONF"]
+
+
+def kept_configuration() -> dict[str, str]:
+    """Return the SLURM_CONF that keep_configuration saved, which the Slurm executor has unset in the job."""
+    kept = os.environ.get("REGATTA_SLURM_CONF")
+    return {"SLURM_CONF": kept} if kept else {}
 
 
 def hosts_of_job(job: str) -> list[str]:

@@ -52,10 +52,6 @@ def node_names(text: str) -> list[str]:
     return expand(",".join(filter(None, lines)))
 
 
-WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails takes no longer, but its launch starts again
-WALLTIME_EXTRA_MINUTES = 5
-
-
 def site_resources(cluster: dict) -> dict[str, str | int]:
     """Return the resources that are the same for all jobs of a cluster; only those that its file sets."""
     names = {"partition": "slurm_partition", "account": "slurm_account", "qos": "qos", "constraint": "constraint"}
@@ -74,6 +70,23 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
     if nodes > 1:
         return found | {"tasks": nodes}
     return found | {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
+
+
+# The time limit of a job. What a batch costs is planned in plan/batches.py, which asks here only how long it may be.
+
+WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails takes no longer, but its launch starts again
+WALLTIME_EXTRA_MINUTES = 5
+
+
+def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
+    """Return the time limit of a job: more with each attempt, never above the cluster's."""
+    minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
+    return min(cluster["max_walltime_minutes"], minutes * attempt)
+
+
+def longest_planned_minutes(cluster: dict) -> float:
+    """Return how long a batch may be planned so that its time limit is within the cluster's."""
+    return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
 # Resources within a job, which runs its one rule locally.
@@ -98,17 +111,6 @@ def submit_variables(cluster: dict) -> dict[str, str]:
     """Return sbatch's variables for a reservation and all of the memory, for which the executor has no resource."""
     found = {"SBATCH_RESERVATION": cluster["reservation"]} if cluster["reservation"] else {}
     return found | ({"SBATCH_MEM_PER_NODE": "0"} if cluster["memory_mb_per_node"] == 0 else {})
-
-
-def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
-    """Return the time limit of a job: more with each attempt, never above the cluster's."""
-    minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
-    return min(cluster["max_walltime_minutes"], minutes * attempt)
-
-
-def longest_planned_minutes(cluster: dict) -> float:
-    """Return how long a batch may be planned so that its time limit is within the cluster's."""
-    return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from regatta.core.text import is_unknown, plural, three
-from regatta.store.tables import COLLECTED
+from regatta.store.csv_files import COLLECTED
 
 
 @dataclass(frozen=True)

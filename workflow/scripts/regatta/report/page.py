@@ -1,6 +1,6 @@
-"""Assemble report.html from the sections of its topics: one reproducible file without scripts or external assets.
+"""The parts of report.html that belong to no topic: facts, contents, counts, provenance and general methods.
 
-report.py passes the list of topics/catalog.py.
+topics/catalog.py adds the topics and renders the page: one reproducible file without scripts or external assets.
 """
 
 import gzip
@@ -18,11 +18,9 @@ from regatta.core.text import UNKNOWN, natural, plural, size, three
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
 from regatta.report.panels import Section, Table
-from regatta.report.plotting import bitmaps, data_uri, image_uri
-from regatta.store.collect import collected_csv
+from regatta.report.plotting import data_uri, image_uri
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
-from regatta.store.tables import COLLECTED, to_csv
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
@@ -63,56 +61,9 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def render(data, topics: Iterable) -> str:
-    """Return the report. data: a ReportData of topics/base.py."""
-    return load_template("report.html.j2", is_large(data.campaign)).render(content(data, topics))
-
-
-def content(data, topics: Iterable) -> dict:
-    """Return the variables of the template."""
-    campaign, measurements = data.campaign, data.measurements
-    with bitmaps(is_large(campaign)):
-        shown = [topic.section(data) for topic in topics if topic.section]
-    shown = [section for section in shown if section is not None]
-    advice = [advice for topic in topics for advice in topic.warnings(data)]
-    num_launches = len(list(data.launches.glob("*.jsonl")))
-    return {
-        "campaign": campaign,
-        "is_cpu": data.device == "cpu",
-        "facts": facts(data),
-        "counts": status_counts(measurements),
-        "num_planned": int(measurements["repeat"].notna().sum()),
-        "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
-        "cell_names": data.names,
-        "findings": findings(data, topics),
-        "sections": shown,
-        "contents": contents(shown, len(advice)),
-        "warnings": advice,
-        "methods": methods(campaign, [term for topic in topics for term in topic.methods(campaign)]),
-        "left_out": left_out(data.problems, data.names),
-        "provenance": provenance(data.headers),
-        "runs": run_table(measurements),
-        "is_large": is_large(campaign),
-        "downloads": [
-            *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
-            *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
-        ],
-    }
-
-
 def is_large(campaign: dict) -> bool:
     """Return whether figures are bitmaps, CSV files compressed, and the records of a cell only counted."""
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
-
-
-def findings(data, topics: Iterable) -> list[dict]:
-    """Return each finding of each topic with its sentence and the anchor of its section."""
-    return [
-        {"text": topic.sentence(finding), "anchor": finding.anchor or topic.id, "title": topic.title}
-        | {"finding": finding, "sources": finding.sources}
-        for topic in topics
-        for finding in topic.findings(data)
-    ]
 
 
 def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
@@ -135,20 +86,19 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
     return sorted(rows, key=lambda row: natural(row["cell"]))
 
 
-def facts(data) -> list[tuple[str, str]]:
+def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[tuple[str, str]]:
     """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all."""
-    campaign, headers = data.campaign, data.headers
     all_of = environments(headers)
     hosts = [host for environment in all_of for host in environment["hosts"]]
     gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
-    times = sorted(data.measurements["time_utc"].dropna())
+    times = sorted(measurements["time_utc"].dropna())
     found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
         found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
     if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
         found.append(("Images", ", ".join(images)))
-    rank_seconds = data.measurements["elapsed_s"] * data.measurements["world_size"]
+    rank_seconds = measurements["elapsed_s"] * measurements["world_size"]
     if rank_seconds.notna().any():
         one = "GPU" if campaign["device"] != "cpu" else "Process"
         found.append((f"{one} hours measured", three(float(rank_seconds.sum() / 3600))))

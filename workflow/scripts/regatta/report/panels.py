@@ -10,7 +10,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
-from regatta.store.tables import to_csv
+from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named also where they are the same everywhere
 MAX_LINES = 12  # of labels that fit beside a panel

@@ -25,6 +25,7 @@ from regatta.store.launch_files import read_frozen, write_json
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
+STACK_MINUTES = 1  # in addition to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 
@@ -38,6 +39,15 @@ class Preflight:
 
     id: str
     content: dict
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.content["nodes"], self.content["gpus_per_node"]
+
+    @property
+    def minutes(self) -> float:
+        """The planned minutes, of which the launcher makes a time limit, as of those of a batch (plan/batches.py)."""
+        return len(self.content["stacks"]) * (self.content["launch_start_seconds"] / 60 + STACK_MINUTES)
 
 
 def plan_preflight(

@@ -18,6 +18,7 @@ WITHOUT_ENVIRONMENT = ("-e", "--cleanenv", "-C", "--containall", "--compat")
 # The runtime evaluates values in a shell: these characters have no meaning there.
 PLAIN_VALUE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 SET_BY_RUNTIME = ("PATH", "LD_LIBRARY_PATH")
+BIND_OPTION = "--bind"
 VARIABLES = ("APPTAINER", "SINGULARITY")  # prefixes; binds, variables and options of the user's shell for every image
 BUILD = "containers/README.md"
 
@@ -35,7 +36,7 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
             outer.append(path)  # also the target of a link
     line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
     for bind in [*binds, *(bind_word(str(path)) for path in outer)]:
-        line += ["--bind", bind]
+        line += [BIND_OPTION, bind]
     return [*line, stack["image"], *([stack["wrapper"]] if stack["wrapper"] else [])]
 
 
@@ -151,6 +152,7 @@ RUNTIME = Runtime(
     identify=identify,
     problems=problems,
     library_remedy=library_remedy,
+    bind_option=BIND_OPTION,
     user_variables=VARIABLES,
     kept_variables=tuple(f"{name}_{place}" for name in VARIABLES for place in ("CACHEDIR", "TMPDIR", "CONFIGDIR")),
 )

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class Runtime:
     identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
     problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # of (stack, keys that its file has, site)
     library_remedy: Callable[[dict, str], str]  # how to give a stack libraries that it lacks
+    bind_option: str = ""  # before each bind in the prefix
     user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables: in no cell's id, so not inherited
     kept_variables: tuple[str, ...] = ()  # except these
 
@@ -66,6 +68,22 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     except ValueError:
         found = 'contains "$" without a variable name. Write $$ for a literal $'
     raise UserError(f"binds: {text} {found}.")
+
+
+def quote_for_shell(line: list[str], bind_option: str) -> list[str]:
+    """Quote the words of a command line for a shell, which substitutes the variables of binds and nothing else."""
+    is_bind = [bool(bind_option) and before == bind_option for before in ["", *line]]
+    return [_quote_bind(word) if bind else shlex.quote(word) for bind, word in zip(is_bind, line, strict=False)]
+
+
+def _quote_bind(bind: str) -> str:
+    """Quote a bind except its variables. $$ is a literal $."""
+    parts = re.split(r"(\$\$|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\})", bind, flags=re.ASCII)
+    if len(parts) == 1:
+        return shlex.quote(bind)
+    parts[::2] = [re.sub(r'([$"\\`])', r"\\\1", text) for text in parts[::2]]
+    parts[1::2] = [r"\$" if variable == "$$" else variable for variable in parts[1::2]]
+    return f'"{"".join(parts)}"'
 
 
 def bind_problem(bind: str, index: int, site: Site) -> Problem | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.benchmarks import undeclared
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.launch_files import (
     LaunchFile,
@@ -28,7 +29,6 @@ from regatta.store.launch_files import (
     write_text,
 )
 from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
-from regatta.store.tables import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 
 MEASURED_DIGITS = 12
 Slot = tuple[str, int]  # (cell id, repeat)

@@ -13,11 +13,9 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.names import names_by_cell
-from regatta.core.statistics import Estimate
 from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
-from regatta.store.tables import REAL
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -82,19 +80,9 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
     return {cell: values.tolist() for cell, values in rows.groupby("cell")[column]}
 
 
-def interval_columns(name: str, unit: str) -> dict[str, str]:
-    """Return the columns of a number with its range or interval: step_s, step_low_s, step_high_s."""
-    return {f"{name}{end}_{unit}": REAL for end in ("", "_low", "_high")}
-
-
-def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
-    """Return the values of these columns."""
-    return dict(zip(interval_columns(name, unit), (found.median, found.low, found.high), strict=True))
-
-
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/tables.py). make: from the frozen campaign and tables by name.
+    """A table of tables/. columns: name -> type (store/csv_files.py). make: of the frozen campaign and tables by name.
 
     `make` may use any table: those read from the store (measurements, epochs, ranks, waits) and those of other topics.
     """

@@ -27,8 +27,8 @@ from regatta.report.panels import (
     text_of,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, interval_columns, plain_rows, steps_by_cell
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows, steps_by_cell
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE
 from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, rate_column

@@ -1,4 +1,4 @@
-"""All topics in the order of the page, and their tables. A new topic is one line here."""
+"""All topics in the order of the page, their tables, and the report of them. A new topic is one line here."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,10 +7,11 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
-from regatta.report.page import read_headers
-from regatta.store.collect import read_collected, read_store
+from regatta.report import page
+from regatta.report.plotting import bitmaps
+from regatta.store.collect import collected_csv, read_collected, read_store
+from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen
-from regatta.store.tables import COLLECTED, read_csv, write_csv
 from regatta.topics import (
     buckets,
     communication,
@@ -130,8 +131,52 @@ def read_report_data(
     return ReportData(
         read_frozen(campaign),
         {**collected, **read_tables(tables)},
-        read_headers(launches, collected["measurements"]),
+        page.read_headers(launches, collected["measurements"]),
         read_frozen(problems),
         launches,
         read_frozen(preflight) if preflight else None,
     )
+
+
+def render(data: ReportData) -> str:
+    """Return the report: one reproducible page without scripts or external assets."""
+    campaign, measurements = data.campaign, data.measurements
+    is_large = page.is_large(campaign)
+    with bitmaps(is_large):
+        shown = [topic.section(data) for topic in TOPICS if topic.section]
+    shown = [section for section in shown if section is not None]
+    advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
+    num_launches = len(list(data.launches.glob("*.jsonl")))
+    values = {
+        "campaign": campaign,
+        "is_cpu": data.device == "cpu",
+        "facts": page.facts(campaign, data.headers, measurements),
+        "counts": page.status_counts(measurements),
+        "num_planned": int(measurements["repeat"].notna().sum()),
+        "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
+        "cell_names": data.names,
+        "findings": findings(data),
+        "sections": shown,
+        "contents": page.contents(shown, len(advice)),
+        "warnings": advice,
+        "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
+        "left_out": page.left_out(data.problems, data.names),
+        "provenance": page.provenance(data.headers),
+        "runs": page.run_table(measurements),
+        "is_large": is_large,
+        "downloads": [
+            *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
+            *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
+        ],
+    }
+    return page.load_template("report.html.j2", is_large).render(values)
+
+
+def findings(data: ReportData) -> list[dict]:
+    """Return each finding of each topic with its sentence and the anchor of its section."""
+    return [
+        {"text": topic.sentence(finding), "anchor": finding.anchor or topic.id, "title": topic.title}
+        | {"finding": finding, "sources": finding.sources}
+        for topic in TOPICS
+        for finding in topic.findings(data)
+    ]

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.statistics import over_launches
+from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, duration_tick, interval_heading, is_unknown, size, three
 from regatta.report.findings import Finding, Value, of_cells, time_text, value_text
 from regatta.report.panels import (
@@ -25,25 +25,12 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import (
-    LaunchValues,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    interval_columns,
-    interval_values,
-    values_by_cell,
-)
+from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, values_by_cell
 
 BYTES_PER_GB = 10**9
 COLLECTIVES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in ("operation", "algorithm", "message_bytes", "dtype", *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
     **interval_columns("latency", "s"),
     "algbw_gb_per_s": REAL,
     "busbw_gb_per_s": REAL,

@@ -11,9 +11,9 @@ from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
+from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
 from regatta.store.history import after_now_text
 from regatta.store.records import one_line
-from regatta.store.tables import MEASUREMENTS, TEXT, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
 FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.core.statistics import over_launches
+from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
@@ -22,25 +22,12 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import (
-    LaunchValues,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    interval_columns,
-    interval_values,
-    known,
-)
+from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known
 
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 STRATEGIES = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(STEP_COLUMNS),
     **dict.fromkeys(("step_p50_s", "step_mean_s", "step_std_s"), REAL),
     **dict.fromkeys(("whole_step_s", "no_sync_s", "communication_s"), REAL),
     **interval_columns("exposed", "s"),

@@ -20,8 +20,8 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.store.records import MEMORY_BYTES
-from regatta.store.tables import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 MEMORY = {

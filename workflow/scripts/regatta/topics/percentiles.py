@@ -9,7 +9,7 @@ from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_l
 from regatta.core.text import NOT_PLANNED, four, is_unknown, rank_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv

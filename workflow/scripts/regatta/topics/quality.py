@@ -11,7 +11,7 @@ from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
 from regatta.core.text import natural, percent, plural, shape, three
 from regatta.report.findings import HEADERS, Advice, Finding, Source, of_cells, of_runs, percent_number
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
-from regatta.store.tables import REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported

@@ -5,7 +5,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import over_launches
+from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import duration_tick, interval_heading, ratio_text
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
@@ -25,17 +25,8 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import (
-    LaunchValues,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    interval_columns,
-    interval_values,
-    values_by_cell,
-)
+from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, values_by_cell
 from regatta.topics.communication import error_text
 from regatta.topics.memory import size_columns
 
@@ -47,11 +38,7 @@ LARGEST = {
     **dict.fromkeys(("largest_output_error", "largest_input_gradient_error"), REAL),
 }
 BATCH_NORMS = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*axes_of("sync_batchnorm"), *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(axes_of("sync_batchnorm")),
     **{column: kind for name in TIMES for column, kind in interval_columns(name, "s").items()},
     **LARGEST,
 }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
-from regatta.core.statistics import Estimate, over_launches
+from regatta.core.statistics import Estimate, interval_values, over_launches
 from regatta.core.text import NOT_PLANNED, UNKNOWN, interval_heading, is_unknown, percent, plural, three
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text, value_text
 from regatta.report.panels import (
@@ -27,17 +27,23 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
+from regatta.store.csv_files import (
+    EPOCHS,
+    FLAG,
+    REAL,
+    TEXT,
+    WHOLE,
+    cell_columns,
+    interval_columns,
+    make_table,
+    to_exact_csv,
+)
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.store.tables import CELL, EPOCHS, FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table, to_exact_csv
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, interval_columns, interval_values
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 from regatta.topics.memory import parts_table
 
 TRAINING_RUNS = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*axes_of(BENCHMARK), *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(axes_of(BENCHMARK)),
     **interval_columns("total", "s"),
     "epoch_train_s": REAL,
     "epoch_test_s": REAL,

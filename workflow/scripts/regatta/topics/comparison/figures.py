@@ -13,7 +13,7 @@ from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAU
 from regatta.report import plotting
 from regatta.report.findings import percent_number
 from regatta.report.panels import Figure, Table
-from regatta.store.tables import to_csv
+from regatta.store.csv_files import to_csv
 from regatta.topics.comparison.tables import ALIKE, by_effect, is_noise
 
 if TYPE_CHECKING:

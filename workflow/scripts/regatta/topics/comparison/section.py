@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
+from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Finding, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
@@ -16,7 +17,8 @@ from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import figures, tables
 
 MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
-OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python", "srun", "scripts")
+OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
+OF_STACK += (*STACK_KEYS, "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
 NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"

@@ -22,7 +22,7 @@ from regatta.core.verdicts import (
     sign_test,
 )
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, make_table
 
 
 @dataclass(frozen=True)

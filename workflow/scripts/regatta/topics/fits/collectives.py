@@ -11,8 +11,8 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, size, three
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import LaunchValues, grouped, interval_columns, plain_rows
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.base import LaunchValues, grouped, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,

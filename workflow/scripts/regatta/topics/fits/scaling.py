@@ -13,8 +13,8 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, three
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import grouped, interval_columns, plain_rows, steps_by_cell
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.base import grouped, plain_rows, steps_by_cell
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LackOfFit,

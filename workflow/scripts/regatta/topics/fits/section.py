@@ -27,7 +27,7 @@ from regatta.core.text import (
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table, full_names, make_figure, text_of
 from regatta.report.plotting import Axis, Panel, Point, Series, size_ticks
-from regatta.store.tables import CELL, make_table
+from regatta.store.csv_files import CELL, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.fits import collectives, scaling
 

@@ -39,7 +39,7 @@ from regatta.report.panels import (
     text_of,
 )
 from regatta.report.plotting import INK, WIDTH_IN, Axis, Panel, image_of, new_canvas
-from regatta.store.tables import CELL, to_csv
+from regatta.store.csv_files import CELL, to_csv
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
 PERCENT = 100

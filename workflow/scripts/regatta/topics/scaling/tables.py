@@ -7,18 +7,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.core.statistics import over_launches, ratio_over_launches
+from regatta.core.statistics import Estimate, interval_values, over_launches, ratio_over_launches
 from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import cells_of, interval_columns, interval_values, steps_by_cell
+from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import cells_of, steps_by_cell
 
 SCALING = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
+    **cell_columns(STEP_COLUMNS),
     **interval_columns("step", "s"),
     **interval_columns("throughput", "samples_per_s"),
     **dict.fromkeys(("throughput_per_gpu_samples_per_s", "throughput_tokens_per_s"), REAL),
@@ -181,19 +177,26 @@ def _rates(cell: dict, campaign: dict, lookup: BaselineLookup, steps: dict[str, 
         "baseline": baseline,
     }
     if baseline is not None:
-        row |= _efficiency(spec, lookup.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
+        row |= _efficiency_columns(spec, lookup.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
     if baseline == cell["id"]:  # 1 by definition, so it has neither range nor grade
         row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
     return row | _parts(spec, lookup, steps)
 
 
-def _efficiency(spec: dict, baseline: dict, own_steps: list[float], baseline_steps: list[float]) -> dict:
-    """Return throughput per GPU relative to the baseline's: (b/T) / (b0/T0)."""
+def efficiency(spec: dict, baseline: dict, steps: list[float], baseline_steps: list[float]) -> Estimate:
+    """Return throughput per GPU relative to the baseline's: (b/T) / (b0/T0).
+
+    With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
+    """
     batch, batch_0 = spec["parameters"]["batch_size"], baseline["parameters"]["batch_size"]
-    ratio = ratio_over_launches([step / batch_0 for step in baseline_steps], [step / batch for step in own_steps])
-    base = over_launches(baseline_steps)
+    return ratio_over_launches([step / batch_0 for step in baseline_steps], [step / batch for step in steps])
+
+
+def _efficiency_columns(spec: dict, baseline: dict, steps: list[float], baseline_steps: list[float]) -> dict:
+    ratio, base = efficiency(spec, baseline, steps, baseline_steps), over_launches(baseline_steps)
+    work = baseline["nodes"] * baseline["gpus_per_node"] * baseline["parameters"]["batch_size"]
     return {
-        "baseline_samples_per_s": _rate(baseline["nodes"] * baseline["gpus_per_node"] * batch_0, base.median),
+        "baseline_samples_per_s": _rate(work, base.median),
         **interval_values("efficiency", "ratio", ratio),
         "efficiency_interval": ratio.kind,
         "grade": None if ratio.median is None else grade(ratio.median, ratio.low, ratio.high),
@@ -251,9 +254,7 @@ def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFra
             cell_steps, base = (steps.get(name, []) for name in (cell["id"], baseline))
             row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
             row |= {"num_launches": len(cell_steps), "num_baseline_launches": len(base)}
-            # Weak T0/T (fixed batch per rank), or strong T(1) / (n T(n)) (fixed batch of all ranks).
-            shrink = cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] if scaling == STRONG else 1
-            ratio = ratio_over_launches([step / shrink for step in base], cell_steps)
+            ratio = efficiency(cell["spec"], lookup.specs[baseline], cell_steps, base)
             row |= {"baseline_step_s": over_launches(base).median, "interval": ratio.kind}
             rows.append(cell_row(cell) | row | interval_values("efficiency", "ratio", ratio))
     return make_table(rows, EFFICIENCIES)

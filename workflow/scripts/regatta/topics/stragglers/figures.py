@@ -10,8 +10,8 @@ import pandas as pd
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
 from regatta.report.plotting import COLORS, GREY, INK, WIDTH_IN, image_of, new_canvas
+from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
-from regatta.store.tables import to_csv
 from regatta.topics.stragglers.waits import (
     ALL_RANKS,
     COMPUTE,

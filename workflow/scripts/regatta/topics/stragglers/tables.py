@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.verdicts import FALSE_DISCOVERIES
-from regatta.store.tables import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, make_table
+from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, make_table
 from regatta.topics.base import grouped, plain_rows
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect

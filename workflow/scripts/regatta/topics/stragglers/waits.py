@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 from regatta.core.statistics import outer_fences
+from regatta.store.csv_files import OUTLIERS
 from regatta.store.records import slowest_rank, whole_times
-from regatta.store.tables import OUTLIERS
 
 # No rank can leave one of these before every rank has arrived.
 ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")

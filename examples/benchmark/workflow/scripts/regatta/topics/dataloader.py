@@ -17,7 +17,7 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel
 from regatta.store.collect import cell_row
-from regatta.store.tables import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
 PARAMETERS = ("num_workers", "batch_size", "sample_bytes", "num_batches")

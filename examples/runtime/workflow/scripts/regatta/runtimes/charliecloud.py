@@ -76,5 +76,6 @@ RUNTIME = Runtime(
     identify=identify,
     problems=problems,
     library_remedy=lambda stack, libraries: f"Add {libraries} to the image: ch-fromhost --path, or binds.",
+    bind_option="--bind",
     user_variables=("CH_RUN_", "CH_IMAGE_"),
 )

@@ -6,13 +6,14 @@ compares as 1; in epochs.csv all, where launches must agree to the last digit.
 """
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
-from regatta.core.statistics import PERCENTILES
+from regatta.core.statistics import INTERVAL_ENDS, PERCENTILES
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -130,6 +131,17 @@ STEP_COLUMNS = (
     *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
     *("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression"),
 )
+
+
+def cell_columns(parameters: Iterable[str]) -> dict[str, str]:
+    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals."""
+    described = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
+    return {"cell": TEXT, **described, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+
+
+def interval_columns(name: str, unit: str) -> dict[str, str]:
+    """Return the columns of a number with its range or interval: step_s, step_low_s, step_high_s."""
+    return {f"{name}{end}_{unit}": REAL for end in INTERVAL_ENDS}
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:

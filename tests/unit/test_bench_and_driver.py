@@ -1,0 +1,93 @@
+"""What bench/ writes and what the driver reads or writes in its place: the same fields, exit status and messages.
+
+Neither imports the other, so nothing else compares them. No torch is needed.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regatta.launchers import LAUNCHERS
+from regatta.run import batch, causes
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "workflow" / "scripts" / "bench"
+CELL = {"id": "c", "spec": {"benchmark": "collective"}, "command": "torchrun ..."}
+REQUEST = {
+    "schema": 1, "campaign": "small", "batch": "b", "launch": "b-l000-a00", "generation": 1, "repeat": 0, "stack": "s",
+    "nodes": 1, "gpus_per_node": 1, "device": "cpu", "argv": [], "git": None, "cells": [CELL],
+}  # fmt: skip
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """A function that imports a module of bench/, as a launch does."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
+
+
+@pytest.fixture
+def schemas() -> dict:
+    return yaml.safe_load((ROOT / "workflow" / "schemas" / "record.yaml").read_text(encoding="utf-8"))["$defs"]
+
+
+def differences(of_bench: dict, of_driver: dict, schema: dict) -> dict[str, set[str]]:
+    """Return the fields of a line that only one side writes, or that the schema does not allow or has in addition."""
+    required, allowed = set(schema["required"]), set(schema["properties"])
+    found = {
+        "only bench/ writes": of_bench.keys() - of_driver.keys(),
+        "only the driver writes": of_driver.keys() - of_bench.keys(),
+        "required and not written": required - of_bench.keys(),
+        "not in the schema": of_bench.keys() - allowed,
+    }
+    return {text: fields for text, fields in found.items() if fields}
+
+
+def test_a_record_has_the_same_fields_from_a_rank_and_from_the_driver(bench, schemas):
+    of_rank = bench("harness.launch_file").build_record(CELL, 0, "failed", None, "x", {})
+    of_driver = batch.record_line(REQUEST, "c", causes.Cause("failed", None, "x"), None)
+    assert differences(of_rank, of_driver, schemas["record"]) == {}
+    assert [name for name in of_rank if of_rank[name] is None] == [
+        name for name in of_driver if of_driver[name] is None
+    ]
+
+
+def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(bench, schemas, monkeypatch, tmp_path):
+    run_launch = bench("run_launch")
+    environment = types.SimpleNamespace(describe=lambda *arguments: None)  # the real one needs torch
+    monkeypatch.setitem(sys.modules, "harness.environment", environment)
+    monkeypatch.setattr(importlib.import_module("harness"), "environment", environment, raising=False)
+    of_rank = run_launch.first_line(REQUEST, [], types.SimpleNamespace(rank=0, device=None), 1)
+    folder = tmp_path / "results" / "batches" / "b"
+    (tmp_path / "results" / "launches").mkdir(parents=True)
+    run = batch.Run(folder, {}, {})
+    batch.write_records(run, REQUEST, [], causes.Cause("failed", None, "x"), None)
+    of_driver = json.loads(run.launch_file(REQUEST["launch"]).read_text())
+    assert differences(of_rank, of_driver, schemas["launch"]) == {}
+
+
+def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):
+    assert bench("harness.launch_file").EXIT_CANNOT_WRITE == causes.EXIT_STORE_UNWRITABLE
+    code = "from harness import launch_file; launch_file.give_up('x.jsonl', OSError(28, 'No space left on device'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(BENCH)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == causes.EXIT_STORE_UNWRITABLE
+    log = f"{done.stderr}start_ranks: rank 0 ended with exit code {done.returncode}\n"
+    found = causes.store_write_error(LAUNCHERS["none"], log)
+    assert found.startswith("cannot write the launch file x.jsonl: [Errno 28] No space left on device")
+
+
+def test_the_driver_reads_the_error_file_of_a_rank(bench, tmp_path):
+    failures = bench("harness.failures")
+    failures.write_error_file(tmp_path, 3, failures.Progress("c", "check"), MemoryError("x"))
+    errors = causes.read_rank_errors(tmp_path)
+    found = causes.find_cause(LAUNCHERS["none"], errors, "", 1, 0)
+    assert (found.status, found.phase) == ("out_of_memory", "check")
+    assert found.text == f"rank 3 on {errors[0]['host']}: MemoryError: x"
