@@ -185,7 +185,7 @@ def test_a_torn_line_is_told_and_the_rest_is_read(tmp_path):
     campaign = json.loads(next((tmp_path / "laptop").glob("campaign.*.json")).read_text())
     table, problems = collect(campaign, tmp_path / "laptop" / "launches")
     (torn,) = problems["corrupt"]
-    assert "is torn or corrupt" in torn
+    assert "line 22 is truncated or corrupt" in torn
     counts = table["status"].value_counts().to_dict()
     assert counts == {"ok": 47, "skipped": 9, "failed": 1, "timeout": 1, "out_of_memory": 1, "not_measured": 1}
 
@@ -317,14 +317,14 @@ def test_cells_that_a_stopped_job_did_not_come_to_name_its_end(tmp_path):
     write_launch(tmp_path, [record()])
     write_batch(tmp_path, jobs=[{"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}])
     row, _ = row_of(tmp_path, repeat=1)
-    assert (row["status"], row["cause"]) == ("not_measured", "its job ended before it was measured: SIGTERM: TIMEOUT")
+    assert (row["status"], row["cause"]) == ("not_measured", "the job ended before this measurement: SIGTERM: TIMEOUT")
     assert row_of(tmp_path, repeat=0)[0]["status"] == "ok"
 
 
 def test_a_batch_that_was_finished_later_has_no_unfinished_business(tmp_path):
     stop = {"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}
     write_batch(tmp_path, jobs=[stop], manifest={"launches": []})
-    assert row_of(tmp_path)[0]["cause"] == "the store has no record of it"
+    assert row_of(tmp_path)[0]["cause"] == "no record in the store"
 
 
 def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_later(tmp_path):
@@ -344,7 +344,7 @@ def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_l
 def test_a_job_that_began_and_said_no_more_is_told(tmp_path):
     write_batch(tmp_path, jobs=[{"kind": "started", "job": "7", "hosts": [], "cause": ""}])
     row, problems = row_of(tmp_path)
-    assert row["cause"] == "its job ended before it was measured: end not recorded"
+    assert row["cause"] == "the job ended before this measurement: end not recorded"
     assert [(job["job"], job["kind"]) for job in problems["interrupted"]] == [("7", "stopped")]
 
 
@@ -364,4 +364,4 @@ def test_which_stop_is_told_goes_by_recorded_times_and_not_by_those_of_files(tmp
     write_batch(tmp_path, name="n01g02-ffffffffffff", jobs=[stop])
     for name, seconds in (("n01g02-0123456789ab", 1), ("n01g02-ffffffffffff", 2)):
         os.utime(tmp_path / "batches" / name / "batch.json", (seconds, seconds))
-    assert row_of(tmp_path)[0]["cause"] == "its job ended before it was measured: later"
+    assert row_of(tmp_path)[0]["cause"] == "the job ended before this measurement: later"

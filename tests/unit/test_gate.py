@@ -11,6 +11,7 @@ from synthetic import collective_cell, train_cell
 
 import warm_start
 from regatta.compare.gate import chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.core.text import status_text
 from regatta.core.verdicts import compare_launches, judge_all
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -39,7 +40,7 @@ def test_one_repeat_that_is_not_ok_fails_whatever_its_status(status):
     assert not gate.is_passed
     first, second, _ = text_of(gate).splitlines()
     assert first == "gate: failed: 1 cell not ok"
-    assert second == f"  not ok: {CELL['id']}: 1 {status} of 3: it broke"
+    assert second == f"  not ok: {CELL['id']}: 1 of 3 {status_text(status)}: it broke"
 
 
 def test_a_planned_cell_or_repeat_without_any_row_is_not_ok():

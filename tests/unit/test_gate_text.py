@@ -94,8 +94,8 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
     assert regression.get("type") == "regression"
     assert "takes 2.079 times as long" in regression.get("message")  # 2.1 / 1.01
-    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 timeout of 3: it broke")
-    assert failure.text == "repeat 1: timeout: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
+    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 of 3 timed out: it broke")
+    assert failure.text == "repeat 1: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"
     assert cases[skipped["id"]].get("time") is None
 

@@ -62,7 +62,7 @@ def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
     results = measure_all(tmp_path, campaign)
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "timeout"}
-    assert causes == {"no record within 3 s (cell_seconds); the log holds the ranks' stacks"}
+    assert causes == {"no record within 3 s (cell_seconds); stack traces are in the log"}
     assert campaigns.processes_naming(str(tmp_path)) == []
 
 
@@ -124,7 +124,7 @@ def test_after_three_cells_that_fail_alike_the_rest_of_a_stack_is_not_started(tm
     assert len(found["good"]) == len(found["host"]) == 12
     failed = "rank 0 on fake: ValueError: the fake cell raised"
     assert found["host"].count(("failed", failed)) == 3
-    reason = f"not started: the first 3 cells of stack host failed alike: {failed}"
+    reason = f"not started: the first 3 cells of stack host failed with the same error: {failed}"
     assert found["host"].count(("skipped", reason)) == 9
 
 

@@ -365,8 +365,8 @@ def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tm
     for manifest in results.glob("batches/*/manifest.json"):
         manifest.write_text("{")
     run(tmp_path, path)
-    assert "line 3 is torn or corrupt" in (results / "plan.txt").read_text()
-    assert "line 3 is torn or corrupt" in (results / "report.html").read_text()
+    assert "line 3 is truncated or corrupt" in (results / "plan.txt").read_text()
+    assert "line 3 is truncated or corrupt" in (results / "report.html").read_text()
     assert len(set(slots(results))) == NUM_RECORDS
 
 

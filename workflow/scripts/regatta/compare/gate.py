@@ -17,7 +17,7 @@ import pandas as pd
 
 from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
-from regatta.core.text import bracket, natural, percent, plural, ratio_text, three
+from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
 from regatta.topics.failures import log_path
 
@@ -276,12 +276,12 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _cause(cell: JudgedCell) -> str:
-    """Return how often a cell was not ok, how, and the most frequent cause: `1 timeout of 3: no record after 60 s`."""
+    """Return counts by status and the most frequent cause: `1 of 3 timed out: no record after 60 s`."""
     statuses = Counter(failure["status"] for failure in cell.failures)
     cause = Counter(failure["cause"] or "unknown cause" for failure in cell.failures).most_common(1)[0][0]
-    counts = ", ".join(f"{num} {status}" for status, num in statuses.items())
+    counts = ", ".join(f"{num} of {cell.repeats} {status_text(status)}" for status, num in statuses.items())
     shown = cause if len(cause) <= CAUSE_LENGTH else f"{cause[: CAUSE_LENGTH - 3]}..."
-    return f"{counts} of {cell.repeats}: {shown}"
+    return f"{counts}: {shown}"
 
 
 def junit(gate: Gate) -> str:
@@ -325,6 +325,6 @@ def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell) -> None:
 
 
 def _failure(failure: dict) -> str:
-    phase = f" in {failure['phase']}" if failure["phase"] else ""
+    status = status_text(failure["status"], failure["phase"])
     log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
-    return f"repeat {failure['repeat']}: {failure['status']}{phase}: {failure['cause'] or 'unknown cause'}{log}"
+    return f"repeat {failure['repeat']}: {status}: {failure['cause'] or 'unknown cause'}{log}"

@@ -6,6 +6,17 @@ from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
+# Statuses and phases of records as people read them; other statuses read as they are written.
+STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
+PHASE_WORDS = {
+    "launch": "during launch",
+    "placement": "during the placement check",
+    "init": "during initialization",
+    "setup": "during setup",
+    "check": "in the result check",
+    "warmup": "during warm-up",
+    "measure": "while measuring",
+}
 
 
 def three(value: float | None, figures: int = 3) -> str:
@@ -79,6 +90,19 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     factor, unit = next((scale for scale in SECOND_UNITS if seconds * scale[0] < 1000), (1, "s"))
     return f"{three(seconds * factor)} {unit}"
+
+
+def long_duration(hours: float) -> str:
+    """Return hours with the unit that suits them: 39 s, 5.4 min, 4.14 hours, 1,230 hours."""
+    if hours >= 1:
+        return f"{three(hours)} hours"
+    return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def status_text(status: str, phase: str | None = None) -> str:
+    """Return the status of a record as people read it: `timed out while measuring`. phase: if known."""
+    where = "" if phase is None or phase == status else f" {PHASE_WORDS[phase]}"
+    return STATUS_WORDS.get(status, status.replace("_", " ")) + where
 
 
 def plural(num: int, noun: str, nouns: str | None = None) -> str:

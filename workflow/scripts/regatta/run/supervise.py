@@ -245,8 +245,8 @@ def _raise_if_stopped(run: Run) -> None:
 def _late(watch: Watch) -> Cause:
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
-    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); the log holds the ranks' stacks"
+        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); stack traces are in the log")
+    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); stack traces are in the log"
     return Cause("timeout", "launch", text)
 
 

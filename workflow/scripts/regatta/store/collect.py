@@ -168,7 +168,7 @@ def _read_batches(batches: Path, found: Found) -> None:
         for launch in launches:
             cause = held.get(launch["stack"])
             if cause is None and stops and not is_finished:
-                cause = f"its job ended before it was measured: {stops[-1]['cause']}"
+                cause = f"the job ended before this measurement: {stops[-1]['cause']}"
             if cause is not None:
                 found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
 
@@ -244,7 +244,7 @@ def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
     slot = (cell["id"], repeat)
     if slot in found.rows:
         return found.rows[slot][1]
-    cause = found.no_record.get(slot, "the store has no record of it")
+    cause = found.no_record.get(slot, "no record in the store")
     return cell_row(cell) | {"repeat": repeat, "status": "not_measured", "cause": cause}
 
 

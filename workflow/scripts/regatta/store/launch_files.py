@@ -1,7 +1,8 @@
 """The store: the launch files of a results folder, append-only, one JSON object per line.
 
 A launch file begins with a `launch` line (its environment); each cell then has a `start` and a `record` line; the last
-line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
+line is `complete` or `stopped`. A truncated or corrupt line is reported and skipped, never repaired.
+See docs/contracts.md.
 """
 
 import contextlib
@@ -89,7 +90,7 @@ def read_launch_file(path: Path) -> LaunchFile:
             line = parse_line(text)
         except ValueError:
             launch_file.problems.append(
-                f"{path.name}: line {number} is torn or corrupt ({len(text)} bytes); it was skipped"
+                f"{path.name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped"
             )
             continue
         if line["kind"] == "launch" and launch_file.header is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural
+from regatta.core.text import UNKNOWN, natural, plural, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
@@ -71,7 +71,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
-    listed = ", ".join(f"{num} {status.replace('_', ' ')}" for status, num in sorted(values["by_status"].items()))
+    counts = {"not_started" if status == "skipped" else status: num for status, num in values["by_status"].items()}
+    listed = ", ".join(f"{num} {status_text(status)}" for status, num in sorted(counts.items()))
     return f"Failed: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
 
 
