@@ -71,7 +71,7 @@ def test_two_implementations_are_compared_on_the_same_input(tmp_path):
         "saved for backward", "gradients", "weights", "output error", "input gradient error",
     )  # fmt: skip
     assert figure.table.rows[0] == (
-        "own · batch 32", "128", "3/3", "380", "(370 to 390)", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
+        "custom · batch 32", "128", "3/3", "380", "(370 to 390)", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
         "8.0e-07", "4.0e-07",
     )  # fmt: skip
 

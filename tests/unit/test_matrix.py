@@ -285,7 +285,7 @@ SKIPPED = [
     (
         of("sync_batchnorm", {"implementation": ["own"], "hidden": [8], "batch_size": [1]}),
         {},
-        "batch norm needs 2 samples or more over all ranks; here is 1",
+        "batch norm needs at least 2 samples over all ranks; this cell has 1",
     ),
     (
         of("train_run", {"epochs": [1], "strategy": ["own"], "data": ["cifar100"]}),

@@ -233,7 +233,7 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
     text = visible(make_report(folder).read_text(encoding="utf-8"))
     assert "torch of stack host: 2.0 | 2.1" in text
     assert "1 of 6 launches ran from a working tree with uncommitted changes." in text
-    assert "More threads than cores: on node000, 2 ranks of 2 threads shared 2 cores." in text
+    assert "Oversubscribed cores: 2 ranks × 2 threads on 2 cores of node000." in text
     assert "3f2a1c0d9e8b (dirty)" in text
 
 

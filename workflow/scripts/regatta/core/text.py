@@ -47,13 +47,13 @@ def ratio_text(ratio: float | None) -> str:
 def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
     """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
 
-    kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] of residuals.
+    kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] (residuals).
     """
     if is_unknown(low) or is_unknown(high):
         return UNKNOWN
     if not is_unknown(kind) and kind == "range":
         return f"({show(low)} to {show(high)})"
-    return f"[{show(low)}, {show(high)}]{' of residuals' if not is_unknown(kind) and kind == 'residuals' else ''}"
+    return f"[{show(low)}, {show(high)}]{' (residuals)' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
 def interval_heading(kinds: Iterable[str | None]) -> str:

@@ -123,8 +123,8 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         return text
     least = min(short, key=lambda row: _needed(row, num))
     return (
-        f"{text} {plural(least.num_launches, 'launch', 'launches')} cannot detect one on {least.world_size} ranks;"
-        f" {_needed(least, num)} are needed."
+        f"{text} Detecting one on {least.world_size} ranks needs {_needed(least, num)} launches, not"
+        f" {least.num_launches}."
     )
 
 
