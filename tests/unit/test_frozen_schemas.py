@@ -135,7 +135,7 @@ def test_what_the_ranks_of_a_stack_saw_is_no_preflight_whatever_the_stack_is_cal
 @pytest.mark.parametrize("name", ["campaign.0123456789ab.json", "batch.json", "manifest.json", "request.json"])
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, "", "5", "null", "[]", "{}", '{"schema": 1}', "\ufeff{}"])
 def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, text):
-    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same line again"):
+    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same command again"):
         read_frozen(written(tmp_path, name, text))
 
 

@@ -281,7 +281,7 @@ def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
     said = refused(made, moved)
     assert said == (
         f"{moved} cannot be used: it was made at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
-        " and run the same line again."
+        " and run the same command again."
     )
     (moved / ".regatta" / "made").unlink()
     assert "it is not known how it was made (it has no .regatta/made)" in refused(made, moved)

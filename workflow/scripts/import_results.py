@@ -41,7 +41,7 @@ def main() -> None:
     for name, kind, num in outcome.written:
         print(f"{name}: {kind}, {plural(num, 'row')}")
     for name in outcome.already_there:
-        print(f"{name}: already imported, nothing was changed")
+        print(f"{name}: already imported; nothing changed")
     for note in outcome.notes:
         print(f"note: {note}")
     print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")

@@ -84,7 +84,7 @@ def describe_os_error(error: OSError) -> str:
     """Return what the operating system refused, where, and what to do, in one line."""
     where = error.filename or "standard output or the results folder"
     if error.errno in NO_SPACE:
-        return f"{where}: no space left on the disk. Free some and run the same line again."
+        return f"{where}: no space left on the disk. Free some and run the same command again."
     return f"{where}: {error.strerror}. Check that the path is right and that this user may write there."
 
 

@@ -174,7 +174,7 @@ def read_frozen(path: Path) -> dict:
         found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
     if found:
         raise UserError(
-            f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
+            f"{path}: is damaged ({found}). Delete it and run the same command again; nothing measured is lost."
         )
     return value
 
