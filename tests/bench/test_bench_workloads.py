@@ -51,14 +51,14 @@ DDP = {"strategy": "ddp", "compression": "none"}
 @pytest.mark.parametrize(
     ("changes", "world_size", "message"),
     [
-        ({"image_size": 0}, 1, "image_size = 0: at least 1 is needed."),
+        ({"image_size": 0}, 1, "image_size = 0: must be at least 1."),
         ({"dtype": "fp16"}, 1, "dtype = 'fp16': one of fp32, bf16 is expected."),
         (
             {"strategy": "zero"},
             1,
             "strategy = 'zero': one of none, ddp, naive, flat, overlap, bucketed, fsdp is expected.",
         ),
-        ({"model": "lm_tiny"}, 1, "context_length = None: at least 1 is needed."),
+        ({"model": "lm_tiny"}, 1, "context_length = None: must be at least 1."),
         (
             {"model": "lm_huge", "image_size": None, "channels_last": None, "context_length": 8},
             1,

@@ -75,7 +75,7 @@ def test_an_allocation_that_is_too_small_is_told_before_anything_starts(site):
     site.write(fake_campaign(site))
     done = site.cluster.run(["salloc", "--nodes=1", *locally(site)], cwd=site.folder, check=False)
     assert done.returncode == 2
-    assert "shape 2x2 needs 2 nodes, and this allocation has 1. Request a larger allocation" in done.stderr
+    assert "shape 2x2 needs 2 nodes; this allocation has 1. Request a larger allocation" in done.stderr
     assert "Traceback" not in done.stderr
     assert site.records() == []
 

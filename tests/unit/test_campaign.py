@@ -27,19 +27,19 @@ ERRORS = {
     "an unknown key": (
         "repeats: 3",
         "repeats: 3\nrepeat: 4",
-        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Keys that may stand here: " + TOP_KEYS + ".",
+        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Allowed keys: " + TOP_KEYS + ".",
     ),
     "an unknown parameter": (
         "batch_size: [8]",
         "batch_size: [8]\n      bucket_cap: [25]",
         "campaign.yaml:16: unknown key 'bucket_cap' in benchmarks[0].parameters. Did you mean 'bucket_cap_mb'?"
-        " Keys that may stand here: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
+        " Allowed keys: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
         " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
     "a key that is like no other": (
         "repeats: 3",
         "repeats: 3\nxyzzy: 4",
-        "campaign.yaml:11: unknown key 'xyzzy'. Keys that may stand here: " + TOP_KEYS + ".",
+        "campaign.yaml:11: unknown key 'xyzzy'. Allowed keys: " + TOP_KEYS + ".",
     ),
     "a missing key": (
         "repeats: 3\n",
@@ -66,7 +66,7 @@ ERRORS = {
         "repeats: 3",
         "repeats: '3'",
         "campaign.yaml:10: repeats = '3' is not a whole number (Launches per cell)."
-        " YAML reads it as a text; write 3, without quotes.",
+        " YAML reads it as text; write 3, without quotes.",
     ),
     "a number out of range": (
         "repeats: 3",
@@ -109,7 +109,7 @@ ERRORS = {
     "a key twice": (
         "repeats: 3",
         "repeats: 3\nrepeats: 5",
-        "campaign.yaml:11: repeats is given twice (first in line 10). Keep one of the two.",
+        "campaign.yaml:11: repeats is specified twice (first in line 10). Keep one of the two.",
     ),
     "a model that torchvision does not have": (
         "[resnet18]",
@@ -157,7 +157,7 @@ ERRORS = {
         "cluster: tiny",
         "cluster: tyny",
         "campaign.yaml:3: cluster = 'tyny', but there is no clusters/tyny.yaml. Did you mean 'tiny'?"
-        " Write that file, or choose from: tiny.",
+        " Create that file, or choose from: tiny.",
     ),
     "a cluster that is a path": (
         "cluster: tiny",
@@ -168,8 +168,8 @@ ERRORS = {
     "an unknown field in exclude": (
         "repeats: 3",
         "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
-        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Keys that may stand"
-        " here: benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
+        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Allowed keys:"
+        " benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
         " channels_last, compile, compression, context_length, dtype, gradient_as_bucket_view, image_size,"
         " message_bytes, model, operation, optimizer, static_graph, strategy.",
     ),
@@ -181,7 +181,7 @@ ERRORS = {
     "an unknown field in baseline": (
         "repeats: 3",
         "repeats: 3\nbaseline: {strategi: none}",
-        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Keys that may stand here: nodes,"
+        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Allowed keys: nodes,"
         " gpus_per_node, model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
         " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
@@ -207,13 +207,13 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-3}",
         f"campaign.yaml:11: sampling.target_precision = '1e-3' is not a number ({PRECISION})."
-        " YAML reads it as a text; write 0.001, without quotes.",
+        " YAML reads it as text; write 0.001, without quotes.",
     ),
     "a small number, whose remedy must not be a text again": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-7}",
         f"campaign.yaml:11: sampling.target_precision = '1e-7' is not a number ({PRECISION})."
-        " YAML reads it as a text; write 0.0000001, without quotes.",
+        " YAML reads it as text; write 0.0000001, without quotes.",
     ),
     "nan as a text": (
         "repeats: 3",
@@ -224,7 +224,7 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
         "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
-        " Write a number, or a text in quotes.",
+        " Write a number, or text in quotes.",
     ),
     "a name that is a path": (
         "name: small",
@@ -253,7 +253,7 @@ ERRORS = {
     "an unknown key of a stack": (
         "{kind: host}",
         "{kind: host, bind: [/a]}",
-        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Keys that may stand here: kind, python,"
+        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, python,"
         " image, runtime, runtime_options, binds, wrapper, env, srun, required_network, required_host_libraries.",
     ),
     "a variable's name with an equals sign": (

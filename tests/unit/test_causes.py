@@ -247,7 +247,7 @@ OF_SRUN = {
         "rank 2 on n2: Exited with exit code 127; last line of the log: /.singularity.d/runscript: 2: exec: python3: not found",
     ),
     "one_left_early": Cause(
-        "failed", None, "rank 0 ended without an error while others still ran; srun ended those after a while"
+        "failed", None, "rank 0 ended without an error while others were running; srun then ended the others (--wait)"
     ),
     "time_limit": Cause(
         "failed", "launch", "rank 2 on n2: cancelled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
@@ -320,7 +320,7 @@ srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
 srun: error: n2: task 3: Killed
 srun: error: n1: tasks 0-1: Killed
 """
-    text = "rank 2 ended without an error while others still ran; srun ended those after a while"
+    text = "rank 2 ended without an error while others were running; srun then ended the others (--wait)"
     assert find_cause([], log, 137, 0) == Cause("failed", None, text)
 
 

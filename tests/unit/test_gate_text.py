@@ -109,7 +109,7 @@ def test_the_junit_file_is_xml_whatever_a_cause_holds():
     campaign, measurements = results_of([(CELL, ["failed"])])
     measurements["cause"] = "\x1b[31m <b>&\x00\ufffe \ud800 ]]> é 😀\n\"'"
     cases = checked_junit(judge(campaign, measurements))
-    assert cases[CELL["id"]].find("failure").get("message") == "1 failed of 1: [31m <b>&  ]]> é 😀\n\"'"
+    assert cases[CELL["id"]].find("failure").get("message") == "1 of 1 failed: [31m <b>&  ]]> é 😀\n\"'"
 
 
 @pytest.fixture

@@ -364,8 +364,8 @@ def test_a_rule_without_effect_is_noted_with_its_line(tmp_path):
     lines = (tmp_path / "campaign.yaml").read_text().splitlines()
     first = lines.index("exclude:") + 2  # `- when:` of the first rule
     assert found.notes == [
-        f"{tmp_path}/campaign.yaml:{first}: exclude[0] excludes no cell",
-        f"{tmp_path}/campaign.yaml:{first + 5 - 1}: exclude[1] excludes no cell",
+        f"{tmp_path}/campaign.yaml:{first}: exclude[0] matches no cell",
+        f"{tmp_path}/campaign.yaml:{first + 5 - 1}: exclude[1] matches no cell",
     ]
 
 

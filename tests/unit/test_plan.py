@@ -225,7 +225,7 @@ def test_skipped_cells_keep_their_reasons(tmp_path):
     text = plan_text(made)
     assert text.count("a collective needs at least 2 ranks; this shape has 1") == 2
     assert text.count("strategy none runs on 1 rank; this shape has 2") == 1
-    assert "exclude[0] excludes no cell" in text
+    assert "exclude[0] matches no cell" in text
 
 
 def test_a_price_without_history_is_from_the_limits(tmp_path):

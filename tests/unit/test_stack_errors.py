@@ -30,8 +30,8 @@ NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node
 FROM = "relative to the working folder"
 
 THREADS = (
-    "does not have the right form (the threads of a rank, a whole number above 0 such as 4; without it, ranks share"
-    " their host's cores)."
+    "does not have the right form (threads per rank, a whole number above 0 such as 4; without it, ranks share"
+    " the host's cores)."
 )
 
 # The stack's kind, its further lines, and all that is said, without the file's name.

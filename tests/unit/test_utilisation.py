@@ -146,7 +146,7 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
         ),
         (
             {"tflops": 990},
-            "11: unknown key 'tflops' in peaks[0]. Did you mean 'tflop_per_s'? Keys that may stand here: device, dtype,"
+            "11: unknown key 'tflops' in peaks[0]. Did you mean 'tflop_per_s'? Allowed keys: device, dtype,"
             " tflop_per_s, source.",
         ),
     ],

@@ -268,7 +268,7 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
-    assert missing.stderr == "none.yaml: there is no such file. Check the path.\n"
+    assert missing.stderr == "none.yaml: no such file. Check the path.\n"
 
 
 def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):

@@ -87,7 +87,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
             raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
     for name in ("epochs", "batch_size", "accumulation_steps"):
         if getattr(wanted, name) < 1:
-            raise ValueError(f"{name} = {getattr(wanted, name)}: at least 1 is needed.")
+            raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")
     if not 0 <= wanted.seed <= MAX_SEED:
         raise ValueError(f"seed = {wanted.seed}: a whole number from 0 to 2**63 - 1 is needed.")
     if wanted.data == "synthetic" and wanted.data_folder is not None:

@@ -233,9 +233,9 @@ def gate_text(gate: Gate, results: Path) -> str:
     num, most = chance_alone(gate)
     if num:
         lines.append(
-            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened, with fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on a side: slower if every launch is slower than every launch before by"
-            f" more than the margin; chance alone: at most {three(most)} of {plural(num, 'cell')}"
+            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
+            f" {MIN_LAUNCHES_INTERVAL} launches on a side): slower means that every launch is slower than every earlier"
+            f" launch by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"

@@ -111,7 +111,7 @@ def _violations(where: Where, error: jsonschema.ValidationError) -> Iterator[Vio
         inside = f" in {place(where)}" if where else ""
         for key in value:
             if key not in known:
-                remedy = f"{nearest(key, known)} Keys that may stand here: {', '.join(known)}."
+                remedy = f"{nearest(key, known)} Allowed keys: {', '.join(known)}."
                 yield Violation((*where, key), f"unknown key '{key}'{inside}", remedy)
     elif rule == "required":
         missing = [key for key in error.validator_value if key not in value]
@@ -164,7 +164,7 @@ def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> st
         return f" Write [{value if isinstance(value, str) else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
         # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
-        return f" YAML reads it as a text; write {Decimal(value):f}, without quotes."
+        return f" YAML reads it as text; write {Decimal(value):f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."
     return ""

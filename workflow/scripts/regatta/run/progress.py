@@ -186,11 +186,12 @@ def outcome_text(results: Path) -> str:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
         lines.append(
-            '  to retry what is not ok: the same command with --forcerun measure (make: ARGS="--forcerun measure")'
+            '  to retry failures: run the same command with --forcerun measure (make: ARGS="--forcerun measure")'
         )
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the command again")
+            remedy = "Fix it and run the same command again"
+            lines.append(f"  stack {stack} is held back by the preflight: {cause}. {remedy}")
     return "\n".join(lines)
 
 

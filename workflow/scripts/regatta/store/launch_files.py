@@ -78,10 +78,10 @@ def read_launch_file(path: Path) -> LaunchFile:
         path.name.encode()  # tables are UTF-8, and hold the name
         content = read_file(path)
     except UnicodeEncodeError:
-        launch_file.problems.append(f"{path.name}: its name is not UTF-8; it was skipped")
+        launch_file.problems.append(f"{path.name}: its name is not UTF-8; skipped")
         return launch_file
     except OSError as error:  # a folder, a pipe or a dangling link of this name
-        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); it was skipped")
+        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); skipped")
         return launch_file
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
