@@ -138,11 +138,11 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
         (
             {"tflop_per_s": 0},
             "9: peaks[0].tflop_per_s = 0 is out of range: it must be more than 0 (Peak of one GPU without sparsity, in"
-            " 10^12 floating-point operations a second).",
+            " 10^12 floating-point operations per second).",
         ),
         (
             {"source": "data sheet"},
-            "10: peaks[0].source = 'data sheet' does not have the right form (Where the number is published, an address on the web).",
+            "10: peaks[0].source = 'data sheet' does not have the right form (Web address where the number is published).",
         ),
         (
             {"tflops": 990},
