@@ -148,13 +148,13 @@ def test_torchvision_s_network_has_a_hundred_classes():
 @pytest.mark.parametrize(
     ("changes", "world_size", "message"),
     [
-        ({"model": "resnet50"}, 1, "model = 'resnet50': one of cifar_cnn, resnet18 is expected."),
-        ({"data": "mnist"}, 1, "data = 'mnist': one of synthetic, cifar100 is expected."),
-        ({"norm": "layer"}, 1, "norm = 'layer': one of batch, own_sync, torch_sync is expected."),
-        ({"strategy": "fsdp"}, 1, "strategy = 'fsdp': one of none, ddp, own is expected."),
+        ({"model": "resnet50"}, 1, "model = 'resnet50': expected one of cifar_cnn, resnet18."),
+        ({"data": "mnist"}, 1, "data = 'mnist': expected one of synthetic, cifar100."),
+        ({"norm": "layer"}, 1, "norm = 'layer': expected one of batch, own_sync, torch_sync."),
+        ({"strategy": "fsdp"}, 1, "strategy = 'fsdp': expected one of none, ddp, own."),
         ({"epochs": 0}, 1, "epochs = 0: must be at least 1."),
         ({"accumulation_steps": 0}, 1, "accumulation_steps = 0: must be at least 1."),
-        ({"seed": -1}, 1, r"seed = -1: a whole number from 0 to 2\*\*63 - 1 is needed."),
+        ({"seed": -1}, 1, r"seed = -1: expected a whole number from 0 to 2\*\*63 - 1."),
         ({"data_folder": "/data"}, 1, "data_folder = '/data' has no effect with data synthetic. Leave it out."),
         ({"data": "cifar100"}, 1, "data cifar100 needs data_folder, where CIFAR-100 was unpacked."),
         ({"data": "cifar100", "data_folder": "/absent"}, 1, "data_folder = '/absent' is not a folder"),

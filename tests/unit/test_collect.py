@@ -103,7 +103,7 @@ def test_a_wrong_result_keeps_its_samples_in_the_store_and_gives_no_time(tmp_pat
     assert (row["status"], row.isna()["p50_s"], row["num_iterations"]) == ("failed", True, 12)
 
 
-def test_the_later_launch_wins_whatever_its_name(tmp_path):
+def test_the_later_launch_wins_regardless_of_its_name(tmp_path):
     write_launch(tmp_path, [make_failure(CELL, 0, "failed", "init", "old", T0)], "n01g02-0123456789ab-l009-a00", 0, T0)
     write_launch(tmp_path, [record()], "n01g02-0123456789ab-l000-a01", 0, T1)
     row, problems = row_of(tmp_path)

@@ -62,7 +62,7 @@ def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path):
     assert "note: memory is not imported" in done.stdout
 
 
-def test_the_suite_of_cpus_stays_one_of_cpus_whatever_gpus_the_machine_has(tmp_path):
+def test_the_suite_of_cpus_stays_one_of_cpus_regardless_of_its_gpus(tmp_path):
     folder = results(tmp_path / "before", [TWO])
     for path in (folder / "launches").glob("*.jsonl"):
         path.write_text(path.read_text().replace('"gpus":[]', '"gpus":[{"name":"NVIDIA H100"}]'))

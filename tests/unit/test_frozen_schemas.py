@@ -1,4 +1,4 @@
-"""Frozen files that were damaged, edited or written by another version: one message each, whatever stands in them."""
+"""Frozen files that were damaged, edited or written by another version: one message each, with any content."""
 
 import copy
 import json
@@ -104,7 +104,7 @@ def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
 
 
 @given(JSON)
-def test_no_value_whatever_makes_the_check_itself_fail(value):
+def test_no_value_makes_the_check_itself_fail(value):
     for kind in KINDS:
         assert isinstance(mismatch(value, kind), str)
 
@@ -127,7 +127,7 @@ def test_a_value_of_any_depth_is_told(tmp_path, levels):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 
-def test_what_the_ranks_of_a_stack_saw_is_no_preflight_whatever_the_stack_is_called(tmp_path):
+def test_what_the_ranks_of_a_stack_saw_is_no_preflight_regardless_of_the_stack_is_called(tmp_path):
     seen = {"schema": 1, "stack": "preflight", "backends": []}
     assert read_frozen(written(tmp_path, "preflight-00.seen.json", seen)) == seen
 

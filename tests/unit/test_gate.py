@@ -35,7 +35,7 @@ def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared
 @pytest.mark.parametrize(
     "status", ["failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "not_measured"]
 )
-def test_one_repeat_that_is_not_ok_fails_whatever_its_status(status):
+def test_one_repeat_that_is_not_ok_fails_regardless_of_its_status(status):
     gate = gate_of([1.0, status, 1.0])
     assert not gate.is_passed
     first, second, _ = text_of(gate).splitlines()

@@ -105,7 +105,7 @@ def test_a_problem_of_no_single_cell_is_a_testcase_too():
     assert cases["no cell is planned"].find("failure").get("type") == "problem"
 
 
-def test_the_junit_file_is_xml_whatever_a_cause_holds():
+def test_the_junit_file_is_xml_for_any_cause():
     campaign, measurements = results_of([(CELL, ["failed"])])
     measurements["cause"] = "\x1b[31m <b>&\x00\ufffe \ud800 ]]> é 😀\n\"'"
     cases = checked_junit(judge(campaign, measurements))

@@ -181,7 +181,7 @@ def test_campaign_keeps_the_exit_status_and_ends_with_the_report(made):
     shutil.rmtree(made.folder / "results")
 
 
-def test_another_campaign_file_is_handed_on_whatever_its_name(made):
+def test_another_campaign_file_is_handed_on_regardless_of_its_name(made):
     done = made.make("campaign", "PROFILE=profiles/slurm", "CONFIG=my config/config.yaml")
     assert done.stdout == "snakemake|--configfile|my config/config.yaml|--profile|profiles/slurm\n"
     assert made.make("plan").stdout == "snakemake|plan|--profile|profiles/local\n"

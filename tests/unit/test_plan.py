@@ -410,7 +410,7 @@ AHEAD, BACK = "2036-11-21T03:00:00Z", "2020-01-01T00:00:00Z"
 
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize("clock", [BACK, AHEAD, "2026-11-21T03:00:00Z"])
-def test_a_retry_supersedes_a_failure_whatever_the_clocks_said(tmp_path, play, clock, finish):
+def test_a_retry_supersedes_a_failure_regardless_of_the_clocks_said(tmp_path, play, clock, finish):
     data = collectives(4, repeats=1)
     play(data, {(4, 0): "failed"}, time_utc=AHEAD)
     assert reasons(plan(tmp_path, data))[4][:2] == (

@@ -264,7 +264,7 @@ def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_fir
     assert "srun --nodes=2 --ntasks=8" in page.words("start")
 
 
-def test_the_script_writes_the_same_bytes_whatever_the_hash_seed(tmp_path):
+def test_the_script_writes_the_same_bytes_regardless_of_the_hash_seed(tmp_path):
     path = write(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"cluster": "local"})
     found = []
     for seed in ("1", "2"):

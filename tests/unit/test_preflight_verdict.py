@@ -37,9 +37,9 @@ def test_a_launch_that_failed_fails_the_stack():
 
 
 def test_misplaced_ranks_fail_the_stack_and_nothing_else_is_held_against_it():
-    seen = make_seen(placement_problems=["1 hosts found, 2 expected (n1)"], backends=[], ranks=[make_rank(0, {})])
+    seen = make_seen(placement_problems=["hosts: 1 found, 2 expected (n1)"], backends=[], ranks=[make_rank(0, {})])
     (problem,) = problems(make_stack(**FABRIC, **HOST_LIBRARIES), seen)
-    assert problem.startswith("Ranks are not placed as requested: 1 hosts found, 2 expected (n1). Check nodes")
+    assert problem.startswith("Ranks are not placed as requested: hosts: 1 found, 2 expected (n1). Check nodes")
     assert judge(make_stack(**FABRIC), seen, "", None)["notes"] == []
 
 

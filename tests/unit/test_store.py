@@ -1,4 +1,4 @@
-"""The store: whatever a kill, a full disk or a bad sector leaves behind, what was whole is read and nothing else."""
+"""The store: after a kill, a full disk or a bad sector, exactly the complete lines are read."""
 
 import errno
 import json
@@ -125,7 +125,7 @@ def test_a_file_cut_off_anywhere_gives_whole_lines_only(tmp_path_factory, size):
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.integers(0, len(LINES)))
-def test_no_junk_whatever_raises_or_hides_a_whole_line(tmp_path_factory, junk, position):
+def test_no_junk_raises_or_hides_a_whole_line(tmp_path_factory, junk, position):
     junk = [part.replace(b"\n", b"") for part in junk]
     found = read(tmp_path_factory.getbasetemp(), b"\n".join([*TEXTS[:position], *junk, *TEXTS[position:]]))
     assert [line for _, line in found.lines if line in LINES] == LINES

@@ -193,7 +193,7 @@ def test_another_benchmark_and_a_failed_training_have_no_rows():
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
-def test_whatever_stands_where_a_list_should_is_a_list_of_numbers_or_refused(value):
+def test_a_malformed_list_becomes_a_list_of_numbers_or_is_refused(value):
     for name in ("train_loss", "accuracy", "accuracy_by_rank", "train_samples_per_epoch"):
         try:
             found = training_of(run_record(OWN, 0, T, **{name: value}), OWN["spec"])

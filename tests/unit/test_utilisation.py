@@ -71,7 +71,7 @@ def test_fp32_is_held_against_tf32_where_torch_may_use_it(cell, settings, peak):
     assert pd.isna(row["mfu_ratio"]) == (peak is None)
 
 
-def test_a_gpu_without_tf32_is_held_against_fp32_whatever_the_settings():
+def test_a_gpu_without_tf32_is_held_against_fp32_regardless_of_the_settings():
     v100 = [{"device": "Tesla V100-SXM2-16GB", "dtype": "fp32", "tflop_per_s": 15.7, "source": SOURCE}]
     settings = ON_GPU | {"gpu": "Tesla V100-SXM2-16GB", "allow_tf32_matmul": None}
     row = row_of(train_cell("resnet50", 1, 4), v100, flops_per_sample=10**9, **settings)

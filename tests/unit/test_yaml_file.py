@@ -175,7 +175,7 @@ def assert_read_or_refused(path):
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_whatever_raise_anything_but_a_user_error(tmp_path_factory, content):
+def test_no_bytes_raise_anything_but_a_user_error(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_bytes(content)
     assert_read_or_refused(path)

@@ -122,7 +122,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     """Raise ValueError for parameters that cannot be measured."""
     for name, allowed in (("implementation", IMPLEMENTATIONS), ("dtype", tuple(DTYPES))):
         if getattr(wanted, name) not in allowed:
-            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: expected one of {', '.join(allowed)}.")
     for name in ("batch_size", "hidden"):
         if getattr(wanted, name) < 1:
             raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")

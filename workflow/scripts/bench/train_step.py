@@ -159,7 +159,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
         choices["compression"] = COMPRESSIONS
     for name, allowed in choices.items():
         if getattr(wanted, name) not in allowed:
-            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: expected one of {', '.join(allowed)}.")
     size = "context_length" if is_language_model(wanted.model) else "image_size"
     for name in (size, "batch_size"):
         if getattr(wanted, name) is None or getattr(wanted, name) < 1:
