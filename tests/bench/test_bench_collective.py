@@ -138,7 +138,11 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
         ),
         (make_parameters("gather"), 2, "operation = 'gather': expected one of all_reduce, all_gather, .*."),
         (make_parameters("broadcast", dtype="fp8"), 2, "dtype = 'fp8': expected one of fp32, bf16."),
-        (make_parameters("all_reduce", algorithm="bcube"), 2, "algorithm = 'bcube': expected one of torch, ring, butterfly, "),
+        (
+            make_parameters("all_reduce", algorithm="bcube"),
+            2,
+            "algorithm = 'bcube': expected one of torch, ring, butterfly, ",
+        ),
         (
             make_parameters("broadcast", algorithm="ring"),
             2,

@@ -118,7 +118,11 @@ def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
     ("algorithm", "buffer", "message"),
     [
         ("tree", torch.zeros(4), "algorithm = 'tree': expected one of ring, butterfly, halving_doubling."),
-        ("ring", torch.zeros(4, dtype=torch.bool), "buffer of bool: expected one of float32, float64, float16, bfloat16"),
+        (
+            "ring",
+            torch.zeros(4, dtype=torch.bool),
+            "buffer of bool: expected one of float32, float64, float16, bfloat16",
+        ),
         ("ring", torch.zeros(4, dtype=torch.complex64), "buffer of complex64: expected one of"),
         ("ring", torch.zeros(4, 5).t(), r"buffer of shape \(5, 4\) is not contiguous"),
         ("ring", torch.zeros(8)[::2], r"buffer of shape \(4,\) is not contiguous"),

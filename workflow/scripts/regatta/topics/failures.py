@@ -89,8 +89,8 @@ def _invalid(problems: dict) -> Advice | None:
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
         f"The store contains {listed}.",
-        "They are listed under Methods. A killed job or a full disk truncates the last line of a file. For any other"
-        " line, check the disk.",
+        "Excluded lines are listed under Methods. A killed job or a full disk truncates the last line of a file. If"
+        " another line is damaged, check the disk.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )

@@ -336,7 +336,7 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     return Advice(
         f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
         f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
-        "It is part of the warm-up and excluded from all results. A job that restarts often pays it each time.",
+        "It is part of the warm-up and excluded from all results. A job that restarts often pays this cost each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
     )

@@ -125,7 +125,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
         f" Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
     )
     caption = (
-        f"Points: launches; bars: values of the table; dashed: {model}; dotted: its extrapolation."
+        f"Points: launches; bars: table values; dashed: {model}; dotted: extrapolation."
         f" Largest deviation: {percent(row['max_residual_ratio'])} %."
     )
     texts = {
