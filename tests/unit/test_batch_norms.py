@@ -53,7 +53,7 @@ def test_what_was_not_measured_has_a_row_and_what_is_unknown_is_empty():
 @pytest.mark.parametrize("value", ["large", [1e-7], True, float("inf")])
 def test_an_error_that_is_no_number_makes_the_record_invalid(value):
     record = norm_record(OWN, 0, T, 400, values={"largest_output_error": value})
-    assert problem_of(record) == f"values.largest_output_error = {value!r}: is no number"
+    assert problem_of(record) == f"values.largest_output_error = {value!r}: is not a number"
     failed = record | {"status": "failed", "phase": "check", "cause": "check failed"}
     assert problem_of(failed) == problem_of(record)
 

@@ -51,11 +51,11 @@ ERRORS = {
         "",
         "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (Node and GPU counts to run); `repeats:` (Launches per cell).",
     ),
-    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is not known here. Choose from: 1."),
+    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is unknown. Choose from: 1."),
     "a version in quotes": (
         "schema: 1",
         "schema: '1'",
-        "campaign.yaml:1: schema = '1' is not known here. Remove the quotes. Choose from: 1.",
+        "campaign.yaml:1: schema = '1' is unknown. Remove the quotes. Choose from: 1.",
     ),
     "a wrong type": (
         "repeats: 3",
@@ -114,37 +114,37 @@ ERRORS = {
     "a model that torchvision does not have": (
         "[resnet18]",
         "[resnet18, resnet-50]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is not known here."
+        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is unknown."
         " Did you mean 'resnet50'? Choose from: 86 names, see config/README.md.",
     ),
     "a model that is a shell command": (
         "[resnet18]",
         "[x; rm -rf ~]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is not known here."
+        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is unknown."
         " Choose from: 86 names, see config/README.md.",
     ),
     "an unknown benchmark": (
         "benchmark: train_step",
         "benchmark: trainstep",
-        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known here. Did you mean 'train_step'?"
+        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is unknown. Did you mean 'train_step'?"
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a benchmark that is a path": (
         "benchmark: train_step",
         "benchmark: ../../etc/passwd",
-        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known here."
+        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is unknown."
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a size in a unit that is none": (
         "[4KiB, 1MiB]",
         "[4KiB, 1 Mib]",
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' does not have the right form"
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' is invalid"
         " (A whole number of bytes, or a text such as 64KiB or 1MB).",
     ),
     "a size with a line break": (
         "[4KiB, 1MiB]",
         '["4KiB\\n"]',
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' does not have the right form"
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' is invalid"
         " (A whole number of bytes, or a text such as 64KiB or 1MB).",
     ),
     "a shape with more nodes than the cluster": (
@@ -162,8 +162,7 @@ ERRORS = {
     "a cluster that is a path": (
         "cluster: tiny",
         "cluster: ../clusters/tiny",
-        "campaign.yaml:3: cluster = '../clusters/tiny' does not have the right form"
-        " (Name of a file in config/clusters/, without .yaml).",
+        "campaign.yaml:3: cluster = '../clusters/tiny' is invalid (Name of a file in config/clusters/, without .yaml).",
     ),
     "an unknown field in exclude": (
         "repeats: 3",
@@ -229,25 +228,25 @@ ERRORS = {
     "a name that is a path": (
         "name: small",
         "name: ../small",
-        "campaign.yaml:2: name = '../small' does not have the right form (Name of the campaign and of its folder under"
+        "campaign.yaml:2: name = '../small' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a name with a line break": (
         "name: small",
         'name: "small\\n"',
-        "campaign.yaml:2: name = 'small\\n' does not have the right form (Name of the campaign and of its folder under"
+        "campaign.yaml:2: name = 'small\\n' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a stack's name with a dash": (
         "host: {kind: host}",
         "ho-st: {kind: host}",
-        "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
+        "campaign.yaml:7: the name 'ho-st' in stacks is invalid"
         " (Letters, digits and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a kind of stack that is none": (
         "{kind: host}",
         "{kind: bind_mounted}",
-        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is not known here. Did you mean 'bind-mounted'?"
+        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is unknown. Did you mean 'bind-mounted'?"
         " Choose from: host, contained, bind-mounted.",
     ),
     "an unknown key of a stack": (
@@ -259,7 +258,7 @@ ERRORS = {
     "a variable's name with an equals sign": (
         "{kind: host}",
         "{kind: host, env: {A=B: 1}}",
-        "campaign.yaml:7: the name 'A=B' in stacks.host.env does not have the right form"
+        "campaign.yaml:7: the name 'A=B' in stacks.host.env is invalid"
         " (Letters, digits and underscore, the first no digit).",
     ),
     "a variable that YAML reads as a truth value": (
@@ -271,7 +270,7 @@ ERRORS = {
     "a variable that no process can be given": (
         "{kind: host}",
         '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (String or number, passed verbatim;"
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' is invalid (String or number, passed verbatim;"
         " yes, no, on, off, true and false need quotes).",
     ),
 }
@@ -324,7 +323,7 @@ def test_a_cluster_file_must_bear_its_own_name(tmp_path):
 @pytest.mark.parametrize("cluster", [{"gpus_per_node": "four"}, {"gpus_per_node": -1}])
 def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster):
     path = write(tmp_path, TEXT, cluster=cluster)
-    with pytest.raises(UserError, match=r"does not have the right form \(GPUs of a node, or detect to count"):
+    with pytest.raises(UserError, match=r"is invalid \(GPUs of a node, or detect to count"):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -502,5 +501,5 @@ def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):
     path = write(tmp_path, small(baseline={"strategy": "nonee", "nodes": 0}))
     with pytest.raises(UserError) as caught:
         load_campaign(path, tmp_path / "clusters")
-    assert "baseline.strategy = 'nonee' is not known here. Did you mean 'none'?" in str(caught.value)
+    assert "baseline.strategy = 'nonee' is unknown. Did you mean 'none'?" in str(caught.value)
     assert "baseline.nodes = 0 is out of range: it must be at least 1" in str(caught.value)

@@ -124,7 +124,7 @@ def test_a_start_without_a_record_is_not_measured_and_says_so(tmp_path):
     write_launch(tmp_path, [{"kind": "start", "cell": CELL["id"], "time_utc": T0}])
     row, _ = row_of(tmp_path)
     assert row["status"] == "not_measured"
-    assert row["cause"] == "it was started (line 2 of n01g02-0123456789ab-l000-a00.jsonl) and left no record"
+    assert row["cause"] == "started (line 2 of n01g02-0123456789ab-l000-a00.jsonl) but not recorded"
 
 
 def test_records_that_the_campaign_does_not_plan_are_counted(tmp_path):
@@ -146,17 +146,17 @@ def test_repeats_beyond_the_campaign_are_told(tmp_path):
     [
         ({"samples_ns": [[1, 2], [1]]}, "different numbers of values"),
         ({"samples_ns": [[1, 2]]}, "has 1 ranks; the shape has 2"),
-        ({"samples_ns": [[], []]}, "no list of values for each rank"),
-        ({"samples_ns": [[1, -2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[1, 0], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[1.5, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[None, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": "many"}, "no list of values for each rank"),
+        ({"samples_ns": [[], []]}, "not a list of values for each rank"),
+        ({"samples_ns": [[1, -2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[1, 0], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[1.5, 2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[None, 2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": "many"}, "not a list of values for each rank"),
         ({"samples_ns": None}, "neither samples_ns nor slowest_rank_samples_ns"),
-        ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "no positive whole number"),
+        ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "not a positive whole number"),
         ({"windows": {"elapsed_ns": [[1], [1]]}}, "lacks steps_per_window"),
         ({"windows": 7}, "lacks steps_per_window"),
-        ({"status": "fine"}, "status = 'fine' is not known here."),
+        ({"status": "fine"}, "status = 'fine' is unknown."),
         ({"elapsed_ns": "long"}, "elapsed_ns = 'long' is not a whole number or null"),
         ({"surprise": 1}, "unknown key 'surprise'"),
         ({"elapsed_ns": 10**30}, "is out of range: it must be at most"),

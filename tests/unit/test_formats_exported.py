@@ -108,13 +108,13 @@ def test_a_report_has_its_launches_and_their_pipelined_time(measured, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda report: report.update(device="gpu"), "device = 'gpu' is not known here.* Choose from: cpu, cuda"),
+        (lambda report: report.update(device="gpu"), "device = 'gpu' is unknown.* Choose from: cpu, cuda"),
         (lambda report: result_of(report)["launches"].pop(), r"result\[2\].launches has \d+ iterations; expected \d+ iterations in total"),
         (lambda report: result_of(report).update(launches=[]), r"launches has 0 iterations; expected \d+ iterations in total"),
         (lambda report: result_of(report).update(nodes=3), r"nodes = 3; expected nodes x gpus_per_node = 2 ranks"),
         (lambda report: result_of(report)["launches"][0].update(window_step_s=0), "window_step_s = 0 is out of range: it must be more than 0"),
         (lambda report: result_of(report)["launches"][0].update(num_iterations=0), "num_iterations = 0 is out of range: it must be at least 1"),
-        (lambda report: result_of(report).update(stack="a-b"), "stack = 'a-b' does not have the right form \\(at most 64 letters, digits and underscores"),
+        (lambda report: result_of(report).update(stack="a-b"), "stack = 'a-b' is invalid \\(at most 64 letters, digits and underscores"),
     ],
 )  # fmt: skip
 def test_a_report_whose_launches_do_not_fit_is_refused(measured, tmp_path, change, message):

@@ -302,7 +302,7 @@ def test_json_without_its_end_or_with_another_boolean_is_refused():
         read_text(json.dumps(run), "f", Options())
     run = json.loads(text_of("nccl-summary.json"))
     run["config"]["blocking_collectives"] = "yes"
-    with pytest.raises(UserError, match=r"config.blocking_collectives = 'yes' does not have the right form"):
+    with pytest.raises(UserError, match=r"config.blocking_collectives = 'yes' is invalid"):
         read_text(json.dumps(run), "f", Options())
 
 

@@ -159,7 +159,7 @@ def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path):
     for key, value, message in (("stack", "gone", "stacks"), ("cells", ["gone"], "cells")):
         other = copy.deepcopy(batch)
         other["launches"][0][key] = value
-        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is none of its {message}"):
+        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is not one of its {message}"):
             read_frozen(written(tmp_path, "batch.json", other))
 
 

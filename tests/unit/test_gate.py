@@ -275,7 +275,7 @@ def test_the_gate_is_in_no_cells_id(tmp_path):
         ("{margins: 0.1}", "unknown key 'margins' in gate. Did you mean 'margin'?"),
         ("{margin: 5%}", "gate.margin = '5%' is not a number"),
         ("{margin: -0.1}", "gate.margin = -0.1 is out of range: it must be at least 0"),
-        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' does not have the right form"),
+        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' is invalid"),
     ],
 )
 def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, told):

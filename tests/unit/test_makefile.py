@@ -311,7 +311,10 @@ def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout
     (folder / ".regatta").mkdir(parents=True)
     (folder / "one").touch()
     where = f"VENV={name}"
-    for target, said in (("env-driver", "it is not known how it was made"), ("clean-env", "was not created by Regatta")):
+    for target, said in (
+        ("env-driver", "it is not known how it was made"),
+        ("clean-env", "was not created by Regatta"),
+    ):
         done = checkout.make(target, where)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert files(folder) == {".regatta", "one"}
@@ -394,7 +397,9 @@ def test_an_incomplete_environment_of_another_owner_is_not_changed_where_its_gro
     for path in (shared.venv, *shared.venv.rglob("*")):
         path.chmod(0o777)
     before = files(shared.venv)
-    assert refused(shared, shared.venv).startswith(".venv is incomplete and belongs to root. Ask them to run the same command")
+    assert refused(shared, shared.venv).startswith(
+        ".venv is incomplete and belongs to root. Ask them to run the same command"
+    )
     assert files(shared.venv) == before
 
 

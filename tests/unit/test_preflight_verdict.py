@@ -76,7 +76,7 @@ def test_what_to_do_depends_on_how_libraries_reach_the_stack():
     text = nccl_log("2.26-one-host")
     (contained,) = problems(make_stack(kind="contained", required_network="OFI"), make_seen(), text)
     assert contained.endswith(
-        "(NCCL: Could not find: libnccl-net.so). Build an image that holds NCCL's plug-in and libfabric,"
+        "(NCCL: Could not find: libnccl-net.so). Build an image that contains NCCL's plug-in and libfabric,"
         " or make the stack bind-mounted: binds, wrapper (containers/README.md)."
     )
     (host,) = problems(make_stack(kind="host", required_network="IB"), make_seen(), text)

@@ -134,7 +134,7 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
 @pytest.mark.parametrize(
     ("peak", "message"),
     [
-        ({"dtype": "fp16"}, "8: peaks[0].dtype = 'fp16' is not known here. Did you mean 'bf16'? Choose from: fp32, tf32, bf16."),
+        ({"dtype": "fp16"}, "8: peaks[0].dtype = 'fp16' is unknown. Did you mean 'bf16'? Choose from: fp32, tf32, bf16."),
         (
             {"tflop_per_s": 0},
             "9: peaks[0].tflop_per_s = 0 is out of range: it must be more than 0 (Peak of one GPU without sparsity, in"
@@ -142,7 +142,7 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
         ),
         (
             {"source": "data sheet"},
-            "10: peaks[0].source = 'data sheet' does not have the right form (Web address where the number is published).",
+            "10: peaks[0].source = 'data sheet' is invalid (Web address where the number is published).",
         ),
         (
             {"tflops": 990},
@@ -159,7 +159,9 @@ def test_an_error_in_a_peak_is_reported(tmp_path, peak, message):
 
 def test_a_peak_needs_its_source(tmp_path):
     peak = {name: value for name, value in PEAKS[0].items() if name != "source"}
-    with pytest.raises(UserError, match=r"peaks\[0\] lacks source\. Add `source:` \(Where the number is published"):
+    with pytest.raises(
+        UserError, match=r"peaks\[0\] lacks source\. Add `source:` \(Web address where the number is published"
+    ):
         load(tmp_path, small(), {"peaks": [peak]})
 
 

@@ -118,16 +118,16 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "c.yaml:1: not valid YAML at `a: *nowhere`: found undefined alias 'nowhere'."
             " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
-        ("", "c.yaml:1: holds nothing at the top level; expected keys and values, such as `name: laptop`."),
+        ("", "c.yaml:1: contains nothing at the top level; expected keys and values, such as `name: laptop`."),
         (
             "# only\n",
-            "c.yaml:1: holds nothing at the top level; expected keys and values, such as `name: laptop`.",
+            "c.yaml:1: contains nothing at the top level; expected keys and values, such as `name: laptop`.",
         ),
-        ("\n- a\n", "c.yaml:2: holds a list at the top level; expected keys and values, such as `name: laptop`."),
-        ("hello", "c.yaml:1: holds one value at the top level; expected keys and values, such as `name: laptop`."),
-        ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Remove it."),
+        ("\n- a\n", "c.yaml:2: contains a list at the top level; expected keys and values, such as `name: laptop`."),
+        ("hello", "c.yaml:1: contains one value at the top level; expected keys and values, such as `name: laptop`."),
+        ("a: 1\nb: \0\n", "c.yaml:2: contains the character #x0000, which YAML does not allow. Remove it."),
         (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is not UTF-8. Save the file as UTF-8."),
-        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Remove it."),
+        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: contains the character #x007f, which YAML does not allow. Remove it."),
         ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Reduce the nesting."),
     ],
 )

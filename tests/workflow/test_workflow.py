@@ -210,8 +210,8 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     [
         ("repeats: 2", "repeat: 2", "unknown key 'repeat'. Did you mean 'repeats'?"),
         ("repeats: 2", "repeats: two", "repeats = 'two' is not a whole number"),
-        ("- resnet18", "- resnet19", "= 'resnet19' is not known here. Did you mean 'resnet18'?"),
-        ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is not known here."),
+        ("- resnet18", "- resnet19", "= 'resnet19' is unknown. Did you mean 'resnet18'?"),
+        ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is unknown."),
         ("- 65536", "- 4096", "holds 4096 twice"),
         ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7 is out of range: it must be at most 1"),
     ],

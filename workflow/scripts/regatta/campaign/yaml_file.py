@@ -71,7 +71,7 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(
-            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Remove it."
+            f"{path}:{line}: contains the character #x{error.character:04x}, which YAML does not allow. Remove it."
         ) from None
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
@@ -85,7 +85,7 @@ def read_yaml(path: Path) -> YamlFile:
     if not isinstance(data, dict):
         found = "nothing" if data is None else "a list" if isinstance(data, list) else "one value"
         raise UserError(
-            f"{path}:{reader.lines.get((), 1)}: holds {found} at the top level; expected keys and values, such as"
+            f"{path}:{reader.lines.get((), 1)}: contains {found} at the top level; expected keys and values, such as"
             " `name: laptop`."
         )
     return YamlFile(path, text, data, reader.lines, reader.texts)

@@ -144,14 +144,14 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         known = limit if rule == "enum" else [limit]
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
         hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
-        return f"is not known here.{hint} Choose from: {listed}", ""
+        return f"is unknown.{hint} Choose from: {listed}", ""
     if rule in EMPTY:
         return f"is empty{about}", EMPTY[rule]
     if rule == "uniqueItems":
         twice = next(v for i, v in enumerate(value) if v in value[:i])
         return f"holds {show(twice)} twice", " Keep one of the two."
     if rule in ("pattern", "anyOf"):
-        return f"does not have the right form ({error.schema.get('description', limit)})", ""
+        return f"is invalid ({error.schema.get('description', limit)})", ""
     if rule in LIMITS:
         return f"is out of range: it must be {LIMITS[rule]} {limit}{about}", ""
     if rule in LENGTHS:

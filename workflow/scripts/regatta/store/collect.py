@@ -136,7 +136,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
-            found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
+            found.no_record[slot] = f"started (line {number} of {name}) but not recorded"
         elif line["cell"] not in found.planned:
             found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
@@ -231,7 +231,7 @@ def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, foun
     _note_invalid(launch_file, number, line, problem, found)
     repeat = launch_file.header.get("repeat")
     if line["kind"] == "record" and isinstance(repeat, int):
-        text = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
+        text = f"line {number} of {launch_file.path.name} is not a valid record: {problem}"
         found.no_record[_text(line.get("cell")), repeat] = text
 
 

@@ -203,7 +203,7 @@ def _lost_in_batch(batch: dict) -> str | None:
     for index, launch in enumerate(batch["launches"]):
         for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
             if lost := [name for name in names if name not in batch[kind]]:
-                return f"launches[{index}] names {lost[0]!r}, which is none of its {kind}"
+                return f"launches[{index}] names {lost[0]!r}, which is not one of its {kind}"
     return None
 
 
