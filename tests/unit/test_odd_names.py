@@ -120,5 +120,5 @@ def test_a_python_without_the_libraries_is_told_to_use_the_environment(tmp_path)
     words = [sys.executable, "-S", str(SCRIPTS / "import_results.py"), "--help"]  # -S: no site-packages
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "has none of the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
+    assert "lacks the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
     assert "Traceback" not in done.stderr
