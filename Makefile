@@ -109,12 +109,12 @@ env-dev: ## create the environment with tests and linters
 	$(INSTALL) driver rank dev
 
 clean-env: ## remove the environment if Regatta created it
-	@fail() { echo "$$*. Nothing is removed." >&2; exit 1; }; \
-	[ -n "$$VENV" ] && [ -d "$$VENV/.regatta" ] || fail "$$VENV was not made by Regatta"; \
-	[ ! -L "$${VENV%/}" ] || fail "$$VENV is a link. Name the folder that it leads to: make clean-env VENV='$$(cd "$$VENV" && pwd -P)'"; \
+	@fail() { echo "$$*. Nothing was removed." >&2; exit 1; }; \
+	[ -n "$$VENV" ] && [ -d "$$VENV/.regatta" ] || fail "$$VENV was not created by Regatta"; \
+	[ ! -L "$${VENV%/}" ] || fail "$$VENV is a link. Specify its target: make clean-env VENV='$$(cd "$$VENV" && pwd -P)'"; \
 	[ -O "$$VENV/.regatta" ] || fail "$$VENV belongs to $$(ls -ld "$$VENV/.regatta" | awk '{print $$3}')"; \
 	[ -e "$$VENV/.regatta/made" ] || [ -e "$$VENV/.regatta/installing" ] || [ "$$(ls -A "$$VENV")" = .regatta ] || \
-		fail "$$VENV holds a folder .regatta, and was not made by Regatta"; \
+		fail "$$VENV contains a folder .regatta, but was not created by Regatta"; \
 	path=$$(CDPATH= cd "$$VENV" && pwd -P); \
 	case $$(pwd -P)/ in "$${path%/}"/*) fail "$$VENV contains the current folder" ;; esac
 	rm -rf "$$VENV"

@@ -15,7 +15,7 @@ fail() { say "$*"; exit 1; }
 
 venv=$1
 shift
-[ -n "$venv" ] || fail "VENV is empty. Name a folder: make VENV=DIR"
+[ -n "$venv" ] || fail "VENV is empty. Specify a folder: make VENV=DIR"
 case $venv in -*) venv=./$venv ;; esac
 state=$venv/.regatta
 clean="make clean-env"
@@ -66,14 +66,14 @@ refuse_what_is_not_ours() {
         why="it is not known how it was made (it has no .regatta/made)"
     fi
     fail "$venv cannot be used: $why. Nothing was changed." \
-        "Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it ($clean) and run the same line again."
+        "Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it ($clean) and run the same command again."
 }
 
 refuse_what_is_not_writable() {
     if [ -e "$venv" ] && [ -n "$(ls -A "$venv")" ] && [ ! -O "$venv" ]; then # also where the group may write, or root
         [ -z "$made" ] || [ -n "$now" ] ||
             fail "$venv belongs to $(owner), and its bin/python3 does not run for $(id -un || id -u). Use another folder: make VENV=DIR"
-        fail "$venv is incomplete and belongs to $(owner). Ask them to finish it with the same line, or use another folder: make VENV=DIR"
+        fail "$venv is incomplete and belongs to $(owner). Ask them to run the same command, or use another folder: make VENV=DIR"
     fi
     for path in "$venv" "$state" "$state/lock" "$venv/bin" "$venv/lib"; do
         [ ! -e "$path" ] || [ -w "$path" ] ||
@@ -83,9 +83,9 @@ refuse_what_is_not_writable() {
 
 choose_python() {
     if [ -n "${PYTHON:-}" ]; then
-        version=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run. Name Python 3.11 or newer: make PYTHON=python3.12"
+        version=$(version_of "$PYTHON") || fail "PYTHON=$PYTHON does not run. Specify Python 3.11 or newer: make PYTHON=python3.12"
         python=$PYTHON
-        is_new_enough "$python" || fail "PYTHON=$PYTHON is Python $version; Regatta needs 3.11 or newer. Name another: make PYTHON=python3.12"
+        is_new_enough "$python" || fail "PYTHON=$PYTHON is Python $version; Regatta needs 3.11 or newer. Specify another: make PYTHON=python3.12"
     else
         for python in python3 python3.13 python3.12 python3.11 none; do
             is_new_enough "$python" && break
@@ -95,7 +95,7 @@ choose_python() {
         version=$(version_of "$python")
     fi
     "$python" -c 'import venv, ensurepip' 2>/dev/null ||
-        fail "$python (Python $version) cannot make environments: venv or ensurepip is missing. Install it (Debian, Ubuntu: apt-get install python3-venv), or name another: make PYTHON=..."
+        fail "$python (Python $version) cannot create environments: venv or ensurepip is missing. Install it (Debian, Ubuntu: apt-get install python3-venv), or specify another: make PYTHON=..."
 }
 
 announce() {
@@ -112,8 +112,8 @@ for path in "$venv" "$state"; do
         fail "$path cannot be read; it belongs to $(owner). Use another folder: make VENV=DIR"
 done
 if [ -e "$venv" ] && [ ! -d "$state" ] && [ -n "$(ls -A "$venv")" ]; then
-    [ -x "$venv/bin/python3" ] || fail "$venv exists and is no Python environment: it has no bin/python3. Name another folder: make VENV=..."
-    is_new_enough "$venv/bin/python3" || fail "$venv has Python $(version_of "$venv/bin/python3"); Regatta needs 3.11 or newer. Name another folder: make VENV=..."
+    [ -x "$venv/bin/python3" ] || fail "$venv exists but is not a Python environment: it has no bin/python3. Use another folder: make VENV=..."
+    is_new_enough "$venv/bin/python3" || fail "$venv has Python $(version_of "$venv/bin/python3"); Regatta needs 3.11 or newer. Use another folder: make VENV=..."
     check "$@"
     exit
 fi
@@ -121,7 +121,7 @@ fi
 look
 if [ -n "${PYTHON:-}" ] && [ -n "$made" ] && [ -n "$now" ]; then
     wanted=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
-        fail "PYTHON=$PYTHON does not run. Name Python 3.11 or newer: make PYTHON=python3.12"
+        fail "PYTHON=$PYTHON does not run. Specify Python 3.11 or newer: make PYTHON=python3.12"
     have=${made%% *}
     [ "$wanted" = "$have" ] || fail "$venv was made with Python $have, and PYTHON=$PYTHON is $wanted. Remove it ($clean), or have two: make VENV=.venv-$wanted PYTHON=$PYTHON"
 fi
@@ -129,10 +129,10 @@ use_if_complete "$@"
 
 refuse_what_is_not_writable
 [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || refuse_what_is_not_ours
-mkdir -p "$state" || fail "$venv cannot be made. Name another folder: make VENV=DIR"
+mkdir -p "$state" || fail "$venv cannot be created. Use another folder: make VENV=DIR"
 if command -v flock >/dev/null; then # macOS has none; there two makes at once in a fresh checkout are the user's risk
     exec 9>"$state/lock"
-    flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || fail "$state/lock: this file system has no locks. Put the environment elsewhere: make VENV=DIR"; }
+    flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || fail "$state/lock: the file system has no locks. Put the environment elsewhere: make VENV=DIR"; }
 fi
 look
 use_if_complete "$@"
@@ -158,7 +158,7 @@ for set in "$@"; do
     announce "$set"
     "$venv/bin/python3" -I -m pip install --quiet --no-input --no-warn-script-location --use-pep517 \
         --require-hashes -r "requirements/$set.lock" ||
-        fail "requirements/$set.lock could not be installed; pip says why above. To use an environment of your own: make VENV=DIR"
+        fail "requirements/$set.lock could not be installed; see pip's message above. To use an existing environment: make VENV=DIR"
 done
 rm "$state/installing"
 check --import "$@"

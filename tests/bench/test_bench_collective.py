@@ -136,9 +136,13 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
             3,
             "message_bytes = 20 is not a positive multiple of 3 x 4, the size of an element of fp32, and all_gather cuts it",
         ),
-        (make_parameters("gather"), 2, "operation = 'gather': one of all_reduce, all_gather, .* is expected."),
-        (make_parameters("broadcast", dtype="fp8"), 2, "dtype = 'fp8': one of fp32, bf16 is expected."),
-        (make_parameters("all_reduce", algorithm="bcube"), 2, "algorithm = 'bcube': one of torch, ring, butterfly, "),
+        (make_parameters("gather"), 2, "operation = 'gather': expected one of all_reduce, all_gather, .*."),
+        (make_parameters("broadcast", dtype="fp8"), 2, "dtype = 'fp8': expected one of fp32, bf16."),
+        (
+            make_parameters("all_reduce", algorithm="bcube"),
+            2,
+            "algorithm = 'bcube': expected one of torch, ring, butterfly, ",
+        ),
         (
             make_parameters("broadcast", algorithm="ring"),
             2,

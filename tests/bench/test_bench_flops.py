@@ -56,7 +56,7 @@ def test_the_formula_of_transformers_is_what_is_counted_within_a_thousandth(name
     assert FORWARD_PASSES_OF_A_STEP * counted(lambda: model(tokens)) == pytest.approx(by_formula, rel=1e-3)
 
 
-def test_a_record_has_the_operations_of_a_sample_whatever_strategy_batch_and_ranks(
+def test_a_record_has_the_operations_of_a_sample_for_any_strategy_batch_and_ranks(
     run_ranks, write_request, launch_lines
 ):
     pytest.importorskip("torchvision")

@@ -223,7 +223,7 @@ def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, l
     assert kinds(lines) == ["launch", *["start", "record"] * 2, "complete"]
     for record in records_of(lines):
         assert (record["status"], record["phase"]) == ("placement", "placement")
-        assert "1 hosts found, 2 expected" in record["cause"]
+        assert "hosts: 1 found, 2 expected" in record["cause"]
         assert record["samples_ns"] is None
     assert not (tmp_path / "errors").exists()
 
@@ -231,7 +231,7 @@ def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, l
 def test_fewer_ranks_than_asked_are_a_placement_record(run_ranks, write_request, launch_lines):
     assert run_ranks(1, RUN_LAUNCH, "--request", write_request([all_reduce_cell()])).returncode == 0
     (record,) = records_of(launch_lines())
-    assert record["cause"].startswith("world size 1 found, 2 expected (1 nodes x 2 ranks); 1 ranks found on host")
+    assert record["cause"].startswith("world size: 1 found, 2 expected (1 x 2 ranks); ranks on host ")
 
 
 def test_ranks_on_two_hosts_are_accepted(run_ranks, write_request, launch_lines):

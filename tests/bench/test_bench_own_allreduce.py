@@ -117,9 +117,13 @@ def test_one_rank_keeps_its_values_and_needs_no_memory(single_rank, algorithm):
 @pytest.mark.parametrize(
     ("algorithm", "buffer", "message"),
     [
-        ("tree", torch.zeros(4), "algorithm = 'tree': one of ring, butterfly, halving_doubling is expected."),
-        ("ring", torch.zeros(4, dtype=torch.bool), "buffer of bool: one of float32, float64, float16, bfloat16"),
-        ("ring", torch.zeros(4, dtype=torch.complex64), "buffer of complex64: one of"),
+        ("tree", torch.zeros(4), "algorithm = 'tree': expected one of ring, butterfly, halving_doubling."),
+        (
+            "ring",
+            torch.zeros(4, dtype=torch.bool),
+            "buffer of bool: expected one of float32, float64, float16, bfloat16",
+        ),
+        ("ring", torch.zeros(4, dtype=torch.complex64), "buffer of complex64: expected one of"),
         ("ring", torch.zeros(4, 5).t(), r"buffer of shape \(5, 4\) is not contiguous"),
         ("ring", torch.zeros(8)[::2], r"buffer of shape \(4,\) is not contiguous"),
         ("ring", torch.zeros(4).to_sparse(), "is not contiguous"),

@@ -40,7 +40,7 @@ def test_the_first_host_of_a_node_list(nodelist, host):
         ({}, (None, None)),
     ],
 )
-def test_ranks_meet_on_the_first_node_of_their_step_whatever_an_image_says(environment, expected):
+def test_ranks_meet_on_the_first_node_of_their_step_regardless_of_the_image(environment, expected):
     assert peers.meeting_point(environment) == expected
 
 

@@ -24,8 +24,8 @@ def test_ranks_as_asked_have_no_problem():
 
 def test_fewer_ranks_than_asked_are_found():
     assert find_problems([place(0)], 1, nodes=1, gpus_per_node=2, timeout_seconds=5) == [
-        "world size 1 found, 2 expected (1 nodes x 2 ranks)",
-        "1 ranks found on host n1, 2 expected",
+        "world size: 1 found, 2 expected (1 x 2 ranks)",
+        "ranks on host n1: 1 found, 2 expected",
     ]
 
 
@@ -36,13 +36,13 @@ def test_ranks_that_did_not_come_are_named():
 
 def test_all_ranks_on_one_host_are_found():
     problems = find_problems([place(0), place(1)], 2, nodes=2, gpus_per_node=1, timeout_seconds=5)
-    assert problems == ["1 hosts found, 2 expected (n1)", "2 ranks found on host n1, 1 expected"]
+    assert problems == ["hosts: 1 found, 2 expected (n1)", "ranks on host n1: 2 found, 1 expected"]
 
 
 def test_uneven_hosts_are_found():
     places = [place(0, "n1"), place(1, "n1"), place(2, "n1"), place(3, "n2")]
     problems = find_problems(places, 4, nodes=2, gpus_per_node=2, timeout_seconds=5)
-    assert problems == ["3 ranks found on host n1, 2 expected", "1 ranks found on host n2, 2 expected"]
+    assert problems == ["ranks on host n1: 3 found, 2 expected", "ranks on host n2: 1 found, 2 expected"]
 
 
 def test_two_ranks_on_one_gpu_are_found_but_not_on_two_hosts():
@@ -78,7 +78,7 @@ def test_more_ranks_without_an_address_are_an_error(monkeypatch):
 
 
 def test_an_unknown_device_is_an_error():
-    with pytest.raises(ValueError, match="cpu or cuda is expected"):
+    with pytest.raises(ValueError, match="expected cpu or cuda"):
         peers.choose_device("tpu", 0)
 
 
@@ -113,7 +113,7 @@ def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypa
     placement.send_verdicts([], [place(0), place(1)], 3, store)
     for rank in range(3):
         [problem] = placement.receive_verdict(rank, store).problems
-        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': one whole number above 0 is needed")
+        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': must be one whole number above 0")
 
 
 def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):

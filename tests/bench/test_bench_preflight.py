@@ -78,7 +78,7 @@ def test_fewer_ranks_than_asked_are_told_and_no_failure(run_ranks, write_preflig
     done = run_ranks(1, PREFLIGHT, "--request", write_preflight(nodes=2))
     assert done.returncode == 0, done.stderr
     found = seen()
-    assert found["placement_problems"][0] == "world size 1 found, 4 expected (2 nodes x 2 ranks)"
+    assert found["placement_problems"][0] == "world size: 1 found, 4 expected (2 x 2 ranks)"
     assert found["backends"] == []
     assert [rank["rank"] for rank in found["ranks"]] == [0]
 

@@ -139,10 +139,10 @@ def make_ranks(rank: int = 0, world_size: int = 1) -> Ranks:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"implementation": "apex"}, "implementation = 'apex': one of own, torch is expected."),
+        ({"implementation": "apex"}, "implementation = 'apex': expected one of own, torch."),
         ({"implementation": "torch"}, "torch.nn.SyncBatchNorm runs on GPUs only. Use own, or device cuda."),
-        ({"dtype": "bf16"}, "dtype = 'bf16': one of fp32 is expected."),
-        ({"hidden": 0}, "hidden = 0: at least 1 is needed."),
+        ({"dtype": "bf16"}, "dtype = 'bf16': expected one of fp32."),
+        ({"hidden": 0}, "hidden = 0: must be at least 1."),
         ({"batch_size": 1}, "batch_size = 1 on 1 rank: a variance needs at least 2 rows over all ranks."),
     ],
 )

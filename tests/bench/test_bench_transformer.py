@@ -143,7 +143,7 @@ def test_weights_in_bf16_run_too():
     [
         ("Large", 128, "model 'Large' is not a known transformer .* The nearest name is 'large'."),
         ("2.7b", 128, "The nearest name is '2.7B'."),
-        ("small", 0, "context_length = 0: at least 1 is needed."),
+        ("small", 0, "context_length = 0: must be at least 1."),
     ],
 )
 def test_build_refuses_in_words(name, context_length, message):

@@ -51,27 +51,27 @@ DDP = {"strategy": "ddp", "compression": "none"}
 @pytest.mark.parametrize(
     ("changes", "world_size", "message"),
     [
-        ({"image_size": 0}, 1, "image_size = 0: at least 1 is needed."),
-        ({"dtype": "fp16"}, 1, "dtype = 'fp16': one of fp32, bf16 is expected."),
+        ({"image_size": 0}, 1, "image_size = 0: must be at least 1."),
+        ({"dtype": "fp16"}, 1, "dtype = 'fp16': expected one of fp32, bf16."),
         (
             {"strategy": "zero"},
             1,
-            "strategy = 'zero': one of none, ddp, naive, flat, overlap, bucketed, fsdp is expected.",
+            "strategy = 'zero': expected one of none, ddp, naive, flat, overlap, bucketed, fsdp.",
         ),
-        ({"model": "lm_tiny"}, 1, "context_length = None: at least 1 is needed."),
+        ({"model": "lm_tiny"}, 1, "context_length = None: must be at least 1."),
         (
             {"model": "lm_huge", "image_size": None, "channels_last": None, "context_length": 8},
             1,
             "'huge' is not a known transformer",
         ),
         ({"context_length": 8}, 1, "context_length = 8 has no effect with model resnet18. Leave it out."),
-        ({"optimizer": "adam"}, 1, "optimizer = 'adam': one of sgd, adamw is expected."),
+        ({"optimizer": "adam"}, 1, "optimizer = 'adam': expected one of sgd, adamw."),
         ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
         ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
         ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard takes no weights in this"),
         (DDP, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
         (DDP | {"bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
-        (DDP | {"compression": "fp16"}, 2, "compression = 'fp16': one of none, bf16 is expected."),
+        (DDP | {"compression": "fp16"}, 2, "compression = 'fp16': expected one of none, bf16."),
         ({"strategy": "flat", "compression": "bf16"}, 2, "compression = bf16 has no effect with strategy flat."),
     ],
 )

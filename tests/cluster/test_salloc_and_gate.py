@@ -75,7 +75,7 @@ def test_an_allocation_that_is_too_small_is_told_before_anything_starts(site):
     site.write(fake_campaign(site))
     done = site.cluster.run(["salloc", "--nodes=1", *locally(site)], cwd=site.folder, check=False)
     assert done.returncode == 2
-    assert "shape 2x2 needs 2 nodes, and this allocation has 1. Request a larger allocation" in done.stderr
+    assert "shape 2x2 needs 2 nodes; this allocation has 1. Request a larger allocation" in done.stderr
     assert "Traceback" not in done.stderr
     assert site.records() == []
 
@@ -103,8 +103,8 @@ def test_the_gate_fails_for_a_failed_cell_that_is_not_measured_again(site):
     assert cells_judged(site) == 4
     assert done.stdout.endswith(text)
     assert {name.split("-")[2]: message for name, message in failures(site).items()} == {
-        "4096": "2 failed of 2: loss_is_finite is false",
-        "16384": "2 failed of 2: rank 0 on fake: ValueError: the fake cell raised",
+        "4096": "2 of 2 failed: loss_is_finite is false",
+        "16384": "2 of 2 failed: rank 0 on fake: ValueError: the fake cell raised",
     }
     assert "<html" in site.report()
     again = site.snakemake("gate", check=False)

@@ -8,19 +8,19 @@ from synthetic import CLUSTER, cluster_campaign, write_results
 HELD_BACK = "the preflight failed stack bound: NCCL uses Socket; required_network is AWS Libfabric"
 # (status, phase, cause) of one repeat of one cell each; words of run/causes.py and of the ranks' programs.
 CAUSES = (
-    ("failed", "launch", "the launch ended with exit code 127; its log ends: srun: error: n7: task 12: Exited with exit code 127"),
+    ("failed", "launch", "the launch ended with exit code 127; last line of the log: srun: error: n7: task 12: Exited with exit code 127"),
     ("failed", "init", "rank 5 on n2: DistStoreError: Timed out after 601 seconds waiting for clients. 31/32 clients joined."),
     ("failed", "setup", "rank 0 on n1: ValueError: torchvision has no classifier resnet51. Did you mean resnet50?"),
     ("failed", "check", "rank 3 on n1: the loss of step 2 is nan"),
     ("failed", "warmup", "rank 9 on n3: DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3356, unhandled system error"),
     ("failed", "measure", "rank 17 on n5 was killed by SIGSEGV"),
-    ("timeout", "measure", "no record within 600 s (cell_seconds); the log holds the ranks' stacks"),
-    ("timeout", "launch", "no cell started within 120 s (launch_start_seconds); the log holds the ranks' stacks"),
+    ("timeout", "measure", "no record within 600 s (cell_seconds); stack traces are in the log"),
+    ("timeout", "launch", "no cell started within 120 s (launch_start_seconds); stack traces are in the log"),
     ("out_of_memory", "setup", "rank 2 on n1: OutOfMemoryError: CUDA out of memory. Tried to allocate 12.50 GiB. GPU 2 has a total of 94.99 GiB."),
     ("out_of_memory", None, "rank 1 on n1 was killed by the kernel: out of memory"),
     ("placement", "placement", "expected 4 ranks on each of 8 nodes; n3 has 8 and n4 has none"),
     ("node_failure", None, "Slurm ended the job: a node failed (n6)"),
-    ("skipped", None, "not started: the first 3 cells of stack bound failed alike: rank 0 on n1: NCCL error"),
+    ("skipped", None, "not started: the first 3 cells of stack bound failed with the same error: rank 0 on n1: NCCL error"),
 )  # fmt: skip
 LOG = """NCCL version 2.27.5+cuda13.0
 n5:41873:41990 [1] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out

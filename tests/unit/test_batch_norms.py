@@ -53,7 +53,7 @@ def test_what_was_not_measured_has_a_row_and_what_is_unknown_is_empty():
 @pytest.mark.parametrize("value", ["large", [1e-7], True, float("inf")])
 def test_an_error_that_is_no_number_makes_the_record_invalid(value):
     record = norm_record(OWN, 0, T, 400, values={"largest_output_error": value})
-    assert problem_of(record) == f"values.largest_output_error = {value!r}: is no number"
+    assert problem_of(record) == f"values.largest_output_error = {value!r}: is not a number"
     failed = record | {"status": "failed", "phase": "check", "cause": "check failed"}
     assert problem_of(failed) == problem_of(record)
 
@@ -71,7 +71,7 @@ def test_two_implementations_are_compared_on_the_same_input(tmp_path):
         "saved for backward", "gradients", "weights", "output error", "input gradient error",
     )  # fmt: skip
     assert figure.table.rows[0] == (
-        "own · batch 32", "128", "3/3", "380", "(370 to 390)", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
+        "custom · batch 32", "128", "3/3", "380", "(370 to 390)", "95.0", "285", "48.5 KiB", "17.5 KiB", "17 KiB", "1 KiB",
         "8.0e-07", "4.0e-07",
     )  # fmt: skip
 

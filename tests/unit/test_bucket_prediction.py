@@ -128,29 +128,29 @@ def reason(*cells):
     return row["reason"]
 
 
-NO_LINE = "strategy bucketed was measured with 0 bucket sizes; a line needs 3"
+NO_LINE = "strategy bucketed was measured with 0 bucket sizes; a fit needs 3"
 
 
 def test_without_either_there_is_a_reason():
-    assert reason(*buckets(THREE)) == f"no all_reduce of fp32 was measured on this shape and stack; {NO_LINE}"
+    assert reason(*buckets(THREE)) == f"no fp32 all_reduce was measured on this shape and stack; {NO_LINE}"
     elsewhere = reduces(stack="other")
-    assert reason(*buckets(THREE), *elsewhere).startswith("no all_reduce of fp32 was measured")
-    assert reason(*buckets(THREE), *reduces(dtype="bf16")).startswith("no all_reduce of fp32 was measured")
-    assert reason(*buckets(THREE), *reduces(algorithm="ring")).startswith("no all_reduce of fp32 was measured")
-    refused = "the all_reduce has no model (3 sizes measured; a fit needs 5); "
+    assert reason(*buckets(THREE), *elsewhere).startswith("no fp32 all_reduce was measured")
+    assert reason(*buckets(THREE), *reduces(dtype="bf16")).startswith("no fp32 all_reduce was measured")
+    assert reason(*buckets(THREE), *reduces(algorithm="ring")).startswith("no fp32 all_reduce was measured")
+    refused = "no all_reduce model (3 sizes measured; a fit needs 5); "
     assert reason(*buckets(THREE), *reduces()[:3]) == refused + NO_LINE
     half = reason(*buckets(THREE), *reduces(bytes_per_s=1e14))  # 10.7 of 110.7 us at 1 GiB
-    assert half.startswith("the model of the all_reduce is incomplete (")
-    assert "bandwidth: only 9.7 % of the time of 1 GiB" in half
+    assert half.startswith("the all_reduce model is incomplete (")
+    assert "bandwidth: not identifiable, only 9.7 % of the time at 1 GiB" in half
 
 
 @pytest.mark.parametrize(
     ("communication_s", "words"),
     [
-        (lambda num: 0.02 - 1e-4 * num, "takes no longer with more calls"),
-        (lambda num: 1e-4 * num - 2e-4, "or only the calls take time"),
-        (lambda num: {96: 0.02, 10: 0.01, 4: 0.03}[num], "takes no longer with more calls"),
-        (lambda num: {96: 0.03, 10: 0.01, 4: 0.02}[num], "misses one by "),
+        (lambda num: 0.02 - 1e-4 * num, "slope or intercept of 0 or less"),
+        (lambda num: 1e-4 * num - 2e-4, "slope or intercept of 0 or less"),
+        (lambda num: {96: 0.02, 10: 0.01, 4: 0.03}[num], "slope or intercept of 0 or less"),
+        (lambda num: {96: 0.03, 10: 0.01, 4: 0.02}[num], "is off by up to "),
     ],
 )
 def test_a_cost_that_is_no_rising_line_gives_no_prediction(communication_s, words):
@@ -161,15 +161,15 @@ def test_a_cost_that_is_no_rising_line_gives_no_prediction(communication_s, word
 def test_two_own_bucket_sizes_are_too_few_for_a_line():
     steps, calls = {1: [0.1], 10: [0.1]}, {1: 96, 10: 10}
     own = buckets(steps, "bucketed", calls=calls, communication_s=lambda num: 1e-4 * num + 0.01)
-    assert reason(*own).endswith("; strategy bucketed was measured with 2 bucket sizes; a line needs 3")
+    assert reason(*own).endswith("; strategy bucketed was measured with 2 bucket sizes; a fit needs 3")
 
 
 def test_unknown_gradients_and_compressed_ones_give_no_prediction():
-    assert reason(*buckets(THREE, num_bytes=None), *reduces()) == "no record says how large the gradients are"
+    assert reason(*buckets(THREE, num_bytes=None), *reduces()) == "gradient size unknown"
     cells = buckets(THREE)
     for cell, _ in cells:
         cell["spec"]["parameters"]["compression"] = "bf16"
-    assert reason(*cells, *reduces()) == "gradients are sent as bf16, so a bucket is not the message that is sent"
+    assert reason(*cells, *reduces()) == "gradients are compressed to bf16, so messages are smaller than buckets"
 
 
 def test_every_number_of_the_models_is_defined_in_the_documentation():
@@ -186,5 +186,5 @@ def test_one_rank_and_strategies_without_buckets_have_no_row():
 def test_buckets_that_were_never_measured_have_a_row_of_unknowns():
     [row] = rows_of(*buckets({1: [], 25: []}))
     assert (row["num_buckets"], row["best_bucket_cap_mb"]) == (0, None)
-    assert row["reason"] == "no record says how large the gradients are"
+    assert row["reason"] == "gradient size unknown"
     assert list(row) == list(BUCKETS)

@@ -25,19 +25,19 @@ ERRORS = {
     "an unknown key": (
         "repeats: 3",
         "repeats: 3\nrepeat: 4",
-        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Keys that may stand here: " + TOP_KEYS + ".",
+        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Allowed keys: " + TOP_KEYS + ".",
     ),
     "an unknown parameter": (
         "batch_size: [8]",
         "batch_size: [8]\n      bucket_cap: [25]",
         "campaign.yaml:16: unknown key 'bucket_cap' in benchmarks[0].parameters. Did you mean 'bucket_cap_mb'?"
-        " Keys that may stand here: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
+        " Allowed keys: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
         " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
     "a key that is like no other": (
         "repeats: 3",
         "repeats: 3\nxyzzy: 4",
-        "campaign.yaml:11: unknown key 'xyzzy'. Keys that may stand here: " + TOP_KEYS + ".",
+        "campaign.yaml:11: unknown key 'xyzzy'. Allowed keys: " + TOP_KEYS + ".",
     ),
     "a missing key": (
         "repeats: 3\n",
@@ -49,11 +49,11 @@ ERRORS = {
         "",
         "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (Node and GPU counts to run); `repeats:` (Launches per cell).",
     ),
-    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is not known here. Choose from: 1."),
+    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is unknown. Choose from: 1."),
     "a version in quotes": (
         "schema: 1",
         "schema: '1'",
-        "campaign.yaml:1: schema = '1' is not known here. Remove the quotes. Choose from: 1.",
+        "campaign.yaml:1: schema = '1' is unknown. Remove the quotes. Choose from: 1.",
     ),
     "a wrong type": (
         "repeats: 3",
@@ -64,7 +64,7 @@ ERRORS = {
         "repeats: 3",
         "repeats: '3'",
         "campaign.yaml:10: repeats = '3' is not a whole number (Launches per cell)."
-        " YAML reads it as a text; write 3, without quotes.",
+        " YAML reads it as text; write 3, without quotes.",
     ),
     "a number out of range": (
         "repeats: 3",
@@ -107,42 +107,42 @@ ERRORS = {
     "a key twice": (
         "repeats: 3",
         "repeats: 3\nrepeats: 5",
-        "campaign.yaml:11: repeats is given twice (first in line 10). Keep one of the two.",
+        "campaign.yaml:11: repeats is specified twice (first in line 10). Keep one of the two.",
     ),
     "a model that torchvision does not have": (
         "[resnet18]",
         "[resnet18, resnet-50]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is not known here."
+        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is unknown."
         " Did you mean 'resnet50'? Choose from: 86 names, see config/README.md.",
     ),
     "a model that is a shell command": (
         "[resnet18]",
         "[x; rm -rf ~]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is not known here."
+        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is unknown."
         " Choose from: 86 names, see config/README.md.",
     ),
     "an unknown benchmark": (
         "benchmark: train_step",
         "benchmark: trainstep",
-        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is not known here. Did you mean 'train_step'?"
+        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is unknown. Did you mean 'train_step'?"
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a benchmark that is a path": (
         "benchmark: train_step",
         "benchmark: ../../etc/passwd",
-        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is not known here."
+        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is unknown."
         " Choose from: collective, sync_batchnorm, train_run, train_step.",
     ),
     "a size in a unit that is none": (
         "[4KiB, 1MiB]",
         "[4KiB, 1 Mib]",
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' does not have the right form"
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' is invalid"
         " (A whole number of bytes, or a text such as 64KiB or 1MB).",
     ),
     "a size with a line break": (
         "[4KiB, 1MiB]",
         '["4KiB\\n"]',
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' does not have the right form"
+        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' is invalid"
         " (A whole number of bytes, or a text such as 64KiB or 1MB).",
     ),
     "a shape with more nodes than the cluster": (
@@ -155,19 +155,18 @@ ERRORS = {
         "cluster: tiny",
         "cluster: tyny",
         "campaign.yaml:3: cluster = 'tyny', but there is no clusters/tyny.yaml. Did you mean 'tiny'?"
-        " Write that file, or choose from: tiny.",
+        " Create that file, or choose from: tiny.",
     ),
     "a cluster that is a path": (
         "cluster: tiny",
         "cluster: ../clusters/tiny",
-        "campaign.yaml:3: cluster = '../clusters/tiny' does not have the right form"
-        " (Name of a file in config/clusters/, without .yaml).",
+        "campaign.yaml:3: cluster = '../clusters/tiny' is invalid (Name of a file in config/clusters/, without .yaml).",
     ),
     "an unknown field in exclude": (
         "repeats: 3",
         "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
-        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Keys that may stand"
-        " here: benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
+        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Allowed keys:"
+        " benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
         " channels_last, compile, compression, context_length, dtype, gradient_as_bucket_view, image_size,"
         " message_bytes, model, operation, optimizer, static_graph, strategy.",
     ),
@@ -179,7 +178,7 @@ ERRORS = {
     "an unknown field in baseline": (
         "repeats: 3",
         "repeats: 3\nbaseline: {strategi: none}",
-        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Keys that may stand here: nodes,"
+        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Allowed keys: nodes,"
         " gpus_per_node, model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
         " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
     ),
@@ -205,13 +204,13 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-3}",
         f"campaign.yaml:11: sampling.target_precision = '1e-3' is not a number ({PRECISION})."
-        " YAML reads it as a text; write 0.001, without quotes.",
+        " YAML reads it as text; write 0.001, without quotes.",
     ),
     "a small number, whose remedy must not be a text again": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-7}",
         f"campaign.yaml:11: sampling.target_precision = '1e-7' is not a number ({PRECISION})."
-        " YAML reads it as a text; write 0.0000001, without quotes.",
+        " YAML reads it as text; write 0.0000001, without quotes.",
     ),
     "nan as a text": (
         "repeats: 3",
@@ -222,42 +221,42 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
         "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
-        " Write a number, or a text in quotes.",
+        " Write a number, or text in quotes.",
     ),
     "a name that is a path": (
         "name: small",
         "name: ../small",
-        "campaign.yaml:2: name = '../small' does not have the right form (Name of the campaign and of its folder under"
+        "campaign.yaml:2: name = '../small' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a name with a line break": (
         "name: small",
         'name: "small\\n"',
-        "campaign.yaml:2: name = 'small\\n' does not have the right form (Name of the campaign and of its folder under"
+        "campaign.yaml:2: name = 'small\\n' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a stack's name with a dash": (
         "host: {kind: host}",
         "ho-st: {kind: host}",
-        "campaign.yaml:7: the name 'ho-st' in stacks does not have the right form"
+        "campaign.yaml:7: the name 'ho-st' in stacks is invalid"
         " (Letters, digits and underscore; at most 64 characters, starting with a letter or digit).",
     ),
     "a kind of stack that is none": (
         "{kind: host}",
         "{kind: bind_mounted}",
-        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is not known here. Did you mean 'bind-mounted'?"
+        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is unknown. Did you mean 'bind-mounted'?"
         " Choose from: host, contained, bind-mounted.",
     ),
     "an unknown key of a stack": (
         "{kind: host}",
         "{kind: host, bind: [/a]}",
-        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Keys that may stand here: kind, python,"
+        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, python,"
         " image, runtime, runtime_options, binds, wrapper, env, srun, required_network, required_host_libraries.",
     ),
     "a variable's name with an equals sign": (
         "{kind: host}",
         "{kind: host, env: {A=B: 1}}",
-        "campaign.yaml:7: the name 'A=B' in stacks.host.env does not have the right form"
+        "campaign.yaml:7: the name 'A=B' in stacks.host.env is invalid"
         " (Letters, digits and underscore, the first no digit).",
     ),
     "a variable that YAML reads as a truth value": (
@@ -269,7 +268,7 @@ ERRORS = {
     "a variable that no process can be given": (
         "{kind: host}",
         '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' does not have the right form (String or number, passed verbatim;"
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' is invalid (String or number, passed verbatim;"
         " yes, no, on, off, true and false need quotes).",
     ),
 }
@@ -322,7 +321,7 @@ def test_a_cluster_file_must_bear_its_own_name(tmp_path):
 @pytest.mark.parametrize("cluster", [{"gpus_per_node": "four"}, {"gpus_per_node": -1}])
 def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster):
     path = write(tmp_path, TEXT, cluster=cluster)
-    with pytest.raises(UserError, match=r"does not have the right form \(GPUs of a node, or detect to count"):
+    with pytest.raises(UserError, match=r"is invalid \(GPUs of a node, or detect to count"):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -435,5 +434,5 @@ def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):
     path = write(tmp_path, small(baseline={"strategy": "nonee", "nodes": 0}))
     with pytest.raises(UserError) as caught:
         load_campaign(path, tmp_path / "clusters")
-    assert "baseline.strategy = 'nonee' is not known here. Did you mean 'none'?" in str(caught.value)
+    assert "baseline.strategy = 'nonee' is unknown. Did you mean 'none'?" in str(caught.value)
     assert "baseline.nodes = 0 is out of range: it must be at least 1" in str(caught.value)

@@ -103,7 +103,7 @@ def test_a_wrong_result_keeps_its_samples_in_the_store_and_gives_no_time(tmp_pat
     assert (row["status"], row.isna()["p50_s"], row["num_iterations"]) == ("failed", True, 12)
 
 
-def test_the_later_launch_wins_whatever_its_name(tmp_path):
+def test_the_later_launch_wins_regardless_of_its_name(tmp_path):
     write_launch(tmp_path, [make_failure(CELL, 0, "failed", "init", "old", T0)], "n01g02-0123456789ab-l009-a00", 0, T0)
     write_launch(tmp_path, [record()], "n01g02-0123456789ab-l000-a01", 0, T1)
     row, problems = row_of(tmp_path)
@@ -124,7 +124,7 @@ def test_a_start_without_a_record_is_not_measured_and_says_so(tmp_path):
     write_launch(tmp_path, [{"kind": "start", "cell": CELL["id"], "time_utc": T0}])
     row, _ = row_of(tmp_path)
     assert row["status"] == "not_measured"
-    assert row["cause"] == "it was started (line 2 of n01g02-0123456789ab-l000-a00.jsonl) and left no record"
+    assert row["cause"] == "started (line 2 of n01g02-0123456789ab-l000-a00.jsonl) but not recorded"
 
 
 def test_records_that_the_campaign_does_not_plan_are_counted(tmp_path):
@@ -146,17 +146,17 @@ def test_repeats_beyond_the_campaign_are_told(tmp_path):
     [
         ({"samples_ns": [[1, 2], [1]]}, "different numbers of values"),
         ({"samples_ns": [[1, 2]]}, "has 1 ranks; the shape has 2"),
-        ({"samples_ns": [[], []]}, "no list of values for each rank"),
-        ({"samples_ns": [[1, -2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[1, 0], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[1.5, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": [[None, 2], [1, 2]]}, "no positive whole number of nanoseconds"),
-        ({"samples_ns": "many"}, "no list of values for each rank"),
+        ({"samples_ns": [[], []]}, "not a list of values for each rank"),
+        ({"samples_ns": [[1, -2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[1, 0], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[1.5, 2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": [[None, 2], [1, 2]]}, "not a positive whole number of nanoseconds"),
+        ({"samples_ns": "many"}, "not a list of values for each rank"),
         ({"samples_ns": None}, "neither samples_ns nor slowest_rank_samples_ns"),
-        ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "no positive whole number"),
+        ({"windows": {"steps_per_window": 0, "elapsed_ns": [[1], [1]]}}, "not a positive whole number"),
         ({"windows": {"elapsed_ns": [[1], [1]]}}, "lacks steps_per_window"),
         ({"windows": 7}, "lacks steps_per_window"),
-        ({"status": "fine"}, "status = 'fine' is not known here."),
+        ({"status": "fine"}, "status = 'fine' is unknown."),
         ({"elapsed_ns": "long"}, "elapsed_ns = 'long' is not a whole number or null"),
         ({"surprise": 1}, "unknown key 'surprise'"),
         ({"elapsed_ns": 10**30}, "is out of range: it must be at most"),
@@ -185,7 +185,7 @@ def test_a_torn_line_is_told_and_the_rest_is_read(tmp_path):
     campaign = json.loads(next((tmp_path / "laptop").glob("campaign.*.json")).read_text())
     table, problems = collect(campaign, tmp_path / "laptop" / "launches")
     (torn,) = problems["corrupt"]
-    assert "is torn or corrupt" in torn
+    assert "line 22 is truncated or corrupt" in torn
     counts = table["status"].value_counts().to_dict()
     assert counts == {"ok": 47, "skipped": 9, "failed": 1, "timeout": 1, "out_of_memory": 1, "not_measured": 1}
 
@@ -317,14 +317,14 @@ def test_cells_that_a_stopped_job_did_not_come_to_name_its_end(tmp_path):
     write_launch(tmp_path, [record()])
     write_batch(tmp_path, jobs=[{"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}])
     row, _ = row_of(tmp_path, repeat=1)
-    assert (row["status"], row["cause"]) == ("not_measured", "its job ended before it was measured: SIGTERM: TIMEOUT")
+    assert (row["status"], row["cause"]) == ("not_measured", "the job ended before this measurement: SIGTERM: TIMEOUT")
     assert row_of(tmp_path, repeat=0)[0]["status"] == "ok"
 
 
 def test_a_batch_that_was_finished_later_has_no_unfinished_business(tmp_path):
     stop = {"kind": "stopped", "job": "7", "hosts": [], "cause": "SIGTERM: TIMEOUT"}
     write_batch(tmp_path, jobs=[stop], manifest={"launches": []})
-    assert row_of(tmp_path)[0]["cause"] == "the store has no record of it"
+    assert row_of(tmp_path)[0]["cause"] == "no record in the store"
 
 
 def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_later(tmp_path):
@@ -344,7 +344,7 @@ def test_jobs_that_ended_before_their_batch_are_told_also_when_it_was_finished_l
 def test_a_job_that_began_and_said_no_more_is_told(tmp_path):
     write_batch(tmp_path, jobs=[{"kind": "started", "job": "7", "hosts": [], "cause": ""}])
     row, problems = row_of(tmp_path)
-    assert row["cause"] == "its job ended before it was measured: end not recorded"
+    assert row["cause"] == "the job ended before this measurement: end not recorded"
     assert [(job["job"], job["kind"]) for job in problems["interrupted"]] == [("7", "stopped")]
 
 
@@ -364,4 +364,4 @@ def test_which_stop_is_told_goes_by_recorded_times_and_not_by_those_of_files(tmp
     write_batch(tmp_path, name="n01g02-ffffffffffff", jobs=[stop])
     for name, seconds in (("n01g02-0123456789ab", 1), ("n01g02-ffffffffffff", 2)):
         os.utime(tmp_path / "batches" / name / "batch.json", (seconds, seconds))
-    assert row_of(tmp_path)[0]["cause"] == "its job ended before it was measured: later"
+    assert row_of(tmp_path)[0]["cause"] == "the job ended before this measurement: later"

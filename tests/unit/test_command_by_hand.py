@@ -97,7 +97,7 @@ def in_shell(folder: Path, line: str, **variables: str) -> str:
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_]{1,5}", fullmatch=True), st.text(max_size=20), max_size=3))
-def test_the_line_by_hand_round_trips_whatever_the_variables(variables):
+def test_the_line_by_hand_round_trips_regardless_of_the_variables(variables):
     spec = {
         "benchmark": "b",
         "device": "cpu",

@@ -66,7 +66,7 @@ def test_a_square_root_that_is_not_needed_is_left_out_and_said():
     row = model({size: seconds(size, c=0) for size in SIZES})
     assert (row["latency_a_s"], row["bandwidth_b_gb_per_s"]) == pytest.approx((A, 10), rel=1e-6)
     assert row["sqrt_c_s_per_sqrt_byte"] is row["sqrt_c_low_s_per_sqrt_byte"] is None
-    assert row["left_out"] == "c: the sizes do not ask for it (AICc)"
+    assert row["left_out"] == "c: does not improve the fit (AICc)"
     assert row["half_bandwidth_bytes"] == pytest.approx(200_000)  # a B = 20 us x 10 GB/s
 
 
@@ -89,13 +89,13 @@ def test_two_sizes_in_ten_that_are_far_off_are_too_many():
     times = {size: seconds(size, c=0) for size in SIZES} | {64: 1.6 * seconds(64), 2**24: 0.6 * seconds(2**24, c=0)}
     row = model(times)
     assert is_refused(row)
-    assert row["refusal"].startswith("the model misses 2 of 10 sizes by more than 25.0 %, 16 MiB by 6")
+    assert row["refusal"].startswith("2 of 10 sizes deviate from the model by more than 25.0 % (maximum 6")
 
 
 def test_a_square_root_that_launches_disagree_on_is_left_out():
     row = model({size: [seconds(size, c=3.8e-8), seconds(size, c=2e-9)] for size in SIZES})
     assert row["sqrt_c_s_per_sqrt_byte"] is None
-    assert row["left_out"].startswith("c: known only within a factor of ")
+    assert row["left_out"].startswith("c: interval spans a factor of ")
     assert (row["latency_a_s"], row["bandwidth_b_gb_per_s"]) == pytest.approx((A, 10), rel=0.2)
 
 
@@ -175,7 +175,7 @@ def test_a_term_below_zero_becomes_zero_and_the_others_make_up_for_it():
     ("sizes", "words"),
     [
         ([1024 * 16**i for i in range(4)], "4 sizes measured; a fit needs 5"),
-        ([1024 * 2**i for i in range(7)], "the sizes span a factor of 64.0; a fit needs 100"),
+        ([1024 * 2**i for i in range(7)], "largest / smallest size is 64.0; a fit needs at least 100"),
     ],
 )
 def test_too_few_or_too_narrow_sizes_are_refused(sizes, words):
@@ -190,8 +190,8 @@ def test_times_that_follow_another_law_are_refused_with_the_worst_size():
     times = {size: 20e-6 if size < 2**15 else 200e-6 + size / 10e9 for size in SIZES}
     row = model(times)
     assert is_refused(row)
-    assert row["refusal"].startswith("the model misses ")
-    assert "of 10 sizes by more than 25.0 %" in row["refusal"]
+    assert row["refusal"].endswith("typical of a change of algorithm or protocol between sizes")
+    assert "of 10 sizes deviate from the model by more than 25.0 %" in row["refusal"]
 
 
 def test_a_bandwidth_that_no_message_comes_near_is_left_out():
@@ -200,21 +200,21 @@ def test_a_bandwidth_that_no_message_comes_near_is_left_out():
     row = model({size: seconds(size, a=1e-2, c=0) for size in SIZES[:8]})  # 1.68 of 11.7 ms
     assert row["bandwidth_b_gb_per_s"] is row["half_bandwidth_bytes"] is None
     assert row["latency_a_s"] == pytest.approx(1e-2)
-    assert "bandwidth: only 14.4 % of the time of 16 MiB, so not measured" in row["left_out"]
+    assert "bandwidth: not identifiable, only 14.4 % of the time at 16 MiB" in row["left_out"]
 
 
 def test_a_latency_that_all_messages_hide_is_left_out():
     row = model({size: seconds(size, c=0) for size in SIZES[6:]} | {2**29: seconds(2**29, c=0)})  # from 2 MiB
     assert row["latency_a_s"] is row["latency_a_low_s"] is None
     assert row["bandwidth_b_gb_per_s"] == pytest.approx(10)
-    assert row["left_out"].endswith("latency: only 8.7 % of the time of 2 MiB, so not measured")
+    assert row["left_out"].endswith("latency: not identifiable, only 8.7 % of the time at 2 MiB")
 
 
 def test_a_parameter_that_launches_disagree_on_is_left_out():
     # Two launches agree on long messages; one takes four times as long for short ones.
     row = model({size: [seconds(size, c=0), seconds(size, a=4 * A, c=0)] for size in SIZES})
     assert row["latency_a_s"] is None
-    assert "latency: known only within a factor of 4.00" in row["left_out"]
+    assert "latency: interval spans a factor of 4.00" in row["left_out"]
     assert row["bandwidth_b_gb_per_s"] == pytest.approx(10, rel=0.01)
 
 
@@ -222,7 +222,7 @@ def test_where_nothing_is_identifiable_the_fit_is_rejected():
     row = model({size: math.sqrt(size) * 1e-6 for size in SIZES})
     assert is_refused(row)
     assert row["refusal"].startswith(
-        "neither latency nor bandwidth is identifiable; latency: only 0.0 % of the time of 8 B"
+        "latency and bandwidth are not identifiable: latency: not identifiable, only 0.0 % of the time at 8 B"
     )
 
 

@@ -43,7 +43,7 @@ def table_of(reference, other, batches=None, **fields):
 
 
 def test_launches_of_one_batch_are_paired_by_repeat():
-    """Each pair has the ratio 1.1, whatever the noise that both share: its median is 1.1 with no range at all."""
+    """Each pair has the ratio 1.1, independent of the noise that both share: the median is 1.1 without any range."""
     row = table_of(SIX, [1.1 * value for value in SIX]).iloc[0]
     assert row["is_paired"]
     assert row["time_ratio"] == pytest.approx(1.1)

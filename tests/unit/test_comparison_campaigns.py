@@ -198,7 +198,7 @@ def test_a_time_that_is_none_is_an_error_of_the_file_and_no_regression(tmp_path,
     table.to_csv(damaged / "measurements.csv", index=False)
     code, _, errors = script(base, damaged)
     assert code == 2
-    assert "a time above 0 is expected" in errors
+    assert "expected a positive time" in errors
 
 
 def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):

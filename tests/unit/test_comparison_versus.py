@@ -78,7 +78,7 @@ def test_versus_is_a_note_where_its_axis_has_one_value_and_only_if_the_file_name
     assert matrix(tmp_path, small(versus="strategy")).notes == []
     notes = matrix(tmp_path, small(versus="stack")).notes
     assert len(notes) == 1
-    assert notes[0].endswith("stack has one value in this campaign, so the report compares nothing")
+    assert notes[0].endswith("stack has one value in this campaign, so there is nothing to compare")
     assert "campaign.yaml:" in notes[0]
 
 

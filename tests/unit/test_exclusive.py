@@ -96,7 +96,7 @@ def test_a_number_that_is_taken_is_told_with_the_given_words(hold_elsewhere, tmp
         hold_number(tmp_path / "cache/regatta/jobs-.lock", 1001, "job 1001 is taken")
 
 
-def test_a_job_is_held_whatever_the_results_folder(hold_elsewhere, tmp_path):
+def test_a_job_is_held_regardless_of_the_results_folder(hold_elsewhere, tmp_path):
     hold_elsewhere("1001")
     with pytest.raises(GivenUp), allocation("1001").exclusive_use(tmp_path / "other", "batch-2", give_up):
         pytest.fail("two batches at a time")

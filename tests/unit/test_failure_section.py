@@ -6,6 +6,7 @@ import re
 from synthetic import make_report
 from synthetic_failures import CAUSES, LOG, write_failing
 
+from regatta.core.text import PHASE_WORDS, status_text
 from regatta.store.csv_files import make_table
 from regatta.topics.failures import FAILURES, STATUSES, failure_groups, skipped_groups
 
@@ -69,7 +70,7 @@ def test_a_host_is_no_number_and_two_of_them_are_one_group_that_lists_both():
 
 
 def test_a_planned_repeat_that_was_not_started_is_a_measurement_and_no_skipped_cell():
-    cause = "not started: the first 3 cells of stack bound failed alike: rank 0 on n1: NCCL error"
+    cause = "not started: the first 3 cells of stack bound failed with the same error: rank 0 on n1: NCCL error"
     table = failures(("a", 1, "skipped", None, cause, None), ("b", 0, "failed", None, "x", None), ("c", None, "skipped", None, "r", None))  # fmt: skip
     assert [(g["status"], g["cause"], len(g["items"])) for g in failure_groups(table)] == [
         ("failed", "x", 1), ("not_started", cause, 1),
@@ -99,19 +100,12 @@ def test_skipped_cells_are_grouped_by_their_reason():
 def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tmp_path):
     page = html.unescape(make_report(write_failing(tmp_path / "night")).read_text(encoding="utf-8"))
     section = page.partition('<section id="failures"')[2].partition("</section>")[0]
-    shown = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>(?: in (\w+))?: (\d+) measurement', section)
-    assert {status.replace(" ", "_") for status, _, _ in shown} == set(STATUSES) - {"ok", "skipped"}
-    assert {phase for _, phase, _ in shown} == {
-        "",
-        "launch",
-        "placement",
-        "init",
-        "setup",
-        "check",
-        "warmup",
-        "measure",
-    }
-    assert sum(int(num) for _, _, num in shown) == 13 + 8 + 3
+    shown = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>: (\d+) measurement', section)
+    causes = {(status, phase) for status, phase, _ in CAUSES} - {("skipped", None)}
+    assert {text for text, _ in shown} == {status_text(*cause) for cause in causes} | {"not started", "not measured"}
+    assert {status for status, _ in causes} == set(STATUSES) - {"ok", "skipped", "not_started", "not_measured"}
+    assert {phase for _, phase in causes} == {None, *PHASE_WORDS}
+    assert sum(int(num) for _, num in shown) == 13 + 8 + 3
     counts = page.partition('aria-label="Measurements by status"')[2].partition("</ul>")[0]
     planned, *by_status = [
         int(num) for num, word in re.findall(r"<strong>(\d+)</strong> ([^<]+)", counts) if "cell" not in word

@@ -105,8 +105,8 @@ def test_a_campaign_without_a_step_without_ddp_keeps_its_place_empty(laptop, tmp
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ({}, r"bucket_cap_mb has the values 1, 25, .* Choose with --where bucket_cap_mb=1"),
-        ({"bucket": "25"}, "--where bucket: no cell of .* has such a field"),
+        ({}, r"cannot represent bucket_cap_mb = 1, 25. Select one with --where bucket_cap_mb=1"),
+        ({"bucket": "25"}, "--where bucket: no cell of .* has this field"),
         ({"stack": "typo"}, r"no cell with stack=typo has a valid record.* Values of stack in this campaign: host\."),
     ],
 )
@@ -119,22 +119,22 @@ def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
     cells = [train_cell("resnet18", nodes, gpus, strategy="ddp") for nodes, gpus in ((1, 4), (2, 2))]
     folder = write_results(tmp_path / "c", make_campaign(cells), LAPTOP)
     write_analysed(folder)
-    with pytest.raises(UserError, match=r"1×4 and 2×2 have the same ranks in a report.* --where nodes=2"):
+    with pytest.raises(UserError, match=r"1×4 and 2×2 have the same number of ranks.* --where nodes=2"):
         FORMAT["pytorch-json"].write(read_results_folder(folder, {}))
 
 
 def test_a_table_without_samples_cannot_become_a_report(tmp_path):
     run_import(tmp_path / "c", "ddp-2x8-v100.txt")
     write_analysed(tmp_path / "c")
-    with pytest.raises(UserError, match=r"has no samples by rank, .* Write --format csv"):
+    with pytest.raises(UserError, match=r"has no samples by rank, .* Use --format csv"):
         FORMAT["pytorch-json"].write(read_results_folder(tmp_path / "c", {}))
 
 
 def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
     run_import(tmp_path / "c", "times.csv")
-    with pytest.raises(UserError, match=r"does not hold measurements.csv. .*rebuild_report.py"):
+    with pytest.raises(UserError, match=r"does not contain measurements.csv. .*rebuild_report.py"):
         read_results_folder(tmp_path / "c", {})
-    with pytest.raises(UserError, match=r"does not hold one campaign"):
+    with pytest.raises(UserError, match=r"does not contain one campaign"):
         read_results_folder(tmp_path / "nothing", {})
 
 

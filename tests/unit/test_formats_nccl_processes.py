@@ -91,15 +91,15 @@ def test_a_file_that_lists_every_gpu_has_no_more_ranks_than_that():
     [
         (
             changed(TWO, ngpus=4),
-            r"f: 2 devices are listed, with 2 x 4 = 8 GPUs in each process; expected the first GPU",
+            r"f: 2 devices listed, with 2 x 4 = 8 GPUs per process; expected the first GPU",
         ),
         (changed(ONE, nthreads=0), "config.nthreads = 0 is out of range: it must be at least 1"),
-        (changed(ONE, ngpus=10**12), "1000000000000 GPUs in each process; expected"),
+        (changed(ONE, ngpus=10**12), "1000000000000 GPUs per process; expected"),
         (
             text_of("nccl-threads.txt").replace("nGpus 4", "nGpus 3"),
-            r"f:3: 8 devices are listed, with 2 x 3 = 6 GPUs in each process; expected threads x GPUs",
+            r"f:3: 8 devices listed, with 2 x 3 = 6 GPUs per process; expected threads x GPUs",
         ),
-        (text_of("nccl-threads.txt").replace("nGpus 4", "nGpus 0"), r"f:3: 8 devices .*0 GPUs in each process"),
+        (text_of("nccl-threads.txt").replace("nGpus 4", "nGpus 0"), r"f:3: 8 devices .*0 GPUs per process"),
     ],
 )
 def test_devices_that_do_not_fit_the_processes_are_refused(text, message):

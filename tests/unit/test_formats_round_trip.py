@@ -75,7 +75,7 @@ def write_campaign(folder, cells, device, repeats, failed, seed):
     for (nodes, gpus, stack), own in groups.items():
         for repeat in range(repeats):
             launch = f"n{nodes:02d}g{gpus:02d}-{stack}-l{repeat:03d}-a00"
-            gpu = [{"name": "NVIDIA H100"}]  # which a machine may have, whatever the campaign measures
+            gpu = [{"name": "NVIDIA H100"}]  # which a machine may have, independent of what the campaign measures
             lines = [make_header(campaign, launch, repeat, own, TIME, gpus=gpu)]
             for cell in own:
                 seconds = scale[json.dumps(cell["spec"]["parameters"])] * rng.uniform(1, 1.5)

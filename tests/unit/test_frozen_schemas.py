@@ -1,4 +1,4 @@
-"""Frozen files that were damaged, edited or written by another version: one message each, whatever stands in them."""
+"""Frozen files that were damaged, edited or written by another version: one message each, with any content."""
 
 import copy
 import json
@@ -104,7 +104,7 @@ def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
 
 
 @given(JSON)
-def test_no_value_whatever_makes_the_check_itself_fail(value):
+def test_no_value_makes_the_check_itself_fail(value):
     for kind in KINDS:
         assert isinstance(mismatch(value, kind), str)
 
@@ -127,7 +127,7 @@ def test_a_value_of_any_depth_is_told(tmp_path, levels):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 
-def test_what_the_ranks_of_a_stack_saw_is_no_preflight_whatever_the_stack_is_called(tmp_path):
+def test_what_the_ranks_of_a_stack_saw_is_no_preflight_regardless_of_its_name(tmp_path):
     seen = {"schema": 1, "stack": "preflight", "backends": []}
     assert read_frozen(written(tmp_path, "preflight-00.seen.json", seen)) == seen
 
@@ -135,7 +135,7 @@ def test_what_the_ranks_of_a_stack_saw_is_no_preflight_whatever_the_stack_is_cal
 @pytest.mark.parametrize("name", ["campaign.0123456789ab.json", "batch.json", "manifest.json", "request.json"])
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, "", "5", "null", "[]", "{}", '{"schema": 1}', "\ufeff{}"])
 def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, text):
-    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same line again"):
+    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same command again"):
         read_frozen(written(tmp_path, name, text))
 
 
@@ -159,7 +159,7 @@ def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path):
     for key, value, message in (("stack", "gone", "stacks"), ("cells", ["gone"], "cells")):
         other = copy.deepcopy(batch)
         other["launches"][0][key] = value
-        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is none of its {message}"):
+        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is not one of its {message}"):
             read_frozen(written(tmp_path, "batch.json", other))
 
 

@@ -11,6 +11,7 @@ from synthetic import collective_cell, train_cell
 
 import warm_start
 from regatta.compare.gate import chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.core.text import status_text
 from regatta.core.verdicts import compare_launches, judge_all
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -34,12 +35,12 @@ def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared
 @pytest.mark.parametrize(
     "status", ["failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "not_measured"]
 )
-def test_one_repeat_that_is_not_ok_fails_whatever_its_status(status):
+def test_one_repeat_that_is_not_ok_fails_regardless_of_its_status(status):
     gate = gate_of([1.0, status, 1.0])
     assert not gate.is_passed
     first, second, _ = text_of(gate).splitlines()
     assert first == "gate: failed: 1 cell not ok"
-    assert second == f"  not ok: {CELL['id']}: 1 {status} of 3: it broke"
+    assert second == f"  not ok: {CELL['id']}: 1 of 3 {status_text(status)}: it broke"
 
 
 def test_a_planned_cell_or_repeat_without_any_row_is_not_ok():
@@ -163,8 +164,8 @@ def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches
     gate = gate_of([(CELL, [2.0, 2.1, 2.2]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
     assert chance_alone(gate) == (2, pytest.approx(1 / 20 + 1 / 6))  # C(6, 3) = 20 orders, C(4, 2) = 6
     assert (
-        "note: 2 of 2 compared cells only screened, with fewer than 6 launches on a side: slower if every launch is slower"
-        " than every launch before by more than the margin; chance alone: at most 0.217 of 2 cells"
+        "note: 2 of 2 compared cells only screened (fewer than 6 launches on a side): slower means that every launch is"
+        " slower than every earlier launch by more than the margin; expected by chance: at most 0.217 of 2 cells"
     ) in text_of(gate)
     assert (
         f"slower: {CELL['id']}: takes 2.079 times as long, range (1.961 to 2.200), 3 launches (3 before), screened"
@@ -274,7 +275,7 @@ def test_the_gate_is_in_no_cells_id(tmp_path):
         ("{margins: 0.1}", "unknown key 'margins' in gate. Did you mean 'margin'?"),
         ("{margin: 5%}", "gate.margin = '5%' is not a number"),
         ("{margin: -0.1}", "gate.margin = -0.1 is out of range: it must be at least 0"),
-        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' does not have the right form"),
+        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' is invalid"),
     ],
 )
 def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, told):

@@ -94,8 +94,8 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
     assert regression.get("type") == "regression"
     assert "takes 2.079 times as long" in regression.get("message")  # 2.1 / 1.01
-    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 timeout of 3: it broke")
-    assert failure.text == "repeat 1: timeout: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
+    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 of 3 timed out: it broke")
+    assert failure.text == "repeat 1: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"
     assert cases[skipped["id"]].get("time") is None
 
@@ -105,11 +105,11 @@ def test_a_problem_of_no_single_cell_is_a_testcase_too():
     assert cases["no cell is planned"].find("failure").get("type") == "problem"
 
 
-def test_the_junit_file_is_xml_whatever_a_cause_holds():
+def test_the_junit_file_is_xml_for_any_cause():
     campaign, measurements = results_of([(CELL, ["failed"])])
     measurements["cause"] = "\x1b[31m <b>&\x00\ufffe \ud800 ]]> é 😀\n\"'"
     cases = checked_junit(judge(campaign, measurements))
-    assert cases[CELL["id"]].find("failure").get("message") == "1 failed of 1: [31m <b>&  ]]> é 😀\n\"'"
+    assert cases[CELL["id"]].find("failure").get("message") == "1 of 1 failed: [31m <b>&  ]]> é 😀\n\"'"
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_workloads_go_down_and_shapes_across(laptop):
 def test_a_cell_without_a_value_bears_the_letter_of_its_reason(laptop):
     [figure] = laptop
     assert figure.table.rows[0][2] == "T"
-    assert "Hatched: T timeout." in figure.caption
+    assert "Hatched: T timed out." in figure.caption
     assert "7 of 8 cells with a value" in figure.alt
 
 

@@ -48,7 +48,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, capsys):
     print("goes on")
     out, err = capsys.readouterr()
     assert out == "goes on\n"
-    assert "x.log: no log is written (" in err
+    assert "x.log: no log written (" in err
 
 
 def test_a_full_disk_stops_nothing(capsys):

@@ -181,7 +181,7 @@ def test_campaign_keeps_the_exit_status_and_ends_with_the_report(made):
     shutil.rmtree(made.folder / "results")
 
 
-def test_another_campaign_file_is_handed_on_whatever_its_name(made):
+def test_another_campaign_file_is_handed_on_regardless_of_its_name(made):
     done = made.make("campaign", "PROFILE=profiles/slurm", "CONFIG=my config/config.yaml")
     assert done.stdout == "snakemake|--configfile|my config/config.yaml|--profile|profiles/slurm\n"
     assert made.make("plan").stdout == "snakemake|plan|--profile|profiles/local\n"
@@ -281,7 +281,7 @@ def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
     said = refused(made, moved)
     assert said == (
         f"{moved} cannot be used: it was made at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
-        " and run the same line again."
+        " and run the same command again."
     )
     (moved / ".regatta" / "made").unlink()
     assert "it is not known how it was made (it has no .regatta/made)" in refused(made, moved)
@@ -311,7 +311,10 @@ def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout
     (folder / ".regatta").mkdir(parents=True)
     (folder / "one").touch()
     where = f"VENV={name}"
-    for target, said in (("env-driver", "it is not known how it was made"), ("clean-env", "was not made by Regatta")):
+    for target, said in (
+        ("env-driver", "it is not known how it was made"),
+        ("clean-env", "was not created by Regatta"),
+    ):
         done = checkout.make(target, where)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert files(folder) == {".regatta", "one"}
@@ -333,7 +336,7 @@ def test_what_can_be_no_environment_of_regatta_is_neither_made_nor_removed(check
     (checkout.folder / ".regatta" / "made").touch()
     assert checkout.make("env-driver", f"VENV={venv}").returncode == 2
     done = checkout.make("clean-env", f"VENV={venv}")
-    assert (done.returncode, "Nothing is removed." in done.stderr) == (2, True)
+    assert (done.returncode, "Nothing was removed." in done.stderr) == (2, True)
     assert files(checkout.folder) == before | {".regatta", ".regatta/made"}
 
 
@@ -342,7 +345,7 @@ def test_of_a_link_nothing_is_removed(made, tmp_path):
     assert made.make("env-driver", f"VENV={tmp_path}/link").stderr == ""
     for link in (f"{tmp_path}/link", f"{tmp_path}/link/"):
         done = made.make("clean-env", f"VENV={link}")
-        assert f"{link} is a link. Name the folder that it leads to: make clean-env VENV='{made.venv}'" in done.stderr
+        assert f"{link} is a link. Specify its target: make clean-env VENV='{made.venv}'" in done.stderr
     assert (tmp_path / "link" / "bin" / "python3").exists()
 
 
@@ -382,10 +385,10 @@ def test_an_incomplete_environment_of_another_owner_is_named_as_such(shared, mar
     path = shared.venv / ".regatta" / marker
     path.unlink() if path.exists() else path.touch()
     assert refused(shared, shared.venv) == (
-        ".venv is incomplete and belongs to root. Ask them to finish it with the same line, or use another folder:"
+        ".venv is incomplete and belongs to root. Ask them to run the same command, or use another folder:"
         " make VENV=DIR"
     )
-    assert ".venv belongs to root. Nothing is removed." in refused(shared, shared.venv, "clean-env")
+    assert ".venv belongs to root. Nothing was removed." in refused(shared, shared.venv, "clean-env")
 
 
 @pytest.mark.root
@@ -394,7 +397,9 @@ def test_an_incomplete_environment_of_another_owner_is_not_changed_where_its_gro
     for path in (shared.venv, *shared.venv.rglob("*")):
         path.chmod(0o777)
     before = files(shared.venv)
-    assert refused(shared, shared.venv).startswith(".venv is incomplete and belongs to root. Ask them to finish it ")
+    assert refused(shared, shared.venv).startswith(
+        ".venv is incomplete and belongs to root. Ask them to run the same command"
+    )
     assert files(shared.venv) == before
 
 
@@ -439,7 +444,7 @@ def test_a_failed_installation_leaves_no_stamp(installed):
     finally:
         lock.write_text(good)
     assert done.returncode == 2
-    assert "requirements/driver.lock could not be installed; pip says why above." in done.stderr
+    assert "requirements/driver.lock could not be installed; see pip's message above." in done.stderr
     assert installed.make("env-driver").returncode == 0
     assert installed.make("env-driver").stderr == ""
 
@@ -459,26 +464,26 @@ def test_a_folder_that_is_no_environment_is_refused(checkout, tmp_path):
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "one").touch()
     done = checkout.make("env-driver", f"VENV={tmp_path / 'photographs'}")
-    assert "is no Python environment: it has no bin/python3" in done.stderr
+    assert "is not a Python environment: it has no bin/python3" in done.stderr
 
 
 def test_a_python_that_is_too_old_is_told_in_one_line(checkout, tmp_path):
     old = script(tmp_path / "python", "case $2 in *platform*) echo 3.9.18 ;; *) exit 1 ;; esac")
     done = checkout.make("env-driver", f"PYTHON={old}")
-    expected = f"PYTHON={old} is Python 3.9.18; Regatta needs 3.11 or newer. Name another: make PYTHON=python3.12"
+    expected = f"PYTHON={old} is Python 3.9.18; Regatta needs 3.11 or newer. Specify another: make PYTHON=python3.12"
     assert done.stderr.splitlines()[0] == expected
 
 
 def test_a_python_without_venv_is_told_with_the_package_to_install(checkout, tmp_path):
     bare = script(tmp_path / "python", "case $2 in *ensurepip*) exit 1 ;; *platform*) echo 3.11.2 ;; esac")
     done = checkout.make("env-driver", f"PYTHON={bare}")
-    assert "(Python 3.11.2) cannot make environments: venv or ensurepip is missing" in done.stderr
+    assert "(Python 3.11.2) cannot create environments: venv or ensurepip is missing" in done.stderr
     assert "apt-get install python3-venv" in done.stderr
 
 
 def test_a_python_that_is_not_there_is_told(checkout):
     done = checkout.make("env-driver", "PYTHON=python9")
-    assert "PYTHON=python9 does not run. Name Python 3.11 or newer" in done.stderr
+    assert "PYTHON=python9 does not run. Specify Python 3.11 or newer" in done.stderr
 
 
 def test_clean_env_removes_what_regatta_made(checkout):

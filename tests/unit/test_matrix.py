@@ -285,7 +285,7 @@ SKIPPED = [
     (
         of("sync_batchnorm", {"implementation": ["own"], "hidden": [8], "batch_size": [1]}),
         {},
-        "batch norm needs 2 samples or more over all ranks; here is 1",
+        "batch norm needs at least 2 samples over all ranks; this cell has 1",
     ),
     (
         of("train_run", {"epochs": [1], "strategy": ["own"], "data": ["cifar100"]}),
@@ -364,8 +364,8 @@ def test_a_rule_without_effect_is_noted_with_its_line(tmp_path):
     lines = (tmp_path / "campaign.yaml").read_text().splitlines()
     first = lines.index("exclude:") + 2  # `- when:` of the first rule
     assert found.notes == [
-        f"{tmp_path}/campaign.yaml:{first}: exclude[0] excludes no cell",
-        f"{tmp_path}/campaign.yaml:{first + 5 - 1}: exclude[1] excludes no cell",
+        f"{tmp_path}/campaign.yaml:{first}: exclude[0] matches no cell",
+        f"{tmp_path}/campaign.yaml:{first + 5 - 1}: exclude[1] matches no cell",
     ]
 
 

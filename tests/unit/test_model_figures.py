@@ -101,15 +101,15 @@ def test_a_scaling_model_is_drawn_to_twice_the_largest_size_and_no_further():
 def test_a_scaling_model_names_shapes_without_a_value_and_its_launches():
     whole, lacking, single = (amdahl_figures(*of)[0] for of in ((), ([(1, 4)],), ((), 1)))
     assert "Amdahl fits 1 to 16 GPUs within " in whole.alt
-    assert "Amdahl fits 1 to 16 GPUs (without 1×4: no value) within " in lacking.alt
+    assert "Amdahl fits 1 to 16 GPUs (excluding 1×4: no value) within " in lacking.alt
     assert single.table.columns[1] == "n"
     assert single.table.rows[0][1] == "1"
-    assert single.table.rows[0][-1].endswith("] of residuals")
+    assert single.table.rows[0][-1].endswith("] (residuals)")
 
 
 def test_a_prediction_beyond_twice_the_best_misses():
     assert [agreement(ratio) for ratio in (0.49, 0.5, 2.0, 2.1, None)] == [
-        "0.490, outside limits", "0.500", "2.00", "2.10, outside limits", "n/a",
+        "0.490 (outside 0.5 to 2)", "0.500", "2.00", "2.10 (outside 0.5 to 2)", "n/a",
     ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
         f": latency {latency}, algorithm bandwidth {bandwidth} GB/s, half of it at {half} ({num_cells} cells, n = {num})."
     )
     # 3 launches would make a range; the residuals of the sizes reach further.
-    assert re.fullmatch(r"\[[\d.]+, [\d.]+\] of residuals", bandwidth_ends)
+    assert re.fullmatch(r"\[[\d.]+, [\d.]+\] \(residuals\)", bandwidth_ends)
 
 
 def test_residuals_are_measured_over_model_less_one_and_an_arc_changes_sides_twice():
@@ -151,7 +151,7 @@ def test_every_fitted_model_has_its_residuals_beside_it(cluster):
     assert len(communication) > 2
     for model, residuals in zip([*scaling, *communication][::2], [*scaling, *communication][1::2], strict=True):
         assert residuals.id == f"residuals-{model.id}"
-        factor = float(re.search(r"a factor of (\d+\.\d+)", model.caption)[1])
+        factor = 1 + float(re.search(r"Largest deviation: (\d+\.\d+) %", model.caption)[1]) / 100
         ratios = [1 + float(row[-1]) / 100 for row in residuals.table.rows]  # of 0.8 the factor is 1.25
         assert max(max(ratio, 1 / ratio) for ratio in ratios) == pytest.approx(factor, abs=0.001)
 
@@ -182,7 +182,7 @@ def test_a_curve_that_lacks_launches_is_drawn_and_is_no_finding(tmp_path):
     data = analyse(folder)
     section = fits.section(data)
     figure = next(figure for figure in section.figures if figure.id == "scaling-model-1")
-    assert "Amdahl fits 1 to 32 GPUs (without 1×4, 2×4: no value)" in figure.alt
+    assert "Amdahl fits 1 to 32 GPUs (excluding 1×4, 2×4: no value)" in figure.alt
     assert figure.alt.endswith(" (n = 1).")
     assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
     assert fits.findings(data) == []  # of a single launch

@@ -30,7 +30,7 @@ def test_a_range_is_told_from_an_interval_by_its_brackets():
     assert bracket(133.0, 179.0, "range") == "(133 to 179)"
     assert bracket(-0.02, 0.01, "range", percent) == "(-2.0 to 1.0)"
     assert bracket(0.85, 0.89, "interval", percent) == "[85.0, 89.0]"
-    assert bracket(1.0, 2.0, "residuals") == "[1.00, 2.00] of residuals"  # of a fit: says nothing of launches
+    assert bracket(1.0, 2.0, "residuals") == "[1.00, 2.00] (residuals)"  # of a fit: says nothing of launches
     assert bracket(None, 2.0, "range") == bracket(pd.NA, 2.0, pd.NA) == "n/a"
 
 

@@ -40,12 +40,12 @@ def put_oddities(folder):
     (folder / "e-loop.jsonl").symlink_to("e-loop.jsonl")
     shutil.copy(next(folder.glob("n*.jsonl")), folder / f"f-{NO_UTF8}.jsonl")
     return [
-        "a-pipe.jsonl: cannot be read (Is a pipe or device); it was skipped",
-        "b-folder.jsonl: cannot be read (Is a directory); it was skipped",
-        "c-dangling.jsonl: cannot be read (No such file or directory); it was skipped",
-        "d-device.jsonl: cannot be read (Is a pipe or device); it was skipped",
-        "e-loop.jsonl: cannot be read (Too many levels of symbolic links); it was skipped",
-        "f-x\N{REPLACEMENT CHARACTER}y.jsonl: its name is not UTF-8; it was skipped",
+        "a-pipe.jsonl: cannot be read (Is a pipe or device); skipped",
+        "b-folder.jsonl: cannot be read (Is a directory); skipped",
+        "c-dangling.jsonl: cannot be read (No such file or directory); skipped",
+        "d-device.jsonl: cannot be read (Is a pipe or device); skipped",
+        "e-loop.jsonl: cannot be read (Too many levels of symbolic links); skipped",
+        "f-x\N{REPLACEMENT CHARACTER}y.jsonl: its name is not UTF-8; skipped",
     ]
 
 
@@ -120,5 +120,5 @@ def test_a_python_without_the_libraries_is_told_to_use_the_environment(tmp_path)
     words = [sys.executable, "-S", str(SCRIPTS / "import_results.py"), "--help"]  # -S: no site-packages
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "has none of the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
+    assert "lacks the libraries that Regatta needs, such as pandas. Activate the environment first" in done.stderr
     assert "Traceback" not in done.stderr

@@ -159,9 +159,7 @@ def test_a_reader_that_leaves_ends_a_script_without_a_word(pair, laptop, tmp_pat
 def test_a_full_disk_behind_standard_output_is_one_message(pair):
     with open("/dev/full", "w") as out:
         done = start("compare.py", *pair, stdout=out)
-    message = (
-        "standard output or the results folder: no space left on the disk. Free some and run the same line again.\n"
-    )
+    message = "standard output or the results folder: no space left on the disk. Free some space and run the same command again.\n"
     assert (done.returncode, done.stderr) == (2, message)
 
 
@@ -177,7 +175,7 @@ def test_an_import_that_the_disk_cannot_hold_is_one_message_and_leaves_nothing(t
     words = (FILES / "ddp-2x4-gh200.txt", "--campaign", "c", "--results", tmp_path)
     done = start("import_results.py", *words, prepare=of_at_most(num_bytes))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no space left on the disk. Free some and run the same line again.\n" in done.stderr
+    assert "no space left on the disk. Free some space and run the same command again.\n" in done.stderr
     assert done.stderr.startswith(str(tmp_path))
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
@@ -188,7 +186,7 @@ def test_an_import_that_the_disk_cannot_hold_is_one_message_and_leaves_nothing(t
 def test_a_comparison_that_the_disk_cannot_hold_is_one_message_and_no_regression(pair, tmp_path, option):
     words = (*pair, option, tmp_path / "out")
     done = start("compare.py", *words, prepare=of_at_most(100))
-    message = f"{tmp_path}/out: no space left on the disk. Free some and run the same line again.\n"
+    message = f"{tmp_path}/out: no space left on the disk. Free some space and run the same command again.\n"
     assert (done.returncode, done.stderr) == (2, message)
     assert list(tmp_path.iterdir()) == []
 
@@ -215,5 +213,5 @@ def test_a_disk_that_is_really_full_is_one_message(pair, tmp_path, what):
     )
     assert done.returncode == 2
     assert done.stderr.startswith(str(disk)), done.stderr
-    assert done.stderr.endswith(": no space left on the disk. Free some and run the same line again.\n")
+    assert done.stderr.endswith(": no space left on the disk. Free some space and run the same command again.\n")
     assert done.stderr.count("\n") == 1

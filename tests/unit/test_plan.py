@@ -9,6 +9,7 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
+from regatta.core.text import status_text
 from regatta.launchers.local import START_RANKS
 from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table, write_plan
 from regatta.plan.plan import make_plan, plan_json, totals, write_frozen
@@ -109,10 +110,10 @@ def test_an_interrupted_batch_goes_on_with_what_it_lacks(tmp_path, play):
 @pytest.mark.parametrize("status", ["failed", "timeout", "out_of_memory", "placement", "skipped"])
 def test_what_failed_is_done_until_it_is_asked_for(tmp_path, play, status):
     play(collectives(4, 8), {(8, 0): status, (8, 2): status})
-    why = f"{status}: cause of {status}"
+    why = f"{status_text(status)}: cause of {status}"
     assert reasons(plan(tmp_path, collectives(4, 8))) == {
         4: ("done", "3 ok", ()),
-        8: ("done", f"1 ok, 2 not ({why}); --forcerun measure tries those again", ()),
+        8: ("done", f"1 ok, 2 not ok ({why}); --forcerun measure retries them", ()),
     }
     retry = plan(tmp_path, collectives(4, 8), is_retry=True)
     assert reasons(retry) == {4: ("done", "3 ok", ()), 8: ("todo", f"asked for: failed before ({why})", (0, 2))}
@@ -140,7 +141,7 @@ def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_r
     dead = "node_failure"
     play(collectives(4, 8), {(4, 0): dead, (4, 1): dead, (4, 2): dead, (8, 0): dead})
     assert reasons(plan(tmp_path, collectives(4, 8))) == {
-        4: ("todo", "failed before (node_failure: cause of node_failure)", (0, 1, 2)),
+        4: ("todo", "failed before (node failure: cause of node_failure)", (0, 1, 2)),
         8: ("todo", "1 of 3 launches missing", (0,)),
     }
 
@@ -180,15 +181,15 @@ def test_skipped_cells_keep_their_reasons(tmp_path):
     text = plan_text(made)
     assert text.count("a collective needs at least 2 ranks; this shape has 1") == 2
     assert text.count("strategy none runs on 1 rank; this shape has 2") == 1
-    assert "exclude[0] excludes no cell" in text
+    assert "exclude[0] matches no cell" in text
 
 
-def test_gpu_hours_are_called_by_what_is_used(tmp_path):
-    assert "process hours" in plan_text(plan(tmp_path, collectives(4)))
+def test_gpu_time_is_named_after_what_is_used(tmp_path):
+    assert "process time" in plan_text(plan(tmp_path, collectives(4)))
     made = plan(
         tmp_path, collectives(4, device="cuda", backend=["nccl"], exclude=[{"when": {"nodes": 1}, "reason": "x"}])
     )
-    assert "process hours" not in plan_text(made)
+    assert "process time" not in plan_text(made)
 
 
 def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):
@@ -290,12 +291,12 @@ AHEAD, BACK = "2036-11-21T03:00:00Z", "2020-01-01T00:00:00Z"
 
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize("clock", [BACK, AHEAD, "2026-11-21T03:00:00Z"])
-def test_a_retry_supersedes_a_failure_whatever_the_clocks_said(tmp_path, play, clock, finish):
+def test_a_retry_supersedes_a_failure_regardless_of_clocks(tmp_path, play, clock, finish):
     data = collectives(4, repeats=1)
     play(data, {(4, 0): "failed"}, time_utc=AHEAD)
     assert reasons(plan(tmp_path, data))[4][:2] == (
         "done",
-        "0 ok, 1 not (failed: cause of failed); --forcerun measure tries those again",
+        "0 ok, 1 not ok (failed: cause of failed); --forcerun measure retries them",
     )
     [again] = play(data, is_retry=True, finish=finish, time_utc=clock).batches
     assert again.content["generation"] == 2
@@ -307,7 +308,7 @@ def test_a_retry_in_a_batch_of_other_cells_supersedes_too(tmp_path, play):
     play(collectives(4, repeats=1), {(4, 0): "failed"}, time_utc=AHEAD)
     [again] = play(collectives(4, 8, repeats=1), {(4, 0): "timeout"}, is_retry=True, time_utc=BACK).batches
     assert [len(launch.cells) for launch in again.launches] == [2]
-    assert "timeout" in reasons(plan(tmp_path, collectives(4, 8, repeats=1)))[4][1]
+    assert "timed out" in reasons(plan(tmp_path, collectives(4, 8, repeats=1)))[4][1]
     play(collectives(4, repeats=1), is_retry=True, time_utc=BACK)
     assert reasons(plan(tmp_path, collectives(4, 8, repeats=1)))[4] == ("done", "1 ok", ())
 

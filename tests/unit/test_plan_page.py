@@ -108,9 +108,9 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert f"{sums['todo']} cells to do {sums['done']} done" in head
     assert f"{sums['skipped']} skipped" in head
     batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
-    price = f"about {sums['minutes']:.1f} minutes and {sums['gpu_hours']:.3f} process hours"
+    price = f"about {sums['minutes']:.1f} min and {60 * sums['gpu_hours']:.1f} min of process time"
     assert f"{batches}: {price}, estimated from the store's history where available" in page.words("run")
-    assert f"At most {sums['at_most_minutes'] / 60:.1f} hours" in page.words("run")
+    assert f"At most {sums['at_most_minutes'] / 60:.2f} hours" in page.words("run")
     bars = shape_bars(plan_json(made)["batches"])
     assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)
     assert sum(bar["gpu_hours"] for bar in bars) == pytest.approx(sums["gpu_hours"], abs=0.0001)
@@ -154,10 +154,10 @@ def test_reasons_are_grouped_and_counted(partial):
             ("new", 10, [("repeats 0, 1, 2", 10)]),
             ("launches missing", 4, [("1 of 3 launches missing; repeat 2", 4)]),
             (change, 2, [(f"{change} 16777216 -> 8388608; repeats 0, 1, 2", 2)]),
-            ("failed before", 2, [("failed before (node_failure: cause of node_failure); repeats 0, 1, 2", 2)]),
+            ("failed before", 2, [("failed before (node failure: cause of node_failure); repeats 0, 1, 2", 2)]),
         ],
         "done": [("3 ok", 4, [("", 4)])],
-        "not_ok": [("not ok", 2, [("2 ok, 1 not (failed: cause of failed); --forcerun measure tries those again", 2)])],
+        "not_ok": [("not ok", 2, [("2 ok, 1 not ok (failed: cause of failed); --forcerun measure retries them", 2)])],
         "skipped": [
             ("a collective needs at least 2 ranks; this shape has 1", 4, [("", 4)]),
             ("strategy none runs on 1 rank; this shape has 2", 4, [("", 4)]),
@@ -264,7 +264,7 @@ def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_fir
     assert "srun --nodes=2 --ntasks=8" in page.words("start")
 
 
-def test_the_script_writes_the_same_bytes_whatever_the_hash_seed(tmp_path):
+def test_the_script_writes_the_same_bytes_regardless_of_the_hash_seed(tmp_path):
     path = write(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"cluster": "local"})
     found = []
     for seed in ("1", "2"):

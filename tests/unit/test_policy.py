@@ -27,7 +27,7 @@ def watch(*records: dict, stack: str = "a") -> StackWatch:
 def test_the_third_cell_that_fails_alike_ends_a_stack():
     assert watch(record("1"), record("2")).given_up("a") is None
     assert watch(record("1"), record("2"), record("3")).given_up("a") == (
-        "not started: the first 3 cells of stack a failed alike: no libfabric"
+        "not started: the first 3 cells of stack a failed with the same error: no libfabric"
     )
 
 
@@ -70,7 +70,7 @@ def test_failures_in_other_words_are_not_alike():
 )
 def test_numbers_and_paths_do_not_make_failures_differ(causes):
     found = watch(*(record(str(i), cause=cause) for i, cause in enumerate(causes)))
-    assert found.given_up("a").endswith(f"failed alike: {causes[-1] or 'failed'}")
+    assert found.given_up("a").endswith(f"failed with the same error: {causes[-1] or 'failed'}")
 
 
 def test_what_is_known_from_before_a_restart_counts_although_it_has_no_phase():

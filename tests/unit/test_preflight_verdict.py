@@ -33,13 +33,13 @@ def test_a_launch_that_failed_fails_the_stack():
         "The launch failed: ImportError: libcudart.so.13. Read its log, then fix image, python, binds, wrapper or env."
     )
     (problem,) = problems(make_stack(), None)
-    assert "for an unknown reason" in problem
+    assert "the cause is unknown" in problem
 
 
 def test_misplaced_ranks_fail_the_stack_and_nothing_else_is_held_against_it():
-    seen = make_seen(placement_problems=["1 hosts found, 2 expected (n1)"], backends=[], ranks=[make_rank(0, {})])
+    seen = make_seen(placement_problems=["hosts: 1 found, 2 expected (n1)"], backends=[], ranks=[make_rank(0, {})])
     (problem,) = problems(make_stack(**FABRIC, **HOST_LIBRARIES), seen)
-    assert problem.startswith("Ranks are not placed as requested: 1 hosts found, 2 expected (n1). Check nodes")
+    assert problem.startswith("Ranks are not placed as requested: hosts: 1 found, 2 expected (n1). Check nodes")
     assert judge(make_stack(**FABRIC), seen, "", None)["notes"] == []
 
 
@@ -56,7 +56,7 @@ def test_a_backend_that_does_not_work_fails_the_stack_with_what_nccl_says():
         " NCCL: Error: network AWS Libfabric not found. No cell of this stack"
     )
     assert found[1] == (
-        "NCCL found no network, required is 'AWS Libfabric'. The image has no libnccl-net.so that loads"
+        "NCCL found no network; required: 'AWS Libfabric'. The image has no libnccl-net.so that loads"
         " (NCCL: Could not find: ofi libnccl-net-ofi.so). Mount NCCL's plug-in and libfabric from the host:"
         " binds (now /opt/cray:/host, /usr/lib64/libcxi.so.1), wrapper (containers/README.md)."
     )
@@ -65,7 +65,7 @@ def test_a_backend_that_does_not_work_fails_the_stack_with_what_nccl_says():
 def test_sockets_instead_of_the_required_network_say_why_and_what_to_mount():
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.20-old-libfabric"))
     assert problem == (
-        "NCCL uses Socket, required is 'AWS Libfabric'. All traffic between nodes would go through TCP sockets."
+        "NCCL uses Socket; required: 'AWS Libfabric'. All traffic between nodes would go through TCP sockets."
         " The image has no libnccl-net.so that loads (NCCL: dlerror=/opt/amazon/efa/lib/libfabric.so.1: version"
         " `FABRIC_1.7' not found (required by /usr/local/lib/libnccl-net.so)). Mount NCCL's plug-in and libfabric from"
         " the host: binds (now /opt/cray:/host, /usr/lib64/libcxi.so.1), wrapper (containers/README.md)."
@@ -76,7 +76,7 @@ def test_what_to_do_depends_on_how_libraries_reach_the_stack():
     text = nccl_log("2.26-one-host")
     (contained,) = problems(make_stack(kind="contained", required_network="OFI"), make_seen(), text)
     assert contained.endswith(
-        "(NCCL: Could not find: libnccl-net.so). Build an image that holds NCCL's plug-in and libfabric,"
+        "(NCCL: Could not find: libnccl-net.so). Build an image that contains NCCL's plug-in and libfabric,"
         " or make the stack bind-mounted: binds, wrapper (containers/README.md)."
     )
     (host,) = problems(make_stack(kind="host", required_network="IB"), make_seen(), text)
@@ -92,9 +92,7 @@ def test_a_plugin_that_is_loaded_and_not_used_is_no_network():
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-fails"))
     assert "NCCL loads the plug-in Libfabric (v10), but does not use it (NCCL: NET/OFI Failed to initialize" in problem
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-not-used"))
-    assert problem.startswith(
-        "NCCL uses IB, required is 'AWS Libfabric'. NCCL loads the plug-in AWS Libfabric (v6), but"
-    )
+    assert problem.startswith("NCCL uses IB; required: 'AWS Libfabric'. NCCL loads the plug-in AWS Libfabric (v6), but")
     assert problem.endswith("Or set required_network to 'IB', if that is intended.")
 
 
@@ -106,21 +104,21 @@ def test_the_networks_three_names_are_one(name):
 
 def test_a_silent_nccl_fails_a_stack_that_requires_a_network():
     (problem,) = problems(make_stack(**FABRIC), make_seen())
-    assert problem.startswith("NCCL did not log which network it uses, required is 'AWS Libfabric'. Remove NCCL_DEBUG")
+    assert problem.startswith("NCCL did not log which network it uses; required: 'AWS Libfabric'. Remove NCCL_DEBUG")
 
 
 def test_one_rank_on_sockets_is_enough_to_fail():
     text = "a NCCL INFO Using network AWS Libfabric\nb NCCL INFO Using network Socket\n"
     (problem,) = problems(make_stack(**FABRIC), make_seen(), text)
-    assert problem.startswith("NCCL uses AWS Libfabric and Socket, required is 'AWS Libfabric'.")
+    assert problem.startswith("NCCL uses AWS Libfabric and Socket; required: 'AWS Libfabric'.")
 
 
 def test_libfabric_over_tcp_is_found_out():
     text = nccl_log("slingshot").replace("Provider is cxi", "Provider is tcp;ofi_rxm")
     (problem,) = problems(make_stack(**FABRIC), make_seen(), text)
     assert problem.startswith(
-        "NCCL uses AWS Libfabric with libfabric's provider tcp;ofi_rxm, which is TCP sockets; one of the fabric"
-        " (cxi, efa, verbs) is expected. Loaded is /host/lib/libfabric.so.1.22.0 (host). Mount"
+        "NCCL uses AWS Libfabric with libfabric's provider tcp;ofi_rxm, which is TCP sockets; expected a provider"
+        " of the fabric (cxi, efa, verbs). Loaded: /host/lib/libfabric.so.1.22.0 (host). Mount"
     )
 
 
@@ -145,9 +143,9 @@ def test_a_host_library_that_is_not_loaded_fails_the_stack():
     without = {name: where for name, where in LIBRARIES.items() if "cxi" not in name}
     ranks = [make_rank(rank, without if rank > 3 else LIBRARIES) for rank in range(8)]
     (problem,) = problems(make_stack(**HOST_LIBRARIES), make_seen(ranks=ranks))
-    assert problem.startswith("libcxi is not loaded on host n2, required from the host. Mount it, and put it first in")
+    assert problem.startswith("libcxi is not loaded on host n2; required from the host. Mount it, and put it first in")
     (problem,) = problems(make_stack(**HOST_LIBRARIES), make_seen(ranks=[make_rank(r, without) for r in range(8)]))
-    assert problem.startswith("libcxi is not loaded on any rank,")
+    assert problem.startswith("libcxi is not loaded on any rank;")
 
 
 def test_a_host_library_from_the_image_fails_the_stack_with_its_path():
@@ -155,7 +153,7 @@ def test_a_host_library_from_the_image_fails_the_stack_with_its_path():
     ranks = [make_rank(rank, mixed if rank == 5 else LIBRARIES) for rank in range(8)]
     (problem,) = problems(make_stack(**HOST_LIBRARIES), make_seen(ranks=ranks))
     assert problem.startswith(
-        "libfabric is loaded from the image (/usr/lib/libfabric.so.1.22.0) on rank 5 of n2, required from the host. Mount"
+        "libfabric is loaded from the image (/usr/lib/libfabric.so.1.22.0) on rank 5 of n2; required from the host. Mount"
     )
 
 

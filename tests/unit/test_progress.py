@@ -24,7 +24,7 @@ def test_the_line_counts_measurements_and_says_the_time_left():
     for status in ("ok", "timeout", "ok", "ok"):
         line.recorded(status)
     # 40 s for 4: 10 s each, 16 left
-    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timeout), 2m40s left, launch 2/6: cell"
+    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timed out), 2m40s left, launch 2/6: cell"
 
 
 def test_the_time_left_never_rises_within_a_cell():

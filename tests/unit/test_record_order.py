@@ -1,4 +1,4 @@
-"""Which record of a cell and repeat counts: one order for the plan and the report, whatever the clocks said."""
+"""Which record of a cell and repeat counts: one order for the plan and the report, independent of clocks."""
 
 import json
 import random

@@ -128,7 +128,7 @@ def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
     for number, status in (
         (47, "✓ ok"),
         (1, "× failed"),
-        (1, "× timeout"),
+        (1, "× timed out"),
         (1, "× out of memory"),
         (1, "○ not measured"),
     ):
@@ -177,7 +177,7 @@ def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     slots = [(cell["id"], repeat) for cell in campaign["cells"] for repeat in range(3)]
     page = report_of(tmp_path, campaign, faults=dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported")))
     assert "<figure" not in page
-    assert "× failed</span> in launch: 51 measurements" in page
+    assert "× failed during launch</span>: 51 measurements" in page
     assert "No training step was measured." in page
 
 
@@ -233,7 +233,7 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
     text = visible(make_report(folder).read_text(encoding="utf-8"))
     assert "torch of stack host: 2.0 | 2.1" in text
     assert "1 of 6 launches ran from a working tree with uncommitted changes." in text
-    assert "More threads than cores: on node000, 2 ranks of 2 threads shared 2 cores." in text
+    assert "Oversubscribed cores: 2 ranks × 2 threads on 2 cores of node000." in text
     assert "3f2a1c0d9e8b (dirty)" in text
 
 
@@ -416,7 +416,7 @@ def test_the_masthead_says_how_many_hours_were_measured_and_of_which_images(tmp_
     cell["spec"]["stack"] |= {"kind": "contained", "image_id": "3f2a1c0d-9e8b-4d48-a3b8-03255132c4ec"}
     text = report_of(tmp_path, make_campaign([cell], repeats=2, device="cuda"), CLUSTER)
     # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
-    assert "<dt>GPU hours measured</dt><dd>0.0116</dd>" in text
+    assert "<dt>GPU time measured</dt><dd>42 s</dd>" in text
     assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text
 
 

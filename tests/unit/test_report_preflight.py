@@ -49,9 +49,9 @@ def test_problems_come_first_with_what_to_do_and_the_log(page):
     section = section_of(page)
     assert section.index('class="failure"') < section.index("<table")
     assert section.count('<article class="failure">') == 2
-    assert "NCCL uses Socket, required is &#39;AWS Libfabric&#39;. All traffic between nodes" in section
+    assert "NCCL uses Socket; required: &#39;AWS Libfabric&#39;. All traffic between nodes" in section
     assert (
-        "libfabric is loaded from the image (/usr/lib/libfabric.so.1) on all ranks, required from the host." in section
+        "libfabric is loaded from the image (/usr/lib/libfabric.so.1) on all ranks; required from the host." in section
     )
     assert "No module named &#39;torch&#39;. Read its log" in section
     assert '<a href="preflight/preflight-0a1b2c3d4e5f/host-00.log">' in section

@@ -128,7 +128,7 @@ def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submissi
     monkeypatch.setattr(queue, "SECONDS_WITHOUT_ANSWER", 0)
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
-    with pytest.raises(UserError, match="squeue does not answer"):
+    with pytest.raises(UserError, match="squeue does not respond"):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 
@@ -153,11 +153,11 @@ def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
     ("job", "shapes", "expected"),
     [
         ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_CPUS_PER_NODE": "8(x2)"}, [(2, 4), (1, 1)], None),
-        ({"SLURM_JOB_NUM_NODES": "2"}, [(4, 1)], "shape 4x1 needs 4 nodes, and this allocation has 2"),
+        ({"SLURM_JOB_NUM_NODES": "2"}, [(4, 1)], "shape 4x1 needs 4 nodes; this allocation has 2"),
         (
             {"SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_CPUS_PER_NODE": "16(x2),4"},
             [(1, 4)],
-            "shape 1x4 needs 4 x 2 cores on a node, and this allocation has 4",
+            "shape 1x4 needs 4 x 2 cores on a node; this allocation has 4",
         ),
         ({}, [(64, 8)], None),  # a site whose Slurm does not say
     ],

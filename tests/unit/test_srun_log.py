@@ -35,7 +35,7 @@ FIRST = {
     "no_python_in_image": TaskEnd(2, "n2", 127, "Exited with exit code 127"),
     "no_image": TaskEnd(0, "n1", 255, "Exited with exit code 255"),
     "store_unwritable": TaskEnd(0, "n1", 74, "Exited with exit code 74"),
-    "one_left_early": TaskEnd(1, "n1", None, "still ran 2s after another rank had ended, and was killed"),
+    "one_left_early": TaskEnd(1, "n1", None, "killed: still running 2s after another rank had ended"),
     "time_limit": TaskEnd(2, "n2", None, "cancelled by Slurm DUE TO TIME LIMIT"),
     "cancelled": TaskEnd(2, "n2", None, "cancelled by Slurm DUE to SIGNAL Terminated"),
     "no_mpi": None,

@@ -29,10 +29,7 @@ FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
 FROM = "relative to the working folder"
 
-THREADS = (
-    "does not have the right form (the threads of a rank, a whole number above 0 such as 4; without it, ranks share"
-    " their host's cores)."
-)
+THREADS = "is invalid (threads per rank, a whole number above 0 such as 4; without it, ranks share the host's cores)."
 
 # The stack's kind, its further lines, and all that is said, without the file's name.
 ERRORS = {
@@ -136,7 +133,7 @@ ERRORS = {
     "an image without the ranks' variables": (
         "contained",
         ["image: a.sif", "runtime_options: [--fakeroot, --cleanenv]"],
-        "10: stacks.a.runtime_options[1] = '--cleanenv' would keep the ranks' variables out of the image. Remove it.",
+        "10: stacks.a.runtime_options[1] = '--cleanenv' would hide the ranks' variables from the image. Remove it.",
     ),
     "a bind that is not there": (
         "contained",
@@ -190,18 +187,18 @@ ERRORS = {
     "a bind with a comma": (
         "contained",
         ["image: a.sif", "binds: ['/a:/b,/c:/d']"],
-        "10: stacks.a.binds[0] = '/a:/b,/c:/d' does not have the right form"
+        "10: stacks.a.binds[0] = '/a:/b,/c:/d' is invalid"
         " (source, source:target or source:target:ro, without a comma).",
     ),
     "a runtime that is not installed": (
         "contained",
         ["image: a.sif", "runtime: singularity"],
-        "10: stacks.a.runtime = 'singularity' is not installed here. Install it, or set the other of apptainer and singularity.",
+        "10: stacks.a.runtime = 'singularity' is not installed here. Install it, or set the other runtime (apptainer or singularity).",
     ),
     "a runtime that is none": (
         "contained",
         ["image: a.sif", "runtime: docker"],
-        "10: stacks.a.runtime = 'docker' is not known here. Choose from: apptainer, singularity.",
+        "10: stacks.a.runtime = 'docker' is unknown. Choose from: apptainer, singularity.",
     ),
 }
 
@@ -223,7 +220,7 @@ def test_words_that_are_no_options_or_libraries_are_refused_by_their_form(folder
     said = message(
         folder, with_lines(kind, "image: a.sif" if kind == "contained" else "env: {}", f"{where}: ['{value}']")
     )
-    assert said.startswith(f"campaign.yaml:10: stacks.a.{where}[0] = '{value}' does not have the right form")
+    assert said.startswith(f"campaign.yaml:10: stacks.a.{where}[0] = '{value}' is invalid")
 
 
 def test_all_errors_of_a_stack_are_reported_together_in_the_order_of_the_file(folder):

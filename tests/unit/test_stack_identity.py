@@ -54,7 +54,7 @@ def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
 
 def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(folder):
     made = stack("contained", image="a.sif", wrapper="wrapper.sh")
-    again = "Run the same line again: it plans anew with the present files."
+    again = "Run the same command again to plan with the current files."
     assert changed_since_planned("a", made) is None
     program(folder / "wrapper.sh", 'exec env A=1 "$@"\n')
     edited = f"stack a: {folder}/wrapper.sh was edited after the cells were planned. {again}"
@@ -289,7 +289,7 @@ def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder,
     edited = scripted(folder, entry, cluster)
     assert (edited[0] != before[0], edited[1] != before[1]) == (True, True)
     said = changed_since_planned("a", before[3])
-    assert "env.sh was edited after the cells were planned. Run the same line again" in said
+    assert "env.sh was edited after the cells were planned. Run the same command again" in said
 
     (folder / "modules_of_2025.sh").write_bytes(text)
     assert scripted(folder, entry, cluster) == before

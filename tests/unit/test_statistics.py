@@ -152,7 +152,7 @@ def test_the_autocorrelation_time_is_a_sum_of_autocorrelations():
     assert effective_samples(halves) == pytest.approx(40 / 4.55)
 
 
-def test_the_autocorrelation_time_of_a_known_process_is_found_whatever_the_outliers():
+def test_the_autocorrelation_time_of_a_known_process_is_found_regardless_of_the_outliers():
     samples = autoregressive(0.7, (20_000,))  # (1 + 0.7) / (1 - 0.7) = 5.7, of ranks a little less
     assert autocorrelation_time(samples) == pytest.approx(5.4, abs=0.5)
     samples[::500] = 1e6

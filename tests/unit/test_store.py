@@ -1,4 +1,4 @@
-"""The store: whatever a kill, a full disk or a bad sector leaves behind, what was whole is read and nothing else."""
+"""The store: after a kill, a full disk or a bad sector, exactly the complete lines are read."""
 
 import errno
 import json
@@ -53,7 +53,7 @@ def test_a_torn_last_line_is_dropped_and_said(tmp_path):
     found = read(tmp_path, WHOLE[:-10])
     assert [line for _, line in found.lines] == LINES[:-1]
     num_bytes = len(TEXTS[-1]) + 1 - 10
-    assert found.problems == [f"l000.jsonl: line 5 is torn or corrupt ({num_bytes} bytes); it was skipped"]
+    assert found.problems == [f"l000.jsonl: line 5 is truncated or corrupt ({num_bytes} bytes); skipped"]
     assert not found.is_complete()
 
 
@@ -83,7 +83,7 @@ def test_a_corrupt_middle_line_costs_only_itself(tmp_path, junk):
     found = read(tmp_path, b"\n".join([TEXTS[0], junk, *TEXTS[1:], b""]))
     assert [line for _, line in found.lines] == LINES
     assert [number for number, _ in found.lines] == [1, 3, 4, 5, 6]
-    assert found.problems == [f"l000.jsonl: line 2 is torn or corrupt ({len(junk)} bytes); it was skipped"]
+    assert found.problems == [f"l000.jsonl: line 2 is truncated or corrupt ({len(junk)} bytes); skipped"]
 
 
 def test_an_empty_file_is_no_launch_and_no_problem(tmp_path):
@@ -125,7 +125,7 @@ def test_a_file_cut_off_anywhere_gives_whole_lines_only(tmp_path_factory, size):
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.integers(0, len(LINES)))
-def test_no_junk_whatever_raises_or_hides_a_whole_line(tmp_path_factory, junk, position):
+def test_no_junk_raises_or_hides_a_whole_line(tmp_path_factory, junk, position):
     junk = [part.replace(b"\n", b"") for part in junk]
     found = read(tmp_path_factory.getbasetemp(), b"\n".join([*TEXTS[:position], *junk, *TEXTS[position:]]))
     assert [line for _, line in found.lines if line in LINES] == LINES

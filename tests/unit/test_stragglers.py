@@ -80,7 +80,7 @@ def test_a_host_is_suspect_whose_ranks_take_turns_at_being_last():
     assert waits.quantiles_s is not None
 
 
-def test_hosts_of_one_rank_each_are_told_by_name_whatever_their_order():
+def test_hosts_of_one_rank_each_are_named_in_any_order():
     waits = waits_of(record_of([[200] * 12, [100] * 12, [190] * 12]), spec_of(3), ["c", "b", "a"])
     assert (waits.suspect.who, waits.suspect_host.who) == (1, "b")
     assert waits.suspect_host.lag_s == waits.suspect.lag_s == pytest.approx(95e-9)
@@ -281,7 +281,7 @@ def test_the_report_says_how_many_launches_could_show_a_straggler():
     few = make_table(rows, WAITS)
     text = none_text(stragglers_table(few), few)
     assert "3 measurements, 3 launches" in text
-    assert "on 2 ranks; 8 are needed" in text
+    assert "on 2 ranks needs 8 launches, not 3" in text
 
 
 def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):

@@ -22,16 +22,20 @@ def test_figures_say_where_trainings_ended(tmp_path):
     )
     assert "4.20 nats (range 4.20–4.20 nats, 2 launches) with 1×1 · none" in loss.alt
     assert "3.00 s (range 3.00–3.00 s, 2 launches) with 1×1 · none to 3.02 s" in time.alt
-    assert "More ranks take fewer, larger steps per epoch." in accuracy.caption
-    assert "does not transfer to CIFAR-100" in accuracy.caption
+    lead = common_of_runs(tables["training_runs"])
+    assert "More ranks take fewer, larger steps per epoch." in lead
+    assert "does not transfer to CIFAR-100" in lead
     assert accuracy.table.columns == ("training", "n", "epoch 1", "epoch 2")
-    assert accuracy.table.rows == (("1×1 · none", "2/2", "5.0", "10.0"), ("1×2 · own", "2/2", "5.0", "10.0"))
+    assert accuracy.table.rows == (
+        ("1×1 · none", "2/2", "5.0", "10.0"),
+        ("1×2 · custom all-reduce", "2/2", "5.0", "10.0"),
+    )
     assert loss.table.rows[0] == ("1×1 · none", "2/2", "4.6000", "4.2000")
     assert [row[:4] for row in time.table.rows] == [
         ("1×1 · none", "0", "2/2", "3.00"),
-        ("1×2 · own", "slowest", "2/2", "3.02"),
-        ("1×2 · own", "0", "2/2", "3.00"),
-        ("1×2 · own", "1", "2/2", "3.02"),
+        ("1×2 · custom all-reduce", "slowest", "2/2", "3.02"),
+        ("1×2 · custom all-reduce", "0", "2/2", "3.00"),
+        ("1×2 · custom all-reduce", "1", "2/2", "3.02"),
     ]
     assert time.table.rows[3][7:] == ("11.0", "162 MiB", "763 MiB")
     outcome, memory = training_tables(tables["training_runs"])
@@ -39,7 +43,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
         "range (s)", "images/s", "train loss", "test loss", "range", "accuracy (%)", "range (%)",
     )  # fmt: skip
     assert outcome.rows[1] == (
-        "CIFAR CNN on synthetic images · 1×2 processes · own", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
+        "CIFAR CNN on synthetic images · 1×2 processes · custom all-reduce", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
     assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
@@ -71,14 +75,17 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     _, tables = figures_of(tmp_path, cells)
     rows = name_rows(tables["training_runs"], "train_run")
     found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",)))
-    words = ["ddp batch norm", "ddp own_sync norm", "own batch norm", "own own_sync norm"]
+    words = sorted(f"{s} {n}" for s in ("ddp", "custom all-reduce") for n in ("batch norm", "custom sync batch norm"))
     title = "CIFAR CNN on synthetic images"
     assert [(text, sorted(part["label"])) for text, part in found] == [
         (f"{title} · {shape}", words) for shape in ("1×1", "1×2")
     ]
     few = name_rows(tables["training_runs"][rows["norm"] == "batch"], "train_run")
     [(text, part)] = panels(few, lambda name: (*name.series, "shape"), splits=("shape",))
-    assert (text, sorted(part["label"])) == (title, ["ddp\n1×1", "ddp\n1×2", "own\n1×1", "own\n1×2"])
+    assert (text, sorted(part["label"])) == (
+        title,
+        ["custom all-reduce\n1×1", "custom all-reduce\n1×2", "ddp\n1×1", "ddp\n1×2"],
+    )
     many = list(panels(rows, lambda name: (*name.series, "shape"), splits=()))
     assert [(text, len(part)) for text, part in many] == [(f"{title} (1 of 2)", 6), (f"{title} (2 of 2)", 2)]
 

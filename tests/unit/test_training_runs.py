@@ -130,20 +130,20 @@ def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, 
 
 
 BROKEN = [
-    ({"train_loss": [4.5]}, "values.train_loss: has 1 values, not one for each of 2 epochs"),
-    ({"test_loss": None}, "values.test_loss: is no list with a number for each epoch"),
-    ({"test_loss": [4.5, "low"]}, "values.test_loss = 'low': is no number"),
-    ({"test_loss": [4.5, True]}, "values.test_loss = True: is no number"),
-    ({"test_loss": [4.5, [4.4]]}, "values.test_loss = [4.4]: is no number"),
-    ({"test_loss": [4.5, float("nan")]}, "values.test_loss = nan: is no number"),
+    ({"train_loss": [4.5]}, "values.train_loss: expected 2 values, one per epoch; found 1"),
+    ({"test_loss": None}, "values.test_loss: is not a list with a number for each epoch"),
+    ({"test_loss": [4.5, "low"]}, "values.test_loss = 'low': is not a number"),
+    ({"test_loss": [4.5, True]}, "values.test_loss = True: is not a number"),
+    ({"test_loss": [4.5, [4.4]]}, "values.test_loss = [4.4]: is not a number"),
+    ({"test_loss": [4.5, float("nan")]}, "values.test_loss = nan: is not a number"),
     ({"train_loss": [4.5, 10**400]}, "values.train_loss = 1000"),
-    ({"accuracy": [0.1, 1.5]}, "values.accuracy = 1.5: lies beyond 0 to 1"),
+    ({"accuracy": [0.1, 1.5]}, "values.accuracy = 1.5: is outside 0 to 1"),
     ({"accuracy": {"1": 0.1}}, "values: "),
-    ({"accuracy_by_rank": [[0.1, 0.1]]}, "values.accuracy_by_rank: is no list with a list for each of 2 epochs"),
-    ({"accuracy_by_rank": [[0.1, 0.1], [0.1]]}, "values.accuracy_by_rank: has 1 values, not one for each of 2 ranks"),
-    ({"accuracy_by_rank": [0.1, 0.2]}, "values.accuracy_by_rank: is no list with a number for each rank"),
-    ({"train_samples_per_epoch": 19.5}, "values.train_samples_per_epoch = 19.5: is no whole number from 0"),
-    ({"train_samples_per_epoch": -1}, "values.train_samples_per_epoch = -1: is no whole number from 0"),
+    ({"accuracy_by_rank": [[0.1, 0.1]]}, "values.accuracy_by_rank: is not a list with a list for each of 2 epochs"),
+    ({"accuracy_by_rank": [[0.1, 0.1], [0.1]]}, "values.accuracy_by_rank: expected 2 values, one per rank; found 1"),
+    ({"accuracy_by_rank": [0.1, 0.2]}, "values.accuracy_by_rank: is not a list with a number for each rank"),
+    ({"train_samples_per_epoch": 19.5}, "values.train_samples_per_epoch = 19.5: is not a whole number of at least 0"),
+    ({"train_samples_per_epoch": -1}, "values.train_samples_per_epoch = -1: is not a whole number of at least 0"),
 ]
 
 
@@ -164,9 +164,9 @@ def test_a_damaged_record_is_refused_with_its_reason(tmp_path, values, words):
     [
         ("samples_ns", [[1, 2, 3], [1, 2, 3]], "has 3 timed epochs; the cell has 2"),
         ("parts_ns", {"train": [[1], [1]]}, "parts_ns.train: has 1 epochs; the cell has 2"),
-        ("parts_ns", [1], "parts_ns is no mapping of names"),
+        ("parts_ns", [1], "parts_ns is not a mapping of names"),
         ("memory", {"peak_rss_bytes": [1]}, "memory.peak_rss_bytes: has 1 ranks; the shape has 2"),
-        ("values", None, "values.train_loss: is no list with a number for each epoch"),
+        ("values", None, "values.train_loss: is not a list with a number for each epoch"),
     ],
 )
 def test_lists_that_do_not_fit_the_cell_are_refused(field, value, words):
@@ -193,7 +193,7 @@ def test_another_benchmark_and_a_failed_training_have_no_rows():
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
-def test_whatever_stands_where_a_list_should_is_a_list_of_numbers_or_refused(value):
+def test_a_malformed_list_becomes_a_list_of_numbers_or_is_refused(value):
     for name in ("train_loss", "accuracy", "accuracy_by_rank", "train_samples_per_epoch"):
         try:
             found = training_of(run_record(OWN, 0, T, **{name: value}), OWN["spec"])

@@ -71,7 +71,7 @@ def test_fp32_is_held_against_tf32_where_torch_may_use_it(cell, settings, peak):
     assert pd.isna(row["mfu_ratio"]) == (peak is None)
 
 
-def test_a_gpu_without_tf32_is_held_against_fp32_whatever_the_settings():
+def test_a_gpu_without_tf32_is_held_against_fp32_regardless_of_the_settings():
     v100 = [{"device": "Tesla V100-SXM2-16GB", "dtype": "fp32", "tflop_per_s": 15.7, "source": SOURCE}]
     settings = ON_GPU | {"gpu": "Tesla V100-SXM2-16GB", "allow_tf32_matmul": None}
     row = row_of(train_cell("resnet50", 1, 4), v100, flops_per_sample=10**9, **settings)
@@ -134,19 +134,19 @@ def test_what_a_first_line_does_not_say_is_unknown(environment):
 @pytest.mark.parametrize(
     ("peak", "message"),
     [
-        ({"dtype": "fp16"}, "8: peaks[0].dtype = 'fp16' is not known here. Did you mean 'bf16'? Choose from: fp32, tf32, bf16."),
+        ({"dtype": "fp16"}, "8: peaks[0].dtype = 'fp16' is unknown. Did you mean 'bf16'? Choose from: fp32, tf32, bf16."),
         (
             {"tflop_per_s": 0},
             "9: peaks[0].tflop_per_s = 0 is out of range: it must be more than 0 (Peak of one GPU without sparsity, in"
-            " 10^12 floating-point operations a second).",
+            " 10^12 floating-point operations per second).",
         ),
         (
             {"source": "data sheet"},
-            "10: peaks[0].source = 'data sheet' does not have the right form (Where the number is published, an address on the web).",
+            "10: peaks[0].source = 'data sheet' is invalid (Web address where the number is published).",
         ),
         (
             {"tflops": 990},
-            "11: unknown key 'tflops' in peaks[0]. Did you mean 'tflop_per_s'? Keys that may stand here: device, dtype,"
+            "11: unknown key 'tflops' in peaks[0]. Did you mean 'tflop_per_s'? Allowed keys: device, dtype,"
             " tflop_per_s, source.",
         ),
     ],
@@ -159,7 +159,9 @@ def test_an_error_in_a_peak_is_reported(tmp_path, peak, message):
 
 def test_a_peak_needs_its_source(tmp_path):
     peak = {name: value for name, value in PEAKS[0].items() if name != "source"}
-    with pytest.raises(UserError, match=r"peaks\[0\] lacks source\. Add `source:` \(Where the number is published"):
+    with pytest.raises(
+        UserError, match=r"peaks\[0\] lacks source\. Add `source:` \(Web address where the number is published"
+    ):
         load(tmp_path, small(), {"peaks": [peak]})
 
 

@@ -60,41 +60,41 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("a: 1\nb: 2\na: 3\n", "c.yaml:3: a is given twice (first in line 1). Keep one of the two."),
-        ("s:\n  - {x: 1, x: 2}\n", "c.yaml:2: s[0].x is given twice (first in line 2). Keep one of the two."),
+        ("a: 1\nb: 2\na: 3\n", "c.yaml:3: a is specified twice (first in line 1). Keep one of the two."),
+        ("s:\n  - {x: 1, x: 2}\n", "c.yaml:2: s[0].x is specified twice (first in line 2). Keep one of the two."),
         (
             "a: 1\nb: .nan\n",
-            "c.yaml:2: b = '.nan' cannot be used: nan is not a finite number. Write a number, or a text in quotes.",
+            "c.yaml:2: b = '.nan' cannot be used: nan is not a finite number. Write a number, or text in quotes.",
         ),
         (
             "a: [1, -.inf]\n",
-            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is not a finite number. Write a number, or a text in quotes.",
+            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is not a finite number. Write a number, or text in quotes.",
         ),
         (
             "a: 2026-01-31\n",
-            "c.yaml:1: a = '2026-01-31' cannot be used: it is a date. Write a number, or a text in quotes.",
+            "c.yaml:1: a = '2026-01-31' cannot be used: it is a date. Write a number, or text in quotes.",
         ),
         (
             "a: 2026-13-45\n",
-            "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or a text in quotes.",
+            "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or text in quotes.",
         ),
         (
             "a: 12:00:00\n",
-            "c.yaml:1: a = '12:00:00' cannot be used: YAML takes it for a number of base 60, which is 43200."
-            " Write a number, or a text in quotes.",
+            "c.yaml:1: a = '12:00:00' cannot be used: YAML reads it as the base-60 number 43200."
+            " Write a number, or text in quotes.",
         ),
         (
             "a: !!binary aGk=\n",
-            "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or a text in quotes.",
+            "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or text in quotes.",
         ),
         (
             'a: 1\nb: "\\ud800"\n',
             "c.yaml:2: b = '\\ud800' cannot be used: it contains an unpaired surrogate."
-            " Write a number, or a text in quotes.",
+            " Write a number, or text in quotes.",
         ),
         (
             "a: 1\nb: &b [1, *b]\n",
-            "c.yaml:2: b[1] is an alias (*name) of a value that contains it. Write the value out.",
+            "c.yaml:2: b[1] is an alias (*name) of a value that contains itself. Write the value out.",
         ),
         ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be one word."),
         (
@@ -118,16 +118,16 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "c.yaml:1: not valid YAML at `a: *nowhere`: found undefined alias 'nowhere'."
             " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
-        ("", "c.yaml:1: holds nothing at the top level, but must hold keys and values, such as `name: laptop`."),
+        ("", "c.yaml:1: contains nothing at the top level; expected keys and values, such as `name: laptop`."),
         (
             "# only\n",
-            "c.yaml:1: holds nothing at the top level, but must hold keys and values, such as `name: laptop`.",
+            "c.yaml:1: contains nothing at the top level; expected keys and values, such as `name: laptop`.",
         ),
-        ("\n- a\n", "c.yaml:2: holds a list at the top level, but must hold keys and values, such as `name: laptop`."),
-        ("hello", "c.yaml:1: holds one value at the top level, but must hold keys and values, such as `name: laptop`."),
-        ("a: 1\nb: \0\n", "c.yaml:2: holds the character #x0000, which YAML does not allow. Remove it."),
+        ("\n- a\n", "c.yaml:2: contains a list at the top level; expected keys and values, such as `name: laptop`."),
+        ("hello", "c.yaml:1: contains one value at the top level; expected keys and values, such as `name: laptop`."),
+        ("a: 1\nb: \0\n", "c.yaml:2: contains the character #x0000, which YAML does not allow. Remove it."),
         (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is not UTF-8. Save the file as UTF-8."),
-        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: holds the character #x007f, which YAML does not allow. Remove it."),
+        (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: contains the character #x007f, which YAML does not allow. Remove it."),
         ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Reduce the nesting."),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError) as caught:
         read_yaml(tmp_path / "none.yaml")
-    assert str(caught.value) == f"{tmp_path}/none.yaml: there is no such file. Check the path."
+    assert str(caught.value) == f"{tmp_path}/none.yaml: no such file. Check the path."
 
 
 def test_a_folder_is_refused(tmp_path):
@@ -175,7 +175,7 @@ def assert_read_or_refused(path):
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_whatever_raise_anything_but_a_user_error(tmp_path_factory, content):
+def test_no_bytes_raise_anything_but_a_user_error(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_bytes(content)
     assert_read_or_refused(path)

@@ -142,7 +142,7 @@ def main():
         if fault == "check":
             append(request, record_line(request, cell, "failed", "check", "loss_is_finite is false"))
         elif fault == "invalid":
-            append(request, record_line(request, cell) | {"samples_ns": [[1]]})  # of one rank, whatever the shape
+            append(request, record_line(request, cell) | {"samples_ns": [[1]]})  # of one rank, for any shape
         elif fault == "forgotten":
             append(request, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
         elif fault:

@@ -83,7 +83,7 @@ def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp
     assert done.stderr.count("Judge results/small") == 1
     assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
     assert headline(done) == ("failed", [1])
-    assert "2 failed of 2: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]
+    assert "2 of 2 failed: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]
     assert list(failures(results).values()) == ["not ok"]
     assert "Partial report" not in done.stderr  # the report is as new as the gate
 

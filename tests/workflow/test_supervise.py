@@ -62,7 +62,7 @@ def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
     results = measure_all(tmp_path, campaign)
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "timeout"}
-    assert causes == {"no record within 3 s (cell_seconds); the log holds the ranks' stacks"}
+    assert causes == {"no record within 3 s (cell_seconds); stack traces are in the log"}
     assert campaigns.processes_naming(str(tmp_path)) == []
 
 
@@ -91,7 +91,7 @@ def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path):
     skipped = [record for record in record_lines(results) if record["status"] == "skipped"]
     assert {record["repeat"] for record in skipped} == {1, 2}
     assert {(record["phase"], record["cause"]) for record in skipped} == {
-        (None, "not started: an earlier launch of stack host did not come up")
+        (None, "not started: an earlier launch of stack host failed to start")
     }
     for manifest in results.glob("batches/*/manifest.json"):
         # Two tries of the first launch; of the others only what was asked for and why it was not.
@@ -124,7 +124,7 @@ def test_after_three_cells_that_fail_alike_the_rest_of_a_stack_is_not_started(tm
     assert len(found["good"]) == len(found["host"]) == 12
     failed = "rank 0 on fake: ValueError: the fake cell raised"
     assert found["host"].count(("failed", failed)) == 3
-    reason = f"not started: the first 3 cells of stack host failed alike: {failed}"
+    reason = f"not started: the first 3 cells of stack host failed with the same error: {failed}"
     assert found["host"].count(("skipped", reason)) == 9
 
 
@@ -223,7 +223,7 @@ def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_p
     shapes = [{"nodes": [1], "gpus_per_node": [2]}]
     results = measure_all(tmp_path, fake_campaign({"all_reduce-4096-": "invalid"}, shapes=shapes, repeats=1))
     causes = {record["cause"] for record in record_lines(results) if record["writer"] == "driver"}
-    assert causes == {"the launch completed, but left no valid record of this cell"}
+    assert causes == {"the launch completed without a valid record of this cell"}
     [batch] = results.glob("batches/*")
     assert len(list((batch / "launches").iterdir())) == 3  # all cells, and the one twice more
 
@@ -238,7 +238,7 @@ def test_a_full_disk_stops_the_batch_with_a_message_and_keeps_the_store_readable
     done = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("cannot write the launch file x: [Errno 28] No space left on device.")
-    assert "What was measured is kept" in done.stderr
+    assert "Completed measurements are kept" in done.stderr
     assert not (batch / "manifest.json").exists()
     assert all("kind" in line for line in lines(batch.parent.parent))
 
@@ -316,7 +316,7 @@ def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_p
     results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "forgotten"}))
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
-    assert causes == {"the launch completed, but left no valid record of this cell"}
+    assert causes == {"the launch completed without a valid record of this cell"}
 
 
 def test_without_a_terminal_only_the_result_is_printed(tmp_path):

@@ -210,8 +210,8 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     [
         ("repeats: 2", "repeat: 2", "unknown key 'repeat'. Did you mean 'repeats'?"),
         ("repeats: 2", "repeats: two", "repeats = 'two' is not a whole number"),
-        ("- resnet18", "- resnet19", "= 'resnet19' is not known here. Did you mean 'resnet18'?"),
-        ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is not known here."),
+        ("- resnet18", "- resnet19", "= 'resnet19' is unknown. Did you mean 'resnet18'?"),
+        ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is unknown."),
         ("- 65536", "- 4096", "holds 4096 twice"),
         ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7 is out of range: it must be at most 1"),
     ],
@@ -268,7 +268,7 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
-    assert missing.stderr == "none.yaml: there is no such file. Check the path.\n"
+    assert missing.stderr == "none.yaml: no such file. Check the path.\n"
 
 
 def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
@@ -365,8 +365,8 @@ def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tm
     for manifest in results.glob("batches/*/manifest.json"):
         manifest.write_text("{")
     run(tmp_path, path)
-    assert "line 3 is torn or corrupt" in (results / "plan.txt").read_text()
-    assert "line 3 is torn or corrupt" in (results / "report.html").read_text()
+    assert "line 3 is truncated or corrupt" in (results / "plan.txt").read_text()
+    assert "line 3 is truncated or corrupt" in (results / "report.html").read_text()
     assert len(set(slots(results))) == NUM_RECORDS
 
 

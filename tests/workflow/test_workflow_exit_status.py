@@ -83,7 +83,7 @@ def test_a_stack_that_is_held_during_the_run_is_3(tmp_path):
     batch.write_text(json.dumps(frozen))
     done = snakemake(tmp_path, path)
     assert done.returncode == 3
-    assert re.search(r"\b6\b.*: 3 not_measured, 3 ok", done.stderr)
+    assert re.search(r"\b6\b.*: 3 not measured, 3 ok", done.stderr)
     assert f"exit status 3: 3 of 6 measurements have no record. {REPORT}" in done.stderr
 
 

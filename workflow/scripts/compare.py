@@ -50,26 +50,27 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("campaigns", type=Path, nargs="+", metavar="CAMPAIGN", help="BASE and TEST: folders or files")
-    parser.add_argument("--history", action="store_true", help="the same cells over time, in two campaigns or more")
+    sides = "BASE and TEST: results folders, or files to import"
+    parser.add_argument("campaigns", type=Path, nargs="+", metavar="CAMPAIGN", help=sides)
+    parser.add_argument("--history", action="store_true", help="compare the cells of two or more campaigns over time")
     parser.add_argument(
         "--margin",
         type=margin_option,
         default=0.05,
-        help="relative difference up to which times are equivalent (default 0.05)",
+        help="largest relative difference of equivalent times (default: 0.05)",
     )
-    parser.add_argument("--all", action="store_true", help="show every row, including those within noise")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as a table")
-    parser.add_argument("--stack", help="for files: name of the measured software, if missing in them")
-    parser.add_argument("--gpus-per-node", type=int, help="for files in which it is missing or wrong")
-    parser.add_argument("--nodes", type=int, help="for files in which it is missing")
+    parser.add_argument("--all", action="store_true", help="show all rows, including those within the margin")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page to FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as CSV to FILE")
+    parser.add_argument("--stack", help="name of the measured software, if missing in a file")
+    parser.add_argument("--gpus-per-node", type=int, help="GPUs per node, if missing or wrong in a file")
+    parser.add_argument("--nodes", type=int, help="number of nodes, if missing in a file")
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
-        parser.error(f"{len(args.campaigns)} given; give BASE and TEST, or --history and two campaigns or more")
+        parser.error(f"{len(args.campaigns)} given; specify BASE and TEST, or --history and two or more campaigns")
     for name in ("nodes", "gpus_per_node"):
         if (number := getattr(args, name)) is not None and number < 1:
-            parser.error(f"--{name.replace('_', '-')} {number}: at least 1 is needed")
+            parser.error(f"--{name.replace('_', '-')} {number}: must be at least 1")
     return args
 
 

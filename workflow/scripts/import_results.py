@@ -23,7 +23,7 @@ def positive(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results of one run each")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file of one run")
     parser.add_argument(
         "--campaign", required=True, metavar="NAME", help="name of the campaign, and of its results folder"
     )
@@ -32,8 +32,10 @@ def main() -> None:
         metavar="NAME",
         help="name of the measured software (default: the name in the file, or imported)",
     )
-    parser.add_argument("--gpus-per-node", type=positive, metavar="N", help="if missing or wrong in the files")
-    parser.add_argument("--nodes", type=positive, metavar="N", help="if missing in the files (OSU)")
+    parser.add_argument(
+        "--gpus-per-node", type=positive, metavar="N", help="GPUs per node, if missing or wrong in files"
+    )
+    parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing in files (OSU)")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     args = parser.parse_args()
     options = Options(args.nodes, args.gpus_per_node)
@@ -41,7 +43,7 @@ def main() -> None:
     for name, kind, num in outcome.written:
         print(f"{name}: {kind}, {plural(num, 'row')}")
     for name in outcome.already_there:
-        print(f"{name}: already imported, nothing was changed")
+        print(f"{name}: already imported; nothing changed")
     for note in outcome.notes:
         print(f"note: {note}")
     print(f"report: python workflow/scripts/rebuild_report.py {outcome.folder}")

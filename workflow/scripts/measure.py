@@ -29,7 +29,7 @@ def main() -> None:
     try:
         counts = supervise(folder, git_state(), held_stacks(folder))
     except Stopped as stop:
-        remedy = "What was measured is kept; the same command resumes."
+        remedy = "Completed measurements are kept; the same command resumes."
         print(f"{folder.name}: stopped ({stop}). {remedy}", file=sys.stderr)
         sys.exit(stop.exit_code)
     for cause in read_frozen(folder / "manifest.json")["held"].values():

@@ -16,9 +16,7 @@ def main() -> None:
     parser.add_argument("--problems", type=Path, help="excluded records (default: problems.json beside --measurements)")
     parser.add_argument("--tables", type=Path, required=True, help="folder of the tables that analyse.py wrote")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
-    parser.add_argument(
-        "--preflight", type=Path, nargs="?", help="preflight/<id>.json; without it the report has no such section"
-    )
+    parser.add_argument("--preflight", type=Path, nargs="?", help="preflight/<id>.json (default: no preflight section)")
     parser.add_argument("--out", type=Path, required=True, help="report.html")
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")

@@ -101,11 +101,11 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 def check_parameters(wanted: Parameters, num_ranks: int) -> None:
     """Raise ValueError for parameters that cannot be measured."""
     if wanted.operation not in OPERATIONS:
-        raise ValueError(f"operation = {wanted.operation!r}: one of {', '.join(OPERATIONS)} is expected.")
+        raise ValueError(f"operation = {wanted.operation!r}: expected one of {', '.join(OPERATIONS)}.")
     if wanted.operation != "all_reduce" and wanted.algorithm is not None:
         raise ValueError(f"algorithm = {wanted.algorithm} has no effect with operation {wanted.operation}.")
     if wanted.operation == "all_reduce" and wanted.algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm = {wanted.algorithm!r}: one of {', '.join(ALGORITHMS)} is expected.")
+        raise ValueError(f"algorithm = {wanted.algorithm!r}: expected one of {', '.join(ALGORITHMS)}.")
     if wanted.operation != "barrier":
         check_size(wanted, num_ranks)
     elif wanted.message_bytes is not None or wanted.dtype is not None:
@@ -116,7 +116,7 @@ def check_parameters(wanted: Parameters, num_ranks: int) -> None:
 
 def check_size(wanted: Parameters, num_ranks: int) -> None:
     if wanted.dtype not in DTYPES:
-        raise ValueError(f"dtype = {wanted.dtype!r}: one of {', '.join(DTYPES)} is expected.")
+        raise ValueError(f"dtype = {wanted.dtype!r}: expected one of {', '.join(DTYPES)}.")
     element_bytes, num_chunks = DTYPES[wanted.dtype].itemsize, num_ranks if wanted.operation in CUT_INTO_CHUNKS else 1
     if wanted.message_bytes < 1 or wanted.message_bytes % (element_bytes * num_chunks):
         chunks = f"{num_chunks} x " if num_chunks > 1 else ""

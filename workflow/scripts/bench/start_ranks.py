@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
     options = parser.parse_args()
     if options.nproc_per_node < 1:
-        parser.error(f"--nproc-per-node = {options.nproc_per_node}: at least 1 is needed")
+        parser.error(f"--nproc-per-node = {options.nproc_per_node}: must be at least 1")
     running: dict[int, int] = {}  # process id -> rank
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the ranks, which print their stacks on it
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))

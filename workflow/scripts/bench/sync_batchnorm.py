@@ -122,10 +122,10 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     """Raise ValueError for parameters that cannot be measured."""
     for name, allowed in (("implementation", IMPLEMENTATIONS), ("dtype", tuple(DTYPES))):
         if getattr(wanted, name) not in allowed:
-            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: expected one of {', '.join(allowed)}.")
     for name in ("batch_size", "hidden"):
         if getattr(wanted, name) < 1:
-            raise ValueError(f"{name} = {getattr(wanted, name)}: at least 1 is needed.")
+            raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")
     if wanted.batch_size * ranks.world_size < 2:
         raise ValueError("batch_size = 1 on 1 rank: a variance needs at least 2 rows over all ranks.")
     if wanted.implementation == "torch" and ranks.device.type == "cpu":

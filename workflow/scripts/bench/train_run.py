@@ -84,12 +84,12 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     choices = {"model": cifar_cnn.MODELS, "data": DATA, "strategy": STRATEGIES, "norm": cifar_cnn.NORMS}
     for name, allowed in choices.items():
         if getattr(wanted, name) not in allowed:
-            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: expected one of {', '.join(allowed)}.")
     for name in ("epochs", "batch_size", "accumulation_steps"):
         if getattr(wanted, name) < 1:
-            raise ValueError(f"{name} = {getattr(wanted, name)}: at least 1 is needed.")
+            raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")
     if not 0 <= wanted.seed <= MAX_SEED:
-        raise ValueError(f"seed = {wanted.seed}: a whole number from 0 to 2**63 - 1 is needed.")
+        raise ValueError(f"seed = {wanted.seed}: expected a whole number from 0 to 2**63 - 1.")
     if wanted.data == "synthetic" and wanted.data_folder is not None:
         raise ValueError(f"data_folder = {wanted.data_folder!r} has no effect with data synthetic. Leave it out.")
     if wanted.data == "cifar100" and wanted.data_folder is None:

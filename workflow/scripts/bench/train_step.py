@@ -159,11 +159,11 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
         choices["compression"] = COMPRESSIONS
     for name, allowed in choices.items():
         if getattr(wanted, name) not in allowed:
-            raise ValueError(f"{name} = {getattr(wanted, name)!r}: one of {', '.join(allowed)} is expected.")
+            raise ValueError(f"{name} = {getattr(wanted, name)!r}: expected one of {', '.join(allowed)}.")
     size = "context_length" if is_language_model(wanted.model) else "image_size"
     for name in (size, "batch_size"):
         if getattr(wanted, name) is None or getattr(wanted, name) < 1:
-            raise ValueError(f"{name} = {getattr(wanted, name)}: at least 1 is needed.")
+            raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")
     if wanted.strategy == "none" and ranks.world_size > 1:
         raise ValueError(f"strategy none trains on 1 rank, but there are {ranks.world_size}. Use ddp.")
     if wanted.strategy in WITH_BUCKETS and (wanted.bucket_cap_mb is None or wanted.bucket_cap_mb <= 0):

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 if find_spec("pandas") is None:  # typed with the system's Python; a traceback would say the same less clearly
     print(
-        f"{sys.executable} has none of the libraries that Regatta needs, such as pandas. Activate the environment first"
-        " (. .venv/bin/activate), or name the Python of your own.",
+        f"{sys.executable} lacks the libraries that Regatta needs, such as pandas. Activate the environment first"
+        " (. .venv/bin/activate), or use the Python of another one.",
         file=sys.stderr,
     )
     sys.exit(2)  # errors.USER_ERROR

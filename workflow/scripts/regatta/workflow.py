@@ -114,7 +114,7 @@ class Session:
         given = [Path(path) for path in settings.configfiles]
         settings.configfiles = []  # jobs do not read it: an edit must not stop them
         if len(given) > 1:
-            raise UserError("--configfile names several files, but a campaign is one file. Name one.")
+            raise UserError("--configfile has several files, but a campaign is one file. Specify one.")
         if settings.config:
             keys = ", ".join(settings.config)
             raise UserError(f"--config ({keys}) has no effect on a campaign. Edit the campaign file, or a copy of it.")
@@ -248,7 +248,7 @@ class Session:
         """Raise UserError before anything is measured if the baseline campaign has no results."""
         where, name = self.plan.campaign.file.at(("gate", "baseline_campaign")), self.gate["baseline_campaign"]
         if name == self.plan.campaign.name:
-            raise UserError(f"{where}: gate.baseline_campaign is this campaign itself. Name another.")
+            raise UserError(f"{where}: gate.baseline_campaign is this campaign itself. Specify another.")
         try:
             check_baseline_campaign(self.baseline)
         except UserError as error:

@@ -79,12 +79,12 @@ class AllReduce:
 def check_arguments(algorithm: str, buffer: torch.Tensor, rank: int, num_ranks: int) -> None:
     """Raise ValueError for arguments that cannot be summed."""
     if algorithm not in SCHEDULES:
-        raise ValueError(f"algorithm = {algorithm!r}: one of {', '.join(ALGORITHMS)} is expected.")
+        raise ValueError(f"algorithm = {algorithm!r}: expected one of {', '.join(ALGORITHMS)}.")
     if num_ranks < 1 or rank < 0:
-        raise ValueError("this rank is not in the group: at least 1 rank is needed, including this one.")
+        raise ValueError("this rank is not in the group.")
     if buffer.dtype not in DTYPES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
-        raise ValueError(f"buffer of {str(buffer.dtype).removeprefix('torch.')}: one of {names} is expected.")
+        raise ValueError(f"buffer of {str(buffer.dtype).removeprefix('torch.')}: expected one of {names}.")
     if buffer.layout != torch.strided or not buffer.is_contiguous():
         remedy = "Pass buffer.contiguous(), and copy the result back."
         raise ValueError(f"buffer of shape {tuple(buffer.shape)} is not contiguous. {remedy}")

@@ -50,7 +50,7 @@ def position_from_environment(environment: dict[str, str]) -> tuple[int, int, in
         try:
             rank, world_size, local_rank = (int(found[name]) for name in names)
         except ValueError:
-            raise ValueError(f"{found}: a whole number is needed in each of these variables.") from None
+            raise ValueError(f"{found}: each of these variables must be a whole number.") from None
         return rank, world_size, local_rank
     return 0, 1, 0
 
@@ -136,7 +136,7 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
     if device_type == "cpu":
         return torch.device("cpu")
     if device_type != "cuda":
-        raise ValueError(f"device {device_type!r}: cpu or cuda is expected.")
+        raise ValueError(f"device {device_type!r}: expected cpu or cuda.")
     num_visible = torch.cuda.device_count()
     if num_visible == 0:
         raise ValueError(

@@ -122,7 +122,7 @@ def find_problems(
     """
     problems, expected = [], nodes * gpus_per_node
     if world_size != expected:
-        problems.append(f"world size {world_size} found, {expected} expected ({nodes} nodes x {gpus_per_node} ranks)")
+        problems.append(f"world size: {world_size} found, {expected} expected ({nodes} x {gpus_per_node} ranks)")
     missing = sorted(set(range(world_size)) - {place.rank for place in places})
     if missing:
         named = ", ".join(str(rank) for rank in missing[:8]) + (", ..." if len(missing) > 8 else "")
@@ -130,10 +130,10 @@ def find_problems(
         problems.append(f"{answered}; missing: rank {named}")
     ranks_by_host = Counter(place.host for place in places)
     if len(ranks_by_host) != nodes:
-        problems.append(f"{len(ranks_by_host)} hosts found, {nodes} expected ({', '.join(sorted(ranks_by_host)[:8])})")
+        problems.append(f"hosts: {len(ranks_by_host)} found, {nodes} expected ({', '.join(sorted(ranks_by_host)[:8])})")
     for host, num_ranks in sorted(ranks_by_host.items()):
         if num_ranks != gpus_per_node:
-            problems.append(f"{num_ranks} ranks found on host {host}, {gpus_per_node} expected")
+            problems.append(f"ranks on host {host}: {num_ranks} found, {gpus_per_node} expected")
     return problems + device_problems(places)
 
 
@@ -158,7 +158,7 @@ def send_verdicts(problems: list[str], places: list[Place], world_size: int, sto
     fixed = os.environ.get("REGATTA_THREADS_PER_RANK")
     if fixed and not WHOLE_NUMBER.fullmatch(fixed):
         # Sent to all ranks: if it were raised here, the others would wait for a verdict until the store's timeout.
-        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: one whole number above 0 is needed"]
+        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: must be one whole number above 0"]
         fixed = None
     threads = dict.fromkeys(range(world_size), 1)
     for place in places:

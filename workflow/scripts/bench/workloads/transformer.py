@@ -50,7 +50,7 @@ def dimensions_of(name: str, context_length: int) -> Dimensions:
         known = ", ".join(SIZES)
         raise ValueError(f"model {name!r} is not a known transformer ({known}). The nearest name is {nearest!r}.")
     if context_length < 1:
-        raise ValueError(f"context_length = {context_length}: at least 1 is needed.")
+        raise ValueError(f"context_length = {context_length}: must be at least 1.")
     return dataclasses.replace(SIZES[name], context_length=context_length)
 
 

@@ -75,14 +75,14 @@ def expand(campaign: Campaign) -> Matrix:
         else:
             matrix.cells.append(cell)
     file, data = campaign.file, campaign.data
-    notes = [file.error(("exclude", i), f"exclude[{i}] excludes no cell") for i, num in enumerate(uses) if num == 0]
+    notes = [file.error(("exclude", i), f"exclude[{i}] matches no cell") for i, num in enumerate(uses) if num == 0]
     trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
     if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
         text = "no cell is the baseline, so efficiency will be n/a; add its shape and strategy"
         notes.append(file.error(("baseline",), text))
     axis = data["versus"]["axis"]
     if "versus" in file.data and len(axis_values(data, axis)) <= 1:
-        text = f"{axis} has one value in this campaign, so the report compares nothing"
+        text = f"{axis} has one value in this campaign, so there is nothing to compare"
         notes.append(file.error(("versus",), text))
     matrix.notes = [note.text for note in notes]
     return matrix

@@ -69,7 +69,7 @@ def identity(name: str, stack: dict, cluster: dict) -> dict:
 
 def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
     """Return how image, wrapper or a script differ from those that were planned, as text, or None."""
-    remedy = "Run the same line again: it plans anew with the present files."
+    remedy = "Run the same command again to plan with the current files."
     try:
         now = runtime_of(stack).identify(stack)
         if now["image_id"] != stack["image_id"]:

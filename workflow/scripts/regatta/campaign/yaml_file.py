@@ -71,7 +71,7 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(
-            f"{path}:{line}: holds the character #x{error.character:04x}, which YAML does not allow. Remove it."
+            f"{path}:{line}: contains the character #x{error.character:04x}, which YAML does not allow. Remove it."
         ) from None
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
@@ -85,8 +85,8 @@ def read_yaml(path: Path) -> YamlFile:
     if not isinstance(data, dict):
         found = "nothing" if data is None else "a list" if isinstance(data, list) else "one value"
         raise UserError(
-            f"{path}:{reader.lines.get((), 1)}: holds {found} at the top level, but must hold keys and values,"
-            " such as `name: laptop`."
+            f"{path}:{reader.lines.get((), 1)}: contains {found} at the top level; expected keys and values, such as"
+            " `name: laptop`."
         )
     return YamlFile(path, text, data, reader.lines, reader.texts)
 
@@ -96,7 +96,7 @@ def _read_text(path: Path) -> str:
         raw = path.read_bytes()
         return raw.decode("utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file. Check the path.") from None
+        raise UserError(f"{path}: no such file. Check the path.") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}. Specify a readable text file.") from None
     except UnicodeDecodeError as error:
@@ -132,7 +132,7 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, where)
         if any(node is parent for parent in self.parents):
-            text = f"{place(where)} is an alias (*name) of a value that contains it. Write the value out."
+            text = f"{place(where)} is an alias (*name) of a value that contains itself. Write the value out."
             self._note(self.lines[where], text)
             return None
         self.parents.append(node)
@@ -152,7 +152,7 @@ class _Reader:
             key = key_node.value
             if key in key_lines and key != "<<":
                 first = f"first in line {key_lines[key]}"
-                self._note(line, f"{place((*where, key))} is given twice ({first}). Keep one of the two.")
+                self._note(line, f"{place((*where, key))} is specified twice ({first}). Keep one of the two.")
             key_lines[key] = line
         self.loader.flatten_mapping(node)
         # The same node may be read again through an alias, so that overridden keys are removed from it.
@@ -168,11 +168,11 @@ class _Reader:
         try:
             value = _plain(self.loader.construct_object(node))
             if isinstance(value, int | float) and ":" in node.value and "env" not in where:
-                raise ValueError(f"YAML takes it for a number of base 60, which is {value}")
+                raise ValueError(f"YAML reads it as the base-60 number {value}")
             return value
         except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a text in quotes."
+            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or text in quotes."
             self._note(self.lines[where], text)
             return None
 

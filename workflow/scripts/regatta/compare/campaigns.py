@@ -100,10 +100,10 @@ def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
     campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED})
-    advice = f"Build it again from the store: python workflow/scripts/rebuild_report.py {folder}"
+    advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
     is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
     for row in table[(table["status"] == "ok") & ~is_time].itertuples():
-        raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; a time above 0 is expected. {advice}")
+        raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; expected a positive time. {advice}")
     lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if lacking:
         raise UserError(
@@ -123,7 +123,7 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     if not shared:
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            " backend, device and stack name. Compare campaigns that measure the same."
+            " backend, device and stack name. Compare campaigns that share cells."
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
     rows, sides = [], []
@@ -241,7 +241,7 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
     often = [entries for entries in found.values() if len(entries) > 1]
     if not often:
         folders = ", ".join(str(campaign.folder) for campaign in campaigns)
-        raise UserError(f"{folders}: no cell was measured in two of them. Name campaigns that measure the same.")
+        raise UserError(f"{folders}: no cell was measured in more than one. Specify campaigns that share cells.")
     rows, values = [], {}
     for entries in often:
         last = entries[-1][1]

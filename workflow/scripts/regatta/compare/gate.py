@@ -17,7 +17,7 @@ import pandas as pd
 
 from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
-from regatta.core.text import bracket, natural, percent, plural, ratio_text, three
+from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
 from regatta.topics.failures import log_path
 
@@ -233,9 +233,9 @@ def gate_text(gate: Gate, results: Path) -> str:
     num, most = chance_alone(gate)
     if num:
         lines.append(
-            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened, with fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on a side: slower if every launch is slower than every launch before by"
-            f" more than the margin; chance alone: at most {three(most)} of {plural(num, 'cell')}"
+            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
+            f" {MIN_LAUNCHES_INTERVAL} launches on a side): slower means that every launch is slower than every earlier"
+            f" launch by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"
@@ -276,12 +276,12 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _cause(cell: JudgedCell) -> str:
-    """Return how often a cell was not ok, how, and the most frequent cause: `1 timeout of 3: no record after 60 s`."""
+    """Return counts by status and the most frequent cause: `1 of 3 timed out: no record after 60 s`."""
     statuses = Counter(failure["status"] for failure in cell.failures)
     cause = Counter(failure["cause"] or "unknown cause" for failure in cell.failures).most_common(1)[0][0]
-    counts = ", ".join(f"{num} {status}" for status, num in statuses.items())
+    counts = ", ".join(f"{num} of {cell.repeats} {status_text(status)}" for status, num in statuses.items())
     shown = cause if len(cause) <= CAUSE_LENGTH else f"{cause[: CAUSE_LENGTH - 3]}..."
-    return f"{counts} of {cell.repeats}: {shown}"
+    return f"{counts}: {shown}"
 
 
 def junit(gate: Gate) -> str:
@@ -325,6 +325,6 @@ def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell) -> None:
 
 
 def _failure(failure: dict) -> str:
-    phase = f" in {failure['phase']}" if failure["phase"] else ""
+    status = status_text(failure["status"], failure["phase"])
     log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
-    return f"repeat {failure['repeat']}: {failure['status']}{phase}: {failure['cause'] or 'unknown cause'}{log}"
+    return f"repeat {failure['repeat']}: {status}: {failure['cause'] or 'unknown cause'}{log}"

@@ -119,7 +119,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
         (names[cell], *(times.get((cell, place), NOT_PLANNED) for place in range(len(history.campaigns))))
         for cell in moved.index
     ]
-    lines += aligned([heads, *rows], num_left=1) if rows else ["No cell left the margin."]
+    lines += aligned([heads, *rows], num_left=1) if rows else ["No cell changed by more than the margin."]
     if len(changes) > len(moved):
         folded = plural(len(changes) - len(moved), "cell")
         lines += ["", f"Not shown, within {percent(margin)} % of the first campaign: {folded}. --all shows them."]
@@ -156,7 +156,8 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
     rows = history.table[history.table["cell"].isin(cells)]
     last = rows[rows["cell"] == cells[0]].iloc[-1]
-    alt = f"{names[cells[0]]}: {ratio_text(last['ratio_to_first'])} times the first time in {last['folder']}."
+    ratio = ratio_text(last["ratio_to_first"])
+    alt = f"{names[cells[0]]}: {ratio} times the time of the first campaign, in {last['folder']}."
     changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
     caption = "Points: launches; line: medians. Below 1: faster than in the first campaign."
     caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""

@@ -137,7 +137,7 @@ def all_axes() -> dict[str, Axis]:
     for name in benchmark_names():
         for axis in axes_of(name).values():
             if replace(found.setdefault(axis.name, axis), words=axis.words) != axis:
-                raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared otherwise in another schema")
+                raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared differently in another schema")
     return found
 
 
@@ -158,7 +158,7 @@ def result_columns(group: str, table: str = "measurements") -> dict[str, Result]
             if result.group != group or result.table != table or result.column is None:
                 continue
             if found.setdefault(result.column, result) != result:
-                raise ValueError(f"{load_benchmark(name).file}: column {result.column} is of another result too")
+                raise ValueError(f"{load_benchmark(name).file}: column {result.column} is also used by another result")
     return found
 
 

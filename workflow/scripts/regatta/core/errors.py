@@ -84,8 +84,8 @@ def describe_os_error(error: OSError) -> str:
     """Return what the operating system refused, where, and what to do, in one line."""
     where = error.filename or "standard output or the results folder"
     if error.errno in NO_SPACE:
-        return f"{where}: no space left on the disk. Free some and run the same line again."
-    return f"{where}: {error.strerror}. Check that the path is right and that this user may write there."
+        return f"{where}: no space left on the disk. Free some space and run the same command again."
+    return f"{where}: {error.strerror}. Check the path and its write permission."
 
 
 # `--log FILE`: the `log:` of a rule, beside the terminal or the job's output.
@@ -105,7 +105,7 @@ class _CopyOutput(argparse.Action):
             path.parent.mkdir(parents=True, exist_ok=True)
             log = path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
         except OSError as error:  # measurements must not fail for lack of a log
-            print(f"{path}: no log is written ({error.strerror}).", file=sys.stderr)
+            print(f"{path}: no log written ({error.strerror}).", file=sys.stderr)
             return
         sys.stdout, sys.stderr = _Copied(sys.stdout, log), _Copied(sys.stderr, log)
 

@@ -56,8 +56,8 @@ def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:
     except OSError as error:
         with file:
             if error.errno in WITHOUT_LOCKS:
-                remedy = "Mount it with them (Lustre: -o flock)."
-                raise UserError(f"{path}: this file system has no locks ({error.strerror}). {remedy}") from None
+                remedy = "Enable them in its mount options (Lustre: flock)."
+                raise UserError(f"{path}: the file system has no locks ({error.strerror}). {remedy}") from None
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             file.seek(0)

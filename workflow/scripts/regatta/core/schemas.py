@@ -116,7 +116,7 @@ def _violations(where: Where, error: jsonschema.ValidationError) -> Iterator[Vio
         inside = f" in {place(where)}" if where else ""
         for key in value:
             if key not in known:
-                remedy = f"{nearest(key, known)} Keys that may stand here: {', '.join(known)}."
+                remedy = f"{nearest(key, known)} Allowed keys: {', '.join(known)}."
                 yield Violation((*where, key), f"unknown key '{key}'{inside}", remedy)
     elif rule == "required":
         missing = [key for key in error.validator_value if key not in value]
@@ -149,14 +149,14 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         known = limit if rule == "enum" else [limit]
         listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
         hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
-        return f"is not known here.{hint} Choose from: {listed}", ""
+        return f"is unknown.{hint} Choose from: {listed}", ""
     if rule in EMPTY:
         return f"is empty{about}", EMPTY[rule]
     if rule == "uniqueItems":
         twice = next(v for i, v in enumerate(value) if v in value[:i])
         return f"holds {show(twice)} twice", " Keep one of the two."
     if rule in ("pattern", "anyOf"):
-        return f"does not have the right form ({error.schema.get('description', limit)})", ""
+        return f"is invalid ({error.schema.get('description', limit)})", ""
     if rule in LIMITS:
         return f"is out of range: it must be {LIMITS[rule]} {limit}{about}", ""
     if rule in LENGTHS:
@@ -169,7 +169,7 @@ def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> st
         return f" Write [{value if isinstance(value, str) else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
         # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
-        return f" YAML reads it as a text; write {Decimal(value):f}, without quotes."
+        return f" YAML reads it as text; write {Decimal(value):f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."
     return ""

@@ -6,6 +6,17 @@ from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
+# Statuses and phases of records as people read them; other statuses read as they are written.
+STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
+PHASE_WORDS = {
+    "launch": "during launch",
+    "placement": "during the placement check",
+    "init": "during initialization",
+    "setup": "during setup",
+    "check": "in the result check",
+    "warmup": "during warm-up",
+    "measure": "while measuring",
+}
 
 
 def three(value: float | None, figures: int = 3) -> str:
@@ -36,13 +47,13 @@ def ratio_text(ratio: float | None) -> str:
 def bracket(low: float | None, high: float | None, kind: str | None, show: Callable = three) -> str:
     """Return a range over launches as (low to high), an interval over launches as [low, high], or n/a.
 
-    kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] of residuals.
+    kind: the table's column `interval`. An interval from a fit's residuals reads [low, high] (residuals).
     """
     if is_unknown(low) or is_unknown(high):
         return UNKNOWN
     if not is_unknown(kind) and kind == "range":
         return f"({show(low)} to {show(high)})"
-    return f"[{show(low)}, {show(high)}]{' of residuals' if not is_unknown(kind) and kind == 'residuals' else ''}"
+    return f"[{show(low)}, {show(high)}]{' (residuals)' if not is_unknown(kind) and kind == 'residuals' else ''}"
 
 
 def interval_heading(kinds: Iterable[str | None]) -> str:
@@ -79,6 +90,19 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     factor, unit = next((scale for scale in SECOND_UNITS if seconds * scale[0] < 1000), (1, "s"))
     return f"{three(seconds * factor)} {unit}"
+
+
+def long_duration(hours: float) -> str:
+    """Return hours with the unit that suits them: 39 s, 5.4 min, 4.14 hours, 1,230 hours."""
+    if hours >= 1:
+        return f"{three(hours)} hours"
+    return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def status_text(status: str, phase: str | None = None) -> str:
+    """Return the status of a record as people read it: `timed out while measuring`. phase: if known."""
+    where = "" if phase is None or phase == status else f" {PHASE_WORDS[phase]}"
+    return STATUS_WORDS.get(status, status.replace("_", " ")) + where
 
 
 def plural(num: int, noun: str, nouns: str | None = None) -> str:

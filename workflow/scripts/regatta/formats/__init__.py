@@ -23,13 +23,13 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
         return kind, kind.read(text, name, options)
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
-        what = "the file is empty" if found is None else f"found {quoted(found)}, and no known format in the file"
+        what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"
         raise refusal(name, line, what, KNOWN)
     value = parse_json(text, name)
     kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise refusal(name, 1, f"found JSON of {quoted(keys)}", KNOWN)
+        raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", KNOWN)
     check_json(value, name, kind.name)
     return kind, kind.read(value, name, options)
 

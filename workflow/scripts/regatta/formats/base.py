@@ -151,7 +151,7 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
     for index, value in enumerate(values):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value <= MOST_SECONDS * per_second:
-            raise refusal(name, None, f"{place}[{index}] = {quoted(json.dumps(value))}", "a time above 0")
+            raise refusal(name, None, f"{place}[{index}] = {quoted(json.dumps(value))}", "a positive time")
         found.append(max(1, round(value / per_second * NANOSECONDS)))
     return found
 
@@ -164,10 +164,10 @@ def parse_json(text: str, name: str) -> object:
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        found = f"JSON breaks off or is damaged in column {error.colno} ({error.msg})"
-        raise refusal(name, error.lineno, found, "a whole JSON file") from None
+        found = f"invalid JSON in column {error.colno} ({error.msg})"
+        raise refusal(name, error.lineno, found, "a complete JSON file") from None
     except (ValueError, RecursionError) as error:
-        raise refusal(name, 1, f"JSON cannot be read ({error})", "JSON without such a value") from None
+        raise refusal(name, 1, f"unsupported JSON ({error})", "finite numbers and unique keys") from None
 
 
 def _finite(text: str) -> float:
@@ -179,7 +179,7 @@ def _finite(text: str) -> float:
 def _object(pairs: list[tuple[str, object]]) -> dict:
     key, num = Counter(key for key, _ in pairs).most_common(1)[0] if pairs else ("", 1)
     if num > 1:  # readers of JSON differ in which of two values they take
-        raise ValueError(f"key {quoted(key)} appears twice in one object")
+        raise ValueError(f"key {quoted(key)} is duplicated within an object")
     return dict(pairs)
 
 
@@ -206,12 +206,12 @@ def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: 
         return cell | {"nodes": int(shape[0]), "gpus_per_node": int(shape[1])}
     if num_ranks > 1 and options.gpus_per_node is None:
         raise UserError(
-            f"{name}: {place} has {num_ranks} ranks, and the file does not say how many GPUs a node has. Add"
+            f"{name}: {place} has {num_ranks} ranks, but the file does not state the GPUs per node. Add"
             " --gpus-per-node. Nothing was imported."
         )
     shape = shape_of(num_ranks, options.gpus_per_node or 1)
     if shape is None:
-        want = f"whole nodes of {options.gpus_per_node} GPUs; correct --gpus-per-node"
+        want = f"a multiple of {options.gpus_per_node} (--gpus-per-node)"
         raise refusal(name, None, f"{place} has {num_ranks} ranks", want)
     return cell | {"nodes": shape[0], "gpus_per_node": shape[1]}
 
@@ -228,7 +228,7 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
 # Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.
 
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
-STACK_FORM = "letters, digits and underscore, at most 64, the first a letter or digit"
+STACK_FORM = "at most 64 letters, digits and underscores, beginning with a letter or digit"
 PRINTABLE = {
     "type": ["string", "null"],
     "pattern": r"^(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}$",
@@ -306,8 +306,8 @@ class ResultsFolder:
         is_allowed = {*values} <= {*allowed} if allowed else len(values) <= 1
         if not is_allowed:
             raise UserError(
-                f"{self.path}: {name} has the values {', '.join(values)}, and this format has no place for that. Choose"
-                f" with --where {name}={allowed[-1] if allowed else values[0]}."
+                f"{self.path}: this format cannot represent {name} = {', '.join(values)}. Select one with"
+                f" --where {name}={allowed[-1] if allowed else values[0]}."
             )
 
     def _line(self, launch: str, number: int) -> dict:
@@ -315,7 +315,7 @@ class ResultsFolder:
         line = read_one_line(path, number)
         if line is None:
             raise UserError(
-                f"{path}: line {number} is not what measurements.csv was made from. Build it again:"
+                f"{path}: line {number} does not match measurements.csv. Rebuild it:"
                 f" python workflow/scripts/rebuild_report.py {self.path}"
             )
         return line
@@ -327,14 +327,14 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
     if len(frozen) != 1 or not (path / "measurements.csv").is_file():
         lacks = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
         raise UserError(
-            f"{path} does not hold {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
+            f"{path} does not contain {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
         )
     campaign = read_frozen(frozen[0])
     cells = [c for c in campaign["cells"] if all(_field_text(c, name) in (None, where[name]) for name in where)]
     known = {name for cell in campaign["cells"] for name in (*cell["spec"], *cell["spec"]["parameters"], "world_size")}
     for name in where:
         if name not in known:
-            raise UserError(f"--where {name}: no cell of {path} has such a field.{nearest(name, known)}")
+            raise UserError(f"--where {name}: no cell of {path} has this field.{nearest(name, known)}")
     measurements = read_csv(path / "measurements.csv", MEASUREMENTS)
     folder = ResultsFolder(path, campaign, cells, measurements, read_tables(path / "tables"))
     _check_measured(folder, where)
@@ -351,11 +351,11 @@ def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
             known = ", ".join(sorted(values, key=natural)[:MOST_VALUES])
             asked = ", ".join(f"{key}={value}" for key, value in where.items())
             raise UserError(
-                f"{folder.path}: no cell with {asked} has a valid record, so nothing is written. Values of {name} in"
-                f" this campaign: {known or 'none'}."
+                f"{folder.path}: no cell with {asked} has a valid record. Values of {name} in this campaign:"
+                f" {known or 'none'}. Nothing was written."
             )
     if not measured:
-        raise UserError(f"{folder.path}: no cell has a valid record, so nothing is written.")
+        raise UserError(f"{folder.path}: no cell has a valid record. Nothing was written.")
 
 
 def _field_text(cell: dict, name: str) -> str | None:
@@ -378,18 +378,18 @@ def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
 
 def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
     """Return sentences on what a file of a format lacks, so that nothing is dropped silently."""
-    notes = [f"{kind.name} does not hold {kind.not_held}"] if kind.not_held else []
+    notes = [f"not in {kind.name}: {kind.not_held}"] if kind.not_held else []
     ok = folder.rows[folder.rows["status"] == "ok"]
     measured = set(ok["cell"])
     benchmarks = Counter(cell["spec"]["benchmark"] for cell in folder.cells if cell["id"] in measured)
     notes += [
-        f"{kind.name} has no place for {plural(num, 'cell')} of {name}: left out"
+        f"{plural(num, 'cell')} of {name} excluded: not representable in {kind.name}"
         for name, num in benchmarks.items()
         if kind.benchmarks and name not in kind.benchmarks
     ]
     if lacking := len(folder.cells) - len(measured):
-        notes.append(f"{plural(lacking, 'selected cell')} without a valid record")
+        notes.append(f"{plural(lacking, 'selected cell')} excluded: no valid record")
     stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
-        notes.append(f"p50_s of some imported rows is a {means}, which the file does not state")
+        notes.append(f"p50_s of some imported rows is a {means}; the file does not mark these rows")
     return notes

@@ -84,8 +84,8 @@ def campaign_folder(results: Path, name: str) -> Path:
     """Return the folder of a campaign in that of all results. Raises UserError for a name that would lead elsewhere."""
     if not NAME.fullmatch(name):
         raise UserError(
-            f"--campaign {quoted(name)}: a name has letters, digits, dot, dash and underscore, at most 64, the first a"
-            " letter or digit. Choose another."
+            f"--campaign {quoted(name)}: a name must be at most 64 letters, digits, dots, dashes and underscores,"
+            " beginning with a letter or digit."
         )
     return results / name
 
@@ -100,18 +100,18 @@ def import_files(
     """
     campaign_folder(folder.parent, folder.name)
     if stack is not None and (not re.fullmatch(STACK, stack) or stack.endswith(AGAIN)):
-        raise UserError(f"--stack {stack}: a name has {STACK_FORM}, and does not end in {AGAIN}. Choose another.")
+        raise UserError(f"--stack {stack}: a name must be {STACK_FORM}, and must not end in {AGAIN}.")
     imports = {}
     for path in paths:
         item = read_import(path, options)
         named = sorted({reading.stack for reading in item.source.readings} - {None})
         if stack is not None and len(named) > 1:
             raise UserError(
-                f"--stack {stack}: {path} holds the stacks {', '.join(named)}, which would become one. Leave the option"
-                " out. Nothing was imported."
+                f"--stack {stack}: {path} contains several stacks ({', '.join(named)}), which this option would merge."
+                " Remove the option. Nothing was imported."
             )
         imports.setdefault(item.digest, item)
-    taken = f"{folder}: another import into this campaign runs. Wait until it has ended, then run the same line again."
+    taken = f"{folder}: another import into this campaign is running. Wait for it, then run the same command again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
 
@@ -125,8 +125,8 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
         (kept if digest in whole else cut_off).append(launch)
         if digest not in whole and digest not in imports:
             raise UserError(
-                f"{folder}: the import of {launch.header['imported']['file']} was cut off ({launch.path.name} is one of"
-                " its launch files, and others are missing or damaged). Import it again first. Nothing was imported."
+                f"{folder}: import of {launch.header['imported']['file']} was interrupted ({launch.path.name} exists,"
+                " others are missing or damaged). Import that file again first. Nothing was imported."
             )
     outcome, launches, repeats = Outcome(folder), {}, _launches_by_cell(kept)
     for item in imports.values():
@@ -139,8 +139,8 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
     devices = {launch.header["device"] for launch in kept} | {lines[0]["device"] for lines in launches.values()}
     if len(devices) > 1:
         raise UserError(
-            "some of the files are of GPUs and some of CPUs, which one report cannot show side by side. Give them two"
-            " campaigns. Nothing was imported."
+            "the files mix GPU and CPU results, which cannot share a report. Import them into two campaigns. Nothing"
+            " was imported."
         )
     _write(folder, launches, [launch.path for launch in cut_off])
     return outcome
@@ -153,14 +153,14 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     measured += [path for path in sorted(folder.glob("campaign.*.json")) if "imported" not in read_frozen(path)]
     if measured:
         raise UserError(
-            f"{measured[0]} belongs to a campaign that was measured. Imported and measured results cannot share a"
-            " campaign: choose another --campaign. Nothing was imported."
+            f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."
+            " Choose another --campaign. Nothing was imported."
         )
     for launch in store:
         if launch.header is None:
             raise UserError(f"{launch.path}: has no launch line. {REMEDY}")
         if problem := problem_of(launch.header):
-            raise UserError(f"{launch.path}: its first line is damaged ({problem}). {REMEDY}")
+            raise UserError(f"{launch.path}: the first line is damaged ({problem}). {REMEDY}")
     return store
 
 
@@ -211,7 +211,7 @@ def _launch_files(
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
                 where = _where(item, (line.get("imported") or {}).get("line"))
-                raise UserError(f"{where}: its values do not form a valid record ({problem}). Nothing was imported.")
+                raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
         files[launch] = lines
     return files
 
@@ -228,8 +228,8 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
         return stack + AGAIN
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{_where(item, reading.line)}: {what} on {reading.nodes} x {reading.gpus_per_node} appears for the {number}."
-        " time; expected once. Give each run a separate file. Nothing was imported."
+        f"{_where(item, reading.line)}: duplicate result for {what} on {reading.nodes} x {reading.gpus_per_node}"
+        f" (number {number}). Put each run in a separate file. Nothing was imported."
     )
 
 
@@ -382,4 +382,4 @@ def _description(files: list[dict]) -> str:
     for entry in files:
         by_format.setdefault((entry["format"], entry["statistic"]), []).append(entry["file"])
     parts = [f"{', '.join(names)} ({kind}): {statistic}" for (kind, statistic), names in by_format.items()]
-    return f"Imported, not measured by Regatta. A time is, in {'; in '.join(parts)}."
+    return f"Imported, not measured by Regatta. Times: {'; '.join(parts)}."

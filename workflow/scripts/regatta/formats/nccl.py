@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from regatta.core.text import plural
 from regatta.formats.base import (
     Format,
     Options,
@@ -39,12 +40,10 @@ PROGRAMS = {
 }
 PROGRAM = re.compile(rf"\b({'|'.join([*PROGRAMS, 'alltoallv', 'hypercube'])})_perf(?:_mpi)?\b")
 DTYPES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16", "double": "fp64"}
-AVERAGED = ", averaged over ranks as nccl-tests does by default; "
-PIPELINED = f"the mean of calls begun back to back{AVERAGED}not of one blocking call, and no range"
-BLOCKING = f"the mean of calls that were waited for one by one{AVERAGED}no range"
-EVENTS = (
-    "single calls between device events, the slowest process of each; begun back to back, not waited for one by one"
-)
+AVERAGED = ", averaged over ranks (nccl-tests default); "
+PIPELINED = f"mean of back-to-back calls{AVERAGED}not a single blocking call; no range"
+BLOCKING = f"mean of blocking calls{AVERAGED}no range"
+EVENTS = "single calls timed by device events, slowest process; issued back to back, not blocking"
 PLACEMENTS = ("out_of_place", "in_place")
 MOST_GPUS = 4096  # of one process; a figure above is damaged
 
@@ -95,8 +94,8 @@ def _program(text: str, name: str, line: int | None) -> tuple[str, bool]:
     if len(found) == 1 and found[0] in PROGRAMS:
         return PROGRAMS[found[0]]
     known = ", ".join(f"{program}_perf" for program in PROGRAMS)
-    want = f"one of {known}. Old versions do not print it: put it into a first line, '# all_reduce_perf'"
-    raise refusal(name, line, f"found the programs {', '.join(found)}" if found else "no program is named", want)
+    want = f"one of {known}. Old versions do not print it: add a first line '# all_reduce_perf'"
+    raise refusal(name, line, f"found the programs {', '.join(found)}" if found else "no program name", want)
 
 
 def _device_of_each_rank(
@@ -109,7 +108,7 @@ def _device_of_each_rank(
     per_process, ranks = threads * gpus, sorted(device.rank for device in devices)
     is_first_alone = not has_all and ranks == list(range(0, len(ranks) * per_process, per_process or 1))
     if not 1 <= per_process <= MOST_GPUS or not (is_first_alone or len(ranks) % per_process == 0):
-        listed = f"{len(ranks)} devices are listed, with {threads} x {gpus} = {per_process} GPUs in each process"
+        listed = f"{plural(len(ranks), 'device')} listed, with {threads} x {gpus} = {per_process} GPUs per process"
         want = "threads x GPUs of each process" if has_all else "the first GPU of each process"
         raise refusal(name, line, listed, want)
     if not is_first_alone:
@@ -124,19 +123,19 @@ def _device_of_each_rank(
 def _shape_of_devices(devices: list[Device], name: str, options: Options, line: int | None) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the hosts that the file lists."""
     if not devices:
-        raise refusal(name, line, "no device is listed", "'# Rank 0 Group 0 Pid ... on <host> device 0 [...] <name>'")
+        raise refusal(name, line, "no device listed", "'# Rank 0 Group 0 Pid ... on <host> device 0 [...] <name>'")
     if len({device.group for device in devices}) > 1:
         raise refusal(name, line, "ranks are split into groups (NCCL_TESTS_SPLIT)", "one group of all ranks")
     ranks = sorted(device.rank for device in devices)
     if ranks != list(range(len(ranks))):
-        raise refusal(name, line, f"ranks {ranks[0]} to {ranks[-1]} with gaps or twice", "each rank once")
+        raise refusal(name, line, f"ranks {ranks[0]} to {ranks[-1]} with gaps or duplicates", "each rank once")
     by_host = Counter(device.host for device in devices)
     per_host, *others = sorted(set(by_host.values()))
     if others:
-        raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number on each host")
+        raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number of ranks on each host")
     if options.gpus_per_node not in (None, per_host):
-        found = f"{per_host} ranks on each host, and --gpus-per-node {options.gpus_per_node}"
-        raise refusal(name, line, found, "the number in the file; leave the option out")
+        found = f"{per_host} ranks per host, but --gpus-per-node {options.gpus_per_node}"
+        raise refusal(name, line, found, "the same number; remove the option")
     return len(by_host), per_host
 
 
@@ -181,7 +180,7 @@ def _reading(
     times |= calls.pop("times_s", {})
     calls |= {"num_iterations": run.num_iterations, "num_warmup": run.num_warmup}
     if num_wrong:
-        calls["failure"] = f"{num_wrong:g} wrong values in its result (nccl-tests, #wrong)"
+        calls["failure"] = f"{num_wrong:g} wrong values in the result (nccl-tests, #wrong)"
     parameters = collective_parameters(operation, size, DTYPES.get(dtype, dtype))
     return Reading(line, "collective", parameters, run.nodes, run.gpus_per_node, times, printed, **calls)
 
@@ -223,12 +222,12 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
     _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
     is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
-    notes = ["results were not checked (N/A) in some rows"] if is_unchecked else []
+    notes = ["some results were not checked (N/A)"] if is_unchecked else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
-        notes.append(f"{len(rows) - len(readings)} rows of 0 bytes were left out")
+        notes.append(f"{plural(len(rows) - len(readings), 'row')} of 0 bytes excluded")
     if num_wrong and not any(reading.failure for reading in readings):
-        failure = f"the run ends with {num_wrong} values out of bounds, and does not say in which rows"
+        failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
         readings = [replace(reading, failure=failure) for reading in readings]
     library = next((m[1] for line in lines if (m := LIBRARY.search(line))), None)
     statistic = BLOCKING if is_blocking else PIPELINED
@@ -239,9 +238,9 @@ def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
     found = [(number, m) for number, line in enumerate(lines, start=1) if (m := HEAD.fullmatch(line.rstrip()))]
     if not found:
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
-        raise refusal(name, len(lines), missing, "one above the table")
+        raise refusal(name, len(lines), missing, "this line above the table")
     if len(found) > 1:
-        raise refusal(name, found[1][0], "a second run begins here", "one run; give each a separate file")
+        raise refusal(name, found[1][0], "a second run", "one run per file")
     return found[0]
 
 
@@ -249,7 +248,7 @@ def _summary(lines: list[str], name: str) -> int:
     """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
     if len(wrong) != 1 or not any(MEAN.fullmatch(line.rstrip()) for line in lines):
-        found = "the run is incomplete: its last lines are missing"
+        found = "the run is incomplete: the last lines are missing"
         raise refusal(name, len(lines), found, "'# Out of bounds values : ...' and '# Avg bus bandwidth : ...'")
     return wrong[0]
 
@@ -261,7 +260,7 @@ def _rows(lines: list[str], run: Run, head_line: int) -> list[Reading]:
         if COLUMNS.fullmatch(line.rstrip()):
             columns = line.split()
             if "cputime" in columns:
-                raise refusal(run.name, number, "times of the CPU (-C)", "times of the operation; run without -C")
+                raise refusal(run.name, number, "CPU times (-C)", "times of the operation (run without -C)")
         elif number > head_line and STARTS_ROW.match(line):
             if columns is None:
                 raise refusal(run.name, number, f"found {quoted(line)}", "the line of column names above it")
@@ -285,7 +284,7 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
         times = dict(zip(("min_s", "max_s", "p99_s"), single, strict=False))
         size = int(fields[0])
     except ValueError:
-        want = f"a row of {5 + 2 * per_side} columns. If NCCL wrote into it, run again with NCCL_DEBUG_FILE"
+        want = f"a row of {5 + 2 * per_side} columns. If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"
         raise refusal(run.name, number, f"found {quoted(line, 160)}", want) from None
     redop = next((word for word in between if not re.fullmatch(r"-?\d+", word)), None)
     return _reading(run, number, size, fields[2], redop, sides, times_s=times)
@@ -305,7 +304,7 @@ def _check_num_rows(num_rows: int, head: re.Match, most: int, name: str, last_li
     while size <= most and num <= MOST_SIZES and size > 0 and step > is_factor:
         num, size = num + 1, size * step if is_factor else size + step
     if num_rows == 0 or num == 0 or num_rows % num:
-        found = f"{num_rows} rows, and the head announces {num} sizes ({head['least']} to {most} bytes)"
+        found = f"{num_rows} rows, but the header announces {num} sizes ({head['least']} to {most} bytes)"
         raise refusal(name, last_line, found, "a row for each size")
 
 
@@ -325,13 +324,13 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
     run = Run(name, operation, is_in_place, *shape, is_blocking, int(config["iterations"]), int(config["warmup_iters"]))
     readings = [_result(row, f"results[{i}]", run) for i, row in enumerate(file["results"]) if row["size"]]
     if not readings:
-        raise refusal(name, None, "results is empty", "a result of one size at least")
+        raise refusal(name, None, "results is empty", "at least one result")
     if file["out_of_bounds"]["okay"] not in TRUE and not any(reading.failure for reading in readings):
-        raise refusal(name, None, "out_of_bounds.okay is false", "results that say which of them are wrong (nwrong)")
+        raise refusal(name, None, "out_of_bounds.okay is false", "nwrong for each wrong result")
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
     statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
     ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-    notes = (f"the file lists one device of each process: {ranks}",) if len(devices) > len(listed) else ()
+    notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
     code = int(file["nccl_version"])  # 22803 is 2.28.3, as nccl.h counts from 2.9 on
     library = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
     environment, argv, start = _environment(devices, library), tuple(file["args"]), file.get("start_time")
@@ -344,7 +343,7 @@ def _result(row: dict, place: str, run: Run) -> Reading:
         side = row[key]
         if "time" not in side or "cpu_time" in side:
             found = f"{place}.{key} has no 'time'"
-            raise refusal(run.name, None, found, "the time of the operation; run without -C")
+            raise refusal(run.name, None, found, "the time of the operation (run without -C)")
         num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
         sides[key] = Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
     if not sides:
@@ -367,20 +366,20 @@ def _samples(calls: dict, place: str, run: Run) -> dict:
     place = f"{place}.per_process_max_times_us"
     rows = [_calls_ns(row, f"{place}[{i}]", skipped, run) for i, row in enumerate(calls["per_process_max_times_us"])]
     if any(len(row) != len(slowest) for row in rows):
-        raise refusal(run.name, None, place, f"{len(slowest) + skipped} times of each process, as many as times_us has")
+        raise refusal(run.name, None, place, f"{len(slowest) + skipped} times per process, as in times_us")
     return {"samples_ns": rows} if len(rows) == run.nodes * run.gpus_per_node else {"slowest_ns": slowest}
 
 
 def _calls_ns(values: list, place: str, skipped: int, run: Run) -> list[int]:
     times = times_ns(values, run.name, place, per_second=10**6)[skipped:]
     if not times:
-        raise refusal(run.name, None, f"{place} has {len(values)} times", f"{skipped + 1} times at least")
+        raise refusal(run.name, None, f"{place} has {len(values)} times", f"at least {skipped + 1} times")
     return times
 
 
 NCCL_TEXT = Format(
     "nccl-tests-text",
-    "a table of nccl-tests",
+    "an nccl-tests table",
     lambda text: "out-of-place" in text or re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None,
     _read_text,
 )

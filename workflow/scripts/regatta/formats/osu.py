@@ -29,8 +29,8 @@ COLUMN = re.compile(
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
 LATENCIES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)} | {"Latency": "mean_s", "Avg Latency": "mean_s"}
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
-MEAN = "the mean over iterations, averaged over ranks; no range"
-STREAM = "message bytes / bandwidth of messages that are sent back to back; not the time of one message, and no range"
+MEAN = "mean over iterations, averaged over ranks; no range"
+STREAM = "message bytes / bandwidth of back-to-back messages, not the time of a single message; no range"
 
 
 def _read(text: str, name: str, options: Options) -> Source:
@@ -38,18 +38,18 @@ def _read(text: str, name: str, options: Options) -> Source:
     titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
     if len(titles) != 1:
         found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no complete title", 1)
-        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>'; give each table a separate file")
+        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>' per file")
     start, title = titles[0]
     if title["test"] not in (*COLLECTIVES, *PAIRS):
         known = ", ".join((*COLLECTIVES, *PAIRS))
-        raise refusal(name, start, f"found the test {quoted(title['test'])}", f"one of: {known}")
+        raise refusal(name, start, f"unsupported test {quoted(title['test'])}", f"one of: {known}")
     shape = _shape(title["test"], name, start, options)
     head, columns = _columns(lines, start, name)
     rows = _rows(lines, head, columns, name)
     dtype = next((m[1] for line in lines if (m := re.match(r"# Datatype: (\w+)", line.strip()))), None)
     readings = [_reading(title["test"], number, row, shape, DTYPES.get(dtype, dtype)) for number, row in rows]
     kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
-    notes = ["the row of 0 bytes was left out"] if len(kept) < len(readings) else []
+    notes = ["excluded: the row of 0 bytes"] if len(kept) < len(readings) else []
     if not kept:
         raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
     is_device = bool(title["device"]) or title["library"] != "MPI" or any("on DEVICE (D)" in line for line in lines)
@@ -61,13 +61,13 @@ def _read(text: str, name: str, options: Options) -> Source:
 def _shape(test: str, name: str, line: int, options: Options) -> tuple[int, int]:
     is_pair = test in PAIRS
     if options.nodes is None or (options.gpus_per_node is None and not is_pair):
-        of_ranks = "on how many ranks it ran. Add --nodes and --gpus-per-node (ranks on each node)"
-        missing = "whether its two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else of_ranks
-        raise UserError(f"{name}:{line}: a table of OSU does not say {missing}. Nothing was imported.")
+        of_ranks = "the number of ranks. Add --nodes and --gpus-per-node (ranks per node)"
+        missing = "whether the two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else of_ranks
+        raise UserError(f"{name}:{line}: the OSU table does not state {missing}. Nothing was imported.")
     if not is_pair:
         return options.nodes, options.gpus_per_node
     if options.nodes > 2:
-        raise refusal(name, line, f"two ranks, and --nodes {options.nodes}", "--nodes 1 or --nodes 2")
+        raise refusal(name, line, f"two ranks on --nodes {options.nodes}", "--nodes 1 or --nodes 2")
     return options.nodes, 2 // options.nodes
 
 
@@ -81,9 +81,9 @@ def _columns(lines: list[str], start: int, name: str) -> tuple[int, list[str]]:
             columns.append(match[1])
             rest = rest[match.end() :]
         if rest.strip() or not columns:
-            raise refusal(name, number, f"found the columns {quoted(line)}", "'# Size  Avg Latency(us)' or the like")
+            raise refusal(name, number, f"unknown columns {quoted(line)}", "a header such as '# Size  Avg Latency(us)'")
         return number, columns
-    raise refusal(name, len(lines), "no line of column names", "'# Size  Avg Latency(us)' or the like")
+    raise refusal(name, len(lines), "no header line", "a header such as '# Size  Avg Latency(us)'")
 
 
 def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tuple[int, dict[str, str]]]:
@@ -96,15 +96,15 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         match = pattern.fullmatch(line)
         is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after a whole number
         if match is None or is_cut:
-            raise refusal(name, number, f"found {quoted(line)}", f"a complete row of {', '.join(columns)}")
+            raise refusal(name, number, f"incomplete row {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))
         if found and "Size" in row:
             before, size = int(found[-1][1]["Size"]), int(row["Size"])
             if size != (expected := max(1, 2 * before)):
-                raise refusal(name, number, f"size {size} after {before}", f"size {expected}: sizes double")
+                raise refusal(name, number, f"size {size} after {before}", f"{expected}, as sizes double")
         found.append((number, row))
     if not found:
-        raise refusal(name, len(lines), "no row", f"rows of {', '.join(columns)}")
+        raise refusal(name, len(lines), "no rows", f"rows of {', '.join(columns)}")
     return found
 
 
@@ -113,14 +113,14 @@ def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], 
     operation, factor = COLLECTIVES.get(test) or (PAIRS[test], "1")
     if size is not None and factor == "n":
         size *= shape[0] * shape[1]
-    failure = "its result was wrong (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
+    failure = "wrong result (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
     printed = {column: float(value) for column, value in row.items() if column not in ("Size", "Validation")}
     times = {LATENCIES[column]: value / 1e6 for column, value in printed.items() if column in LATENCIES}
     if size and printed.get("Bandwidth"):
         times["window_step_s"] = size / (printed["Bandwidth"] * 1e6)
     iterations = int(row["Iterations"]) if "Iterations" in row else None
     if not any(times.values()):
-        failure = failure or "the figure that is printed is 0.00"
+        failure = failure or "the printed value is 0.00"
     parameters = collective_parameters(operation, size, dtype)
     return Reading(line, "collective", parameters, *shape, times, printed, num_iterations=iterations, failure=failure)
 

@@ -51,9 +51,7 @@ FACTS = {
     "bucket": re.compile(r"\* Maximum bucket size: (\d{1,15})MB\s*"),
 }
 ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
-TEXT_STATISTIC = (
-    "the median over the steps of all ranks together, each step synchronized; not of the slowest rank, and no range"
-)
+TEXT_STATISTIC = "median over the synchronized steps of all ranks, not of the slowest rank; no range"
 
 
 @dataclass
@@ -80,9 +78,9 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
     notes = []
     if shown not in (None, gpus_per_node):
-        notes.append(f"nvidia-smi shows {shown} GPUs; --gpus-per-node {gpus_per_node} was used")
+        notes.append(f"nvidia-smi lists {shown} GPUs; used: --gpus-per-node {gpus_per_node}")
     if "bucket" not in facts:
-        notes.append(f"the bucket size is not printed; the program's default is {DEFAULT_BUCKET_MB} MB")
+        notes.append(f"bucket size not printed; used: the program's default, {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
     rows = [(table, *row) for table in tables for row in table.rows]
     readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
@@ -103,7 +101,7 @@ def _tables(lines: list[str], name: str) -> list[Table]:
         elif tables and tables[-1].is_open:
             _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
         elif "GPUs --" in line:
-            found = f"found a row outside of a table: {quoted(line)}"
+            found = f"row outside a table: {quoted(line)}"
             raise refusal(name, number, found, "'Benchmark: <model> ...' above it")
     tables = [table for table in tables if not table.is_diff]
     _check_complete(tables, len(lines), name)
@@ -134,10 +132,10 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
         low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
         if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"
-            raise refusal(name, number, found, f"{table.batch_size} samples a step / seconds = rate")
+            raise refusal(name, number, found, f"{table.batch_size} samples per step / seconds = rate")
     values = [int(match[f"x{p}"]) for p in PERCENTS]
     if values != sorted(values, reverse=True):
-        raise refusal(name, number, f"rates {values} of p50 to p95", "no percentile faster than one before it")
+        raise refusal(name, number, f"rates {values} of p50 to p95", "rates in descending order")
 
 
 def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
@@ -145,7 +143,7 @@ def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
         raise refusal(name, num_lines, "no table 'Benchmark: <model> with batch size <number>'", "at least one")
     for table in tables:
         if not table.rows:
-            raise refusal(name, table.line, f"the table of {table.model} has no row", ROW_FORM)
+            raise refusal(name, table.line, f"the table of {table.model} has no rows", ROW_FORM)
         if table.labels != tables[0].labels:
             found = f"the table of {table.model} has {len(table.rows)} rows ({table.labels[-1]} is the last)"
             want = f"the {len(tables[0].rows)} rows of {tables[0].model}'s ({tables[0].labels[-1]} is its last)"
@@ -167,8 +165,8 @@ def _gpus_in_labels(tables: list[Table], name: str) -> int:
     rows = [row for table in tables for row in table.rows]
     for number, match in rows:
         if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
-            found = f"label {match['label']} says {num} GPUs, but the row has {match['ranks']} ranks"
-            raise refusal(name, number, found, "a label that fits, or --gpus-per-node to say how many a node has")
+            found = f"label {match['label']} states {num} GPUs, but the row has {match['ranks']} ranks"
+            raise refusal(name, number, found, "a matching label, or the GPUs per node as --gpus-per-node")
     return max(_label(match["label"])[1] for _, match in rows)
 
 
@@ -184,10 +182,10 @@ def _row_reading(
     size = shape_of(ranks, gpus_per_node)
     if size is None or ranks == 0:
         found = f"{ranks} ranks on nodes of {gpus_per_node} GPUs"
-        raise refusal(name, line, found, "whole nodes; correct --gpus-per-node")
+        raise refusal(name, line, found, "whole nodes (--gpus-per-node)")
     if label != "no ddp" and _label(label) != size:
         note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
-        note += ", and the GPUs in the label are a constant of the program"
+        note += "; the GPU count in the label is a constant of the program"
         if note not in notes:
             notes.append(note)
     # Whether the rate is finer than the seconds, over the whole table: ratios must not mix them.
@@ -206,8 +204,8 @@ def _row_reading(
 
 # Reports.
 
-JSON_STATISTIC = "single steps of every rank, each synchronized: a step costs what its slowest rank took"
-NO_DEVICE = f"the file names no device and no image size: cuda and {IMAGE_SIZE}, those of benchmark.py, were used"
+JSON_STATISTIC = "single synchronized steps of all ranks; the time of a step is that of its slowest rank"
+NO_DEVICE = f"device and image size not in the file; used: cuda and {IMAGE_SIZE}, the defaults of benchmark.py"
 NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a key for
 
 
@@ -219,7 +217,7 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
                 continue  # a report that Regatta wrote of a campaign without such a cell
             place = f"benchmark_results[{i}].result[{position}]"
             if position == 0 and len(result["ranks"]) != 1:
-                want = "one rank in the first result of a model, which is the one without DDP"
+                want = "one rank in the first result of a model (without DDP)"
                 raise refusal(name, None, f"{place} has {len(result['ranks'])} ranks", want)
             named = {"model": entry["model"], "batch_size": int(entry["batch_size"])}
             named["strategy"] = "ddp" if position else "none"
@@ -231,7 +229,7 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
             readings += _launches(result, parameters, options, name, place)
             twice = "launch" if "launches" in result else twice
     if not readings:
-        raise refusal(name, None, "benchmark_results has no measurement", "measurements of one model at least")
+        raise refusal(name, None, "benchmark_results has no measurement", "measurements of at least one model")
     versions = {"torch": report["pytorch_version"], "cuda": report["cuda_version"]}
     versions = {key: None if value is None else str(value) for key, value in versions.items()}
     notes, backend = () if "device" in report else (NO_DEVICE,), report["distributed_backend"]
@@ -255,7 +253,7 @@ def _launches(result: dict, parameters: dict, options: Options, name: str, place
         yield replace(reading, times_s=times, samples_ns=part, num_iterations=end - start)
         start = end
     if start != num:
-        want = f"{num} iterations in all, as many as each rank has measurements"
+        want = f"{num} iterations in total, as many as measurements per rank"
         raise refusal(name, None, f"{place}.launches has {start} iterations", want)
 
 
@@ -264,7 +262,7 @@ def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[lis
     times = times_ns(result["measurements"], name, f"{place}.measurements")
     if num_ranks == 0 or not times or len(times) % num_ranks:
         found = f"{place}.measurements has {len(times)} values for {num_ranks} ranks"
-        raise refusal(name, None, found, "the same number for each")
+        raise refusal(name, None, found, "the same number for each rank")
     num = len(times) // num_ranks
     return [times[rank * num : (rank + 1) * num] for rank in range(num_ranks)]
 
@@ -277,7 +275,7 @@ def _report(folder: ResultsFolder) -> dict:
     """
     cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
     if not cells:
-        raise UserError(f"{folder.path}: no training step has a valid record, so nothing is written.")
+        raise UserError(f"{folder.path}: no training step has a valid record. Nothing was written.")
     _check_room(folder, cells)
     models: dict[tuple, list[dict]] = {}
     for cell in cells:
@@ -314,8 +312,8 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         other = shapes.setdefault(_num_ranks(cell), size)
         if size != other:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same ranks in a report, without"
-                f" nodes. Choose one, such as --where nodes={size[0]}."
+                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same number of ranks, and this"
+                f" format does not hold nodes. Select one with --where nodes={size[0]}."
             )
 
 
@@ -338,7 +336,7 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
         samples, window_step_s = folder.record(row).get("samples_ns"), row["window_step_s"]
         if samples is None:
             raise UserError(
-                f"{folder.path}: {cell['id']} has no samples by rank, which this format is made of. Write --format csv."
+                f"{folder.path}: {cell['id']} has no samples by rank, which this format requires. Use --format csv."
             )
         for of_rank, more in zip(by_rank, samples, strict=True):
             of_rank += [value / NANOSECONDS for value in more]
@@ -355,13 +353,13 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
 
 PYTORCH_TEXT = Format(
     "pytorch-text",
-    "a table of PyTorch's benchmark.py",
+    "a table from PyTorch's benchmark.py",
     lambda text: BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None,
     _read_text,
 )
 PYTORCH_JSON = Format(
     "pytorch-json",
-    "a --json report of PyTorch's benchmark.py",
+    "a --json report from PyTorch's benchmark.py",
     lambda value: isinstance(value, dict) and "benchmark_results" in value,
     _read_report,
     is_json=True,

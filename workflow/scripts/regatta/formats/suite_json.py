@@ -25,7 +25,7 @@ from regatta.formats.base import (
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
-STATISTICS = {False: "the mean over iterations; no range", True: "the median over launches; no range"}
+STATISTICS = {False: "mean over iterations; no range", True: "median over launches; no range"}
 STEP = ("model", "batch_size", "strategy")
 
 
@@ -38,13 +38,13 @@ def _read(file: dict | list, name: str, options: Options) -> Source:
     runs = file if isinstance(file, list) else [file]
     settings = {_settings(run) for run in runs}
     if len(settings) > 1:
-        raise refusal(name, None, "runs of several devices, backends or statistics", "one of each in a file")
+        raise refusal(name, None, "runs of several devices, backends or statistics", "one of each per file")
     [(device, backend, is_median)], notes = settings, []
     readings = tuple(reading for run in runs for reading in _readings(run, is_median, name, options))
     if not readings:
-        raise refusal(name, None, "results has no time", "communication or training with one time at least")
+        raise refusal(name, None, "no time in results", "communication or training with at least one time")
     if "backend" not in runs[0]["config"]:
-        notes.append(f"the backend is not named; {backend} is what such a suite uses there")
+        notes.append(f"backend not in the file; used: {backend}, the default of the suite")
     if any("memory" in run["results"] for run in runs):
         notes.append("memory is not imported")
     measured_at = max((run["timestamp"] for run in runs if run.get("timestamp")), default=None)
@@ -109,8 +109,8 @@ def _write(folder: ResultsFolder) -> list[dict]:
                 _add(reports[size]["results"], table, row, specs[row["cell"]])
     if not reports:
         raise UserError(
-            f"{folder.path}: no selected collective or training step has a valid record, and this format holds nothing"
-            " else. Nothing is written."
+            f"{folder.path}: no selected collective or training step has a valid record, and this format represents"
+            " nothing else. Nothing was written."
         )
     return [reports[size] for size in sorted(reports)]
 
@@ -180,7 +180,7 @@ def _add(results: dict, table: str, row: dict, spec: dict) -> None:
 
 SUITE = Format(
     "suite-json",
-    "JSON of a suite with world_size and results",
+    "JSON with world_size and results",
     _is_suite,
     _read,
     is_json=True,

@@ -36,7 +36,7 @@ NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 DEVICES = ("cpu", "cuda")
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys((*TIMES, "seconds"), REAL)}
 KINDS |= dict.fromkeys(("num_iterations", "warmup_iterations"), WHOLE)
-STATISTIC = "the median of a launch, as the file gives it"
+STATISTIC = "median of each launch, from the file"
 
 
 def _has_columns(text: str, *columns: str) -> bool:
@@ -49,8 +49,8 @@ def _is_exported(text: str) -> bool:
 
 def _read(text: str, name: str, options: Options) -> Source:
     if not text.endswith("\n"):
-        found = "no line break at the end, so the file may be cut off"
-        raise refusal(name, text.count("\n") + 1, found, "a line break after the last row")
+        found = "no newline at the end; the file may be truncated"
+        raise refusal(name, text.count("\n") + 1, found, "a newline after the last row")
     return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
 
 
@@ -71,10 +71,10 @@ def _rows(
             if not any(field.strip() for field in fields):
                 continue
             if len(fields) != len(head):
-                raise refusal(name, reader.line_num, f"{len(fields)} fields", f"{len(head)}, as many as the head has")
+                raise refusal(name, reader.line_num, f"{len(fields)} fields", f"{len(head)}, as in the header")
             yield reader.line_num, dict(zip(head, map(str.strip, fields), strict=True))
     except csv.Error as error:
-        raise refusal(name, reader.line_num, f"no CSV ({error})", f"{len(head)} fields in each line") from None
+        raise refusal(name, reader.line_num, f"invalid CSV ({error})", f"{len(head)} fields in each line") from None
 
 
 def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
@@ -119,7 +119,7 @@ def _read_simple(text: str, name: str) -> Source:
         readings.append(_simple_reading(fields, name, line))
         settings.add((fields["backend"], fields["device"]))
     if len(settings) != 1:
-        raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device in each file")
+        raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
     return Source(STATISTIC, *settings.pop(), tuple(readings), twice="launch")
 
 
@@ -170,18 +170,18 @@ def _read_exported(text: str, name: str) -> Source:
             continue
         launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
         if row["quantity"] in launch.numbers:
-            raise refusal(name, line, f"{row['quantity']} of a launch for the second time", "each number once")
+            raise refusal(name, line, f"duplicate {row['quantity']} of a launch", "each number once per launch")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
     if not launches or not is_after:
-        want = "rows of other tables after them" if launches else "rows of the table measurements with status ok"
+        want = "rows of further tables" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
     readings = tuple(_exported_reading(launch, name) for launch in launches.values())
     devices = {launch.row["device"] for launch in launches.values()}
     if len(devices) > 1 or not devices <= set(DEVICES):
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
-    notes = ["only times are imported: no memory, no parts of an iteration, no errors of results"]
+    notes = ["only times are imported; excluded: memory, parts of an iteration, numerical errors"]
     if others:
-        notes.append(f"{plural(len(others), 'launch', 'launches')} whose status is not ok left out")
+        notes.append(f"{plural(len(others), 'launch', 'launches')} with a status other than ok excluded")
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
 
 

@@ -211,7 +211,7 @@ def first_task_end(log: str) -> TaskEnd | None:
     if (by_slurm := ENDED_BY_SLURM.search(log, 0, found.start())) is None:
         return end
     wait, why = by_slurm["wait"], by_slurm["why"]
-    text = f"still ran {wait} after another rank had ended, and was killed" if wait else f"cancelled by Slurm {why}"
+    text = f"killed: still running {wait} after another rank had ended" if wait else f"cancelled by Slurm {why}"
     return replace(end, exit_code=None, text=text)
 
 
@@ -264,7 +264,7 @@ def _exit_code(text: str) -> int | None:
 
 def read_log(log: str) -> LogReading:
     left = tasks_that_left(log)
-    text = f"rank {left} ended without an error while others still ran; srun ended those after a while"
+    text = f"rank {left} ended without an error while others were running; srun then ended the others (--wait)"
     return LogReading(
         node_problem=node_problem(log),
         hosts=frozenset(blamed_hosts(log)),

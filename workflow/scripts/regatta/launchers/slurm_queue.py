@@ -124,10 +124,10 @@ def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | Non
     num_cpus = min(map(int, groups), default=None)  # of the smallest node: "8(x2),4"
     for nodes, ranks_per_node in sorted(shapes, reverse=True):
         if nodes > num_nodes:
-            return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes, and this allocation has {num_nodes}"
+            return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes; this allocation has {num_nodes}"
         if num_cpus is not None and ranks_per_node * cpus_per_rank > num_cpus:
             needed = f"{ranks_per_node} x {cpus_per_rank} cores on a node"
-            return f"shape {nodes}x{ranks_per_node} needs {needed}, and this allocation has {num_cpus}"
+            return f"shape {nodes}x{ranks_per_node} needs {needed}; this allocation has {num_cpus}"
     return None
 
 
@@ -219,7 +219,7 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
     while (jobs := live_jobs(campaign, folder)) != []:
         if jobs is None and time.monotonic() > deadline:
             raise UserError(
-                "squeue does not answer, so jobs of an earlier run are unknown. Call squeue to find out why, then run"
+                "squeue does not respond, so jobs of an earlier run are unknown. Run squeue to find the cause, then run"
                 " the same command again."
             )
         if jobs is not None and not is_waiting:
@@ -267,7 +267,7 @@ class StatusQueries:
         """Return the states of all jobs by id, and the seconds that the query took; wait until Slurm answers."""
         states, seconds = await self.query(command, logger)
         while states is None:
-            logger.warning("Slurm does not answer the query for job states; retrying.")
+            logger.warning("Slurm does not respond to the job status query; retrying.")
             await asyncio.sleep(RETRY_SECONDS)
             states, seconds = await self.query(command, logger)
         known = {job: "FAILED" if state in LOST else state for job, state in states.items()}

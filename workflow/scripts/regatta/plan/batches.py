@@ -226,8 +226,8 @@ def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
     unknown = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
     numbers = Counter(cell.spec["benchmark"] for cell in unknown)
     return [
-        f"{plural(num, 'cell')} of {name} without a record: no sampling limit ends them, so the estimate is their"
-        " deadline, cell_seconds"
+        f"{plural(num, 'cell')} of {name} without a record: no sampling limit applies; the estimate is the"
+        " deadline (cell_seconds)"
         for name, num in sorted(numbers.items())
     ]
 

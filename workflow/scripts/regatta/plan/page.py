@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import natural, rank_word, shape
+from regatta.core.text import long_duration, natural, rank_word, shape
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
 from regatta.store.launch_files import write_json, write_text
@@ -58,9 +58,9 @@ def _totals(plan: Plan, gpu: str) -> str:
     if sums["batches"]:
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
-            f" about {sums['minutes']:.1f} minutes, {sums['gpu_hours']:.2f} {gpu} hours"
+            f" about {long_duration(sums['minutes'] / 60)}, {long_duration(sums['gpu_hours'])} of {gpu} time"
             f" ({ESTIMATE_FROM[sums['estimate_from']]};"
-            f" at most {sums['at_most_minutes']:.0f} minutes, if every deadline is reached)"
+            f" at most {long_duration(sums['at_most_minutes'] / 60)}, if every deadline is reached)"
         )
         if plan.has_preflight_to_run:
             content = plan.preflight.content
@@ -87,8 +87,8 @@ def _batches(plan: Plan, gpu: str) -> str:
     for b in batch_prices(plan):
         num_cells = sum(launch["num_cells"] for launch in b["launches"])
         row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
-        rows.append([*row, round(b["minutes"], 1), round(b["gpu_hours"], 2), b["estimate_from"]])
-    header = ["batch", "shape", "launches", "measurements", "minutes", f"{gpu} hours", "estimate from"]
+        rows.append([*row, long_duration(b["minutes"] / 60), long_duration(b["gpu_hours"]), b["estimate_from"]])
+    header = ["batch", "shape", "launches", "measurements", "time", f"{gpu} time", "estimate from"]
     return table(header, rows) if rows else ""
 
 
@@ -272,8 +272,8 @@ def render(plan: Plan) -> str:
     )
     environment.filters |= {
         "shape": lambda nodes_and_gpus: shape(*nodes_and_gpus),
-        "minutes": lambda minutes: f"{minutes:,.1f}",
-        "hours": lambda hours: f"{hours:,.2f}" if hours >= 1 else f"{hours:.3f}",
+        "minutes": lambda minutes: long_duration(minutes / 60),
+        "hours": long_duration,
     }
     return environment.get_template("plan.html.j2").render(_context(plan))
 

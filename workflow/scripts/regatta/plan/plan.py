@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
+from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
@@ -163,7 +164,7 @@ def notes(plan: Plan) -> list[str]:
     cores = os.cpu_count() or 1
     is_here = not launcher_of(plan.campaign.cluster).submits
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
-        found.append(f"{processes} processes will share the {cores} cores of this machine, so they are oversubscribed")
+        found.append(f"{processes} processes oversubscribe the {cores} cores of this machine, which slows them down")
     todo = [p.cell for p in plan.cells if p.status == "todo"]
     return found + unknown_lengths(todo, plan.history) + plan.history.problems
 
@@ -202,7 +203,7 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     }
     bad = {repeat: slot for repeat, slot in recorded.items() if slot.status != "ok"}
     missing = [repeat for repeat in slots if repeat not in recorded]
-    failure = next((f"{slot.status}: {slot.cause}" for slot in bad.values()), None)
+    failure = next((f"{status_text(slot.status)}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
         return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
     if missing:
@@ -210,12 +211,12 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
         if recorded:
             reason = f"{len(missing)} of {repeats} launches missing"
         elif lost:
-            reason = f"failed before ({lost.status}: {lost.cause})"
+            reason = f"failed before ({status_text(lost.status)}: {lost.cause})"
         else:
             reason = changes.get(cell.id, "new")
         return CellPlan(cell, "todo", reason, tuple(missing))
     if bad:
-        reason = f"{repeats - len(bad)} ok, {len(bad)} not ({failure}); --forcerun measure tries those again"
+        reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); --forcerun measure retries them"
         return CellPlan(cell, "done", reason, ())
     return CellPlan(cell, "done", f"{repeats} ok", ())
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, natural, plural, size, three
+from regatta.core.text import UNKNOWN, long_duration, natural, plural, size, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
 from regatta.report.panels import Section, Table
@@ -49,7 +49,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"status": status_text, "file": file_of, "anchor": anchor_of, "image_uri": image_uri}
+    environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of, "image_uri": image_uri}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -101,7 +101,7 @@ def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> li
     rank_seconds = measurements["elapsed_s"] * measurements["world_size"]
     if rank_seconds.notna().any():
         one = "GPU" if campaign["device"] != "cpu" else "Process"
-        found.append((f"{one} hours measured", three(float(rank_seconds.sum() / 3600))))
+        found.append((f"{one} time measured", long_duration(float(rank_seconds.sum() / 3600))))
     return [
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),
@@ -144,8 +144,8 @@ def status_counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
     return [(status, numbers[status]) for status in STATUSES if numbers[status] or status == "ok"]
 
 
-def status_text(status: str) -> str:
-    return f"{MARKS.get(status, BAD_MARK)} {status.replace('_', ' ')}"
+def marked_status(status: str, phase: str | None = None) -> str:
+    return f"{MARKS.get(status, BAD_MARK)} {status_text(status, phase)}"
 
 
 # Provenance: what ran where.

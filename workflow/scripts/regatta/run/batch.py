@@ -144,7 +144,7 @@ def noting_end(run: Run) -> Iterator[None]:
 
 
 def no_space(run: Run) -> UserError:
-    remedy = "What was measured is kept. Free some space and run the same command again."
+    remedy = "Completed measurements are kept. Free some space and run the same command again."
     return UserError(f"{run.results}: no space left on the disk. {remedy}")
 
 

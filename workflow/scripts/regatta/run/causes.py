@@ -73,7 +73,7 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
         return Cause(first["status"], first["phase"], cause)
     how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
-    return Cause("failed", "launch", one_line(f"the launch ended with {how}; its log ends: {last}"))
+    return Cause("failed", "launch", one_line(f"the launch ended with {how}; last line of the log: {last}"))
 
 
 def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:
@@ -83,7 +83,7 @@ def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: 
         return Cause("out_of_memory", None, f"{where} was killed by the kernel: out of memory", reading.hosts)
     if code is not None and code < 0:
         return Cause("failed", None, f"{where} was killed by {signal_name(-code)}", reading.hosts)
-    return Cause("failed", "launch", one_line(f"{where}: {end.text}; the log ends: {last}"), reading.hosts)
+    return Cause("failed", "launch", one_line(f"{where}: {end.text}; last line of the log: {last}"), reading.hosts)
 
 
 def store_write_error(launcher: Launcher, log: str) -> str | None:

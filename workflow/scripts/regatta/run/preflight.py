@@ -193,7 +193,7 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
     finally:
         allocation.stop(process)
     if is_late:
-        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); their stacks are in {log}"
+        return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); stack traces are in {log}"
     if process.returncode == 0:
         return None
     errors = read_rank_errors(Path(request["error_dir"]))

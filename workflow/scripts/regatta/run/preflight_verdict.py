@@ -137,7 +137,7 @@ def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | 
         remedy = "Read its log, then fix image, python, binds, wrapper or env."
         problems.append(f"The launch failed: {_sentence(launch_cause)} {remedy}")
     elif report is None:
-        problems.append("The ranks left no report, for an unknown reason. Read the log of the launch.")
+        problems.append("The ranks wrote no report; the cause is unknown. Read the log of the launch.")
     misplaced = report["placement_problems"] if report else []
     remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
     problems += [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in misplaced]
@@ -162,7 +162,7 @@ def _backend_problems(report: dict, nccl: NcclLog) -> list[str]:
     remedy = "No cell of this stack can be measured with it: read the log, then fix image, binds, wrapper or env."
     for backend in (backend for backend in report["backends"] if not backend["ok"]):
         warning = f" NCCL: {_sentence(nccl.warnings[0])}" if backend["backend"] == "nccl" and nccl.warnings else ""
-        cause = _sentence(backend["cause"] or "no cause is known")
+        cause = _sentence(backend["cause"] or "unknown cause")
         found.append(f"Backend {backend['backend']} does not work: {cause}{warning} {remedy}")
     return found
 
@@ -174,18 +174,20 @@ def _network_problems(stack: dict, report: dict | None, nccl: NcclLog) -> list[s
         return []
     if not nccl.networks:
         if nccl.plugin_problem or nccl.plugin or nccl.warnings:
-            return [f"NCCL found no network, required is '{required}'. {_why(stack, nccl)}{_what_to_mount(stack)}"]
-        remedy = "Remove NCCL_DEBUG, NCCL_DEBUG_FILE and NCCL_DEBUG_SUBSYS from the wrapper and env: they silence it."
-        return [f"NCCL did not log which network it uses, required is '{required}'. {remedy}"]
+            return [f"NCCL found no network; required: '{required}'. {_why(stack, nccl)}{_what_to_mount(stack)}"]
+        remedy = (
+            "Remove NCCL_DEBUG, NCCL_DEBUG_FILE and NCCL_DEBUG_SUBSYS from wrapper and env: they suppress this log."
+        )
+        return [f"NCCL did not log which network it uses; required: '{required}'. {remedy}"]
     if not all(_same_network(network, required) for network in nccl.networks):
         slow = "All traffic between nodes would go through TCP sockets. " if SOCKETS in nccl.networks else ""
         rename = "" if slow else f" Or set required_network to '{nccl.network}', if that is intended."
-        found = f"NCCL uses {nccl.network}, required is '{required}'. {slow}"
+        found = f"NCCL uses {nccl.network}; required: '{required}'. {slow}"
         return [f"{found}{_why(stack, nccl)}{_what_to_mount(stack)}{rename}"]
     provider = (nccl.provider or "").partition(";")[0]
     if provider in SOCKET_PROVIDERS and required.lower() in LIBFABRIC:
         found = f"NCCL uses {nccl.network} with libfabric's provider {nccl.provider}, which is TCP sockets"
-        expected = "one of the fabric (cxi, efa, verbs) is expected"
+        expected = "expected a provider of the fabric (cxi, efa, verbs)"
         return [f"{found}; {expected}. {_which_libfabric(report)}{_what_to_mount(stack)}"]
     return []
 
@@ -225,7 +227,7 @@ def _which_libfabric(report: dict | None) -> str:
         for rank in (report or {}).get("ranks", [])
         for library in libraries_named("libfabric", rank["libraries"])
     }
-    return f"Loaded is {' and '.join(sorted(found))}. " if found else ""
+    return f"Loaded: {' and '.join(sorted(found))}. " if found else ""
 
 
 def _library_problems(stack: dict, report: dict) -> list[str]:
@@ -236,15 +238,15 @@ def _library_problems(stack: dict, report: dict) -> list[str]:
         missing = [rank for rank, libraries in loaded.items() if not libraries]
         if missing:
             found.append(
-                f"{name} is not loaded {_on(missing, loaded, 'on any rank')}, required from the host."
+                f"{name} is not loaded {_on(missing, loaded, 'on any rank')}; required from the host."
                 " Mount it, and put it first in LD_LIBRARY_PATH: binds, wrapper (containers/README.md)."
-                " If it is mounted, what needs it is missing, such as NCCL's plug-in."
+                " If it is mounted already, the library that loads it is missing, such as NCCL's plug-in."
             )
         images = [(rank, lib["path"]) for rank, libs in loaded.items() for lib in libs if lib["origin"] == "image"]
         if images:
             paths, ranks = " and ".join(sorted({path for _, path in images})), [rank for rank, _ in images]
             found.append(
-                f"{name} is loaded from the image ({paths}) {_on(ranks, loaded)}, required from the host."
+                f"{name} is loaded from the image ({paths}) {_on(ranks, loaded)}; required from the host."
                 " Mount the host's, and put it before the image's in LD_LIBRARY_PATH:"
                 " binds, wrapper (containers/README.md)."
             )
@@ -260,7 +262,7 @@ def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
         reason = f"only NCCL reports its network, and backends are {names}"
         notes.append(f"required_network '{required}' was not checked: {reason}.")
     if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
-        remedy = "If they have a faster network, set required_network: then the preflight reports what is missing."
+        remedy = "If the nodes have a faster network, set required_network; the preflight then reports what is missing."
         notes.append(f"NCCL uses TCP sockets between nodes. {remedy}")
     notes += [f"NCCL warns: {warning}" for warning in nccl.warnings]
     return notes + (_differences(report["ranks"]) if report else [])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
-from regatta.core.text import plural
+from regatta.core.text import plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import parse_line
@@ -155,7 +155,7 @@ class StackWatch:
         for alike in self.failures.get(stack, {}).values():
             if len(alike) >= ALIKE:
                 cause = list(alike.values())[-1]
-                return f"not started: the first {len(alike)} cells of stack {stack} failed alike: {cause}"
+                return f"not started: the first {len(alike)} cells of stack {stack} failed with the same error: {cause}"
         return None
 
 
@@ -169,7 +169,7 @@ def _signature(record: dict) -> tuple:
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return ", ".join(f"{count} {status_text(status)}" for status, count in sorted(counts.items()))
 
 
 def outcome_text(results: Path) -> str:
@@ -186,11 +186,12 @@ def outcome_text(results: Path) -> str:
         cause, count = causes.most_common(1)[0]
         lines.append(f"  {count} of {causes.total()} failures: {cause}")
         lines.append(
-            '  to retry what is not ok: the same command with --forcerun measure (make: ARGS="--forcerun measure")'
+            '  to retry failures: run the same command with --forcerun measure (make: ARGS="--forcerun measure")'
         )
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. Fix it and run the command again")
+            remedy = "Fix it and run the same command again"
+            lines.append(f"  stack {stack} is held back by the preflight: {cause}. {remedy}")
     return "\n".join(lines)
 
 

@@ -93,7 +93,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
             return
         request = write_request(run, index, remaining)
         if any(other["stack"] == stack for other, _ in run.not_started.values()):
-            cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} did not come up")
+            cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} failed to start")
             run.not_started[index] = (request, cause)
             return
         watch, cause, elapsed_ns = _run_launch(run, index, request)
@@ -102,7 +102,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
         num_fruitless = num_fruitless + 1 if gave_nothing else 0
         if cause is None:
-            cause = Cause("failed", "launch", "the launch completed, but left no valid record of this cell")
+            cause = Cause("failed", "launch", "the launch completed without a valid record of this cell")
         if watch.current is not None:
             write_records(run, request, [watch.current], cause, elapsed_ns)
         if cause.status == "node_failure":
@@ -127,7 +127,7 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
     text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
-    raise UserError(f"{text}. What was measured is kept; the batch continues in another job.")
+    raise UserError(f"{text}. Completed measurements are kept; the batch continues in another job.")
 
 
 def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
@@ -153,8 +153,8 @@ def _settle_launches_without_start(run: Run) -> None:
         hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
         note_job(run.folder, "no_start", run.allocation.job, hosts, cause.text)
         raise UserError(
-            f"{run.id}: no rank came up on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."
-            f" Tried in {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START} jobs; the next avoids these nodes where it can."
+            f"{run.id}: no rank started on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."
+            f" Attempt {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START}; the next job avoids these nodes if possible."
         )
     for index, (request, cause) in run.not_started.items():
         write_records(run, request, run.remaining(index), cause, None)
@@ -189,7 +189,7 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
         return watch, _late(watch), elapsed_ns
     text = read_log_tail(log)
     if problem := store_write_error(run.allocation.launcher, text):
-        raise UserError(f"{problem} What was measured is kept.")
+        raise UserError(f"{problem} Completed measurements are kept.")
     errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
     cause = find_cause(run.allocation.launcher, errors, text, process.returncode, num_oom_kills)
     return watch, cause, elapsed_ns
@@ -225,7 +225,7 @@ def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
         _raise_if_stopped(run)
         state = run.allocation.state()
         if state not in (None, "RUNNING"):
-            raise Stopped(f"{run.allocation.launcher.title} ends the job", 143, state)
+            raise Stopped(f"{run.allocation.launcher.title} is ending the job", 143, state)
     except Stopped as stop:
         close_stopped_launch(run, watch, request, stop)
         raise
@@ -239,14 +239,14 @@ def _raise_if_stopped(run: Run) -> None:
     state = None if state == "RUNNING" else "REQUEUED" if state == "PENDING" else state
     if run.stop_signal is not None:
         raise Stopped(signal_name(run.stop_signal), 128 + run.stop_signal, state)
-    raise Stopped("the process that started it died", 1, state)
+    raise Stopped("the parent process died", 1, state)
 
 
 def _late(watch: Watch) -> Cause:
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); the log holds the ranks' stacks")
-    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); the log holds the ranks' stacks"
+        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); stack traces are in the log")
+    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); stack traces are in the log"
     return Cause("timeout", "launch", text)
 
 

@@ -114,12 +114,12 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     found += [Problem(("env", key), unset, has_value=False) for key in SET_BY_RUNTIME if key in stack["env"]]
     for index, option in enumerate(stack["runtime_options"]):
         if option.split("=")[0] in WITHOUT_ENVIRONMENT:
-            text = "would keep the ranks' variables out of the image. Remove it."
+            text = "would hide the ranks' variables from the image. Remove it."
             found.append(Problem(("runtime_options", index), text))
     binds = [bind_problem(bind, index, site) for index, bind in enumerate(stack["binds"])]
     found += [problem for problem in binds if problem]
     if site.is_here and shutil.which(stack["runtime"]) is None:
-        text = "is not installed here. Install it, or set the other of apptainer and singularity."
+        text = "is not installed here. Install it, or set the other runtime (apptainer or singularity)."
         found.append(Problem(("runtime",), text, is_missing=True))
     return found
 
@@ -137,7 +137,7 @@ def _image_problem(image: Path, text: str) -> str | None:
 
 def library_remedy(stack: dict, libraries: str) -> str:
     if stack["kind"] == "contained":
-        return f"Build an image that holds {libraries}, or make the stack bind-mounted: binds, wrapper ({BUILD})."
+        return f"Build an image that contains {libraries}, or make the stack bind-mounted: binds, wrapper ({BUILD})."
     return f"Mount {libraries} from the host: binds (now {', '.join(stack['binds']) or 'none'}), wrapper ({BUILD})."
 
 

@@ -136,7 +136,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
-            found.no_record[slot] = f"it was started (line {number} of {name}) and left no record"
+            found.no_record[slot] = f"started (line {number} of {name}) but not recorded"
         elif line["cell"] not in found.planned:
             found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
@@ -168,7 +168,7 @@ def _read_batches(batches: Path, found: Found) -> None:
         for launch in launches:
             cause = held.get(launch["stack"])
             if cause is None and stops and not is_finished:
-                cause = f"its job ended before it was measured: {stops[-1]['cause']}"
+                cause = f"the job ended before this measurement: {stops[-1]['cause']}"
             if cause is not None:
                 found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
 
@@ -231,7 +231,7 @@ def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, foun
     _note_invalid(launch_file, number, line, problem, found)
     repeat = launch_file.header.get("repeat")
     if line["kind"] == "record" and isinstance(repeat, int):
-        text = f"line {number} of {launch_file.path.name} is no valid record: {problem}"
+        text = f"line {number} of {launch_file.path.name} is not a valid record: {problem}"
         found.no_record[_text(line.get("cell")), repeat] = text
 
 
@@ -244,7 +244,7 @@ def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
     slot = (cell["id"], repeat)
     if slot in found.rows:
         return found.rows[slot][1]
-    cause = found.no_record.get(slot, "the store has no record of it")
+    cause = found.no_record.get(slot, "no record in the store")
     return cell_row(cell) | {"repeat": repeat, "status": "not_measured", "cause": cause}
 
 

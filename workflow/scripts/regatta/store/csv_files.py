@@ -179,6 +179,6 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)
         raise UserError(
-            f"{path}: cannot be read ({why}). Build it again from the store:"
+            f"{path}: cannot be read ({why}). Rebuild it from the store:"
             f" python workflow/scripts/rebuild_report.py {folder}"
         ) from None

@@ -1,7 +1,8 @@
 """The store: the launch files of a results folder, append-only, one JSON object per line.
 
 A launch file begins with a `launch` line (its environment); each cell then has a `start` and a `record` line; the last
-line is `complete` or `stopped`. See docs/contracts.md. A torn or corrupt line is reported and skipped, never repaired.
+line is `complete` or `stopped`. A truncated or corrupt line is reported and skipped, never repaired.
+See docs/contracts.md.
 """
 
 import contextlib
@@ -77,10 +78,10 @@ def read_launch_file(path: Path) -> LaunchFile:
         path.name.encode()  # tables are UTF-8, and hold the name
         content = read_file(path)
     except UnicodeEncodeError:
-        launch_file.problems.append(f"{path.name}: its name is not UTF-8; it was skipped")
+        launch_file.problems.append(f"{path.name}: its name is not UTF-8; skipped")
         return launch_file
     except OSError as error:  # a folder, a pipe or a dangling link of this name
-        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); it was skipped")
+        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); skipped")
         return launch_file
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
@@ -89,7 +90,7 @@ def read_launch_file(path: Path) -> LaunchFile:
             line = parse_line(text)
         except ValueError:
             launch_file.problems.append(
-                f"{path.name}: line {number} is torn or corrupt ({len(text)} bytes); it was skipped"
+                f"{path.name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped"
             )
             continue
         if line["kind"] == "launch" and launch_file.header is None:
@@ -173,7 +174,7 @@ def read_frozen(path: Path) -> dict:
         found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
     if found:
         raise UserError(
-            f"{path}: is damaged ({found}). Delete it and run the same line again; nothing measured is lost."
+            f"{path}: is damaged ({found}). Delete it and run the same command again; nothing measured is lost."
         )
     return value
 
@@ -202,7 +203,7 @@ def _lost_in_batch(batch: dict) -> str | None:
     for index, launch in enumerate(batch["launches"]):
         for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
             if lost := [name for name in names if name not in batch[kind]]:
-                return f"launches[{index}] names {lost[0]!r}, which is none of its {kind}"
+                return f"launches[{index}] names {lost[0]!r}, which is not one of its {kind}"
     return None
 
 

@@ -34,9 +34,9 @@ def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np
     except ValueError:
         raise ValueError(f"{name}: the ranks have different numbers of values") from None
     if times.ndim != 2 or times.shape[1] == 0:
-        raise ValueError(f"{name}: is no list of values for each rank")
+        raise ValueError(f"{name}: is not a list of values for each rank")
     if times.dtype.kind not in "iu" or bool((times < least).any()):
-        raise ValueError(f"{name}: holds a value that is no positive whole number of nanoseconds")
+        raise ValueError(f"{name}: contains a value that is not a positive whole number of nanoseconds")
     if len(times) != num_ranks:
         raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
     return times
@@ -56,9 +56,9 @@ def number(value: object, name: str, low: float | None = None, high: float | Non
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"{name} = {value!r}: is no number")
+        raise ValueError(f"{name} = {value!r}: is not a number")
     if (low is not None and value < low) or (high is not None and value > high):
-        raise ValueError(f"{name} = {value!r}: lies beyond {low} to {high}")
+        raise ValueError(f"{name} = {value!r}: is outside {low} to {high}")
     return float(value)
 
 
@@ -67,7 +67,7 @@ def count(value: object, name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_WHOLE:
-        raise ValueError(f"{name} = {value!r}: is no whole number from 0")
+        raise ValueError(f"{name} = {value!r}: is not a whole number of at least 0")
     return value
 
 
@@ -76,9 +76,9 @@ def numbers(
 ) -> list[float | None]:
     """Return a list of `num` numbers or None, one for each `what`. Raises ValueError for anything else."""
     if not isinstance(values, list):
-        raise ValueError(f"{name}: is no list with a number for each {what}")
+        raise ValueError(f"{name}: is not a list with a number for each {what}")
     if len(values) != num:
-        raise ValueError(f"{name}: has {len(values)} values, not one for each of {num} {what}s")
+        raise ValueError(f"{name}: expected {num} values, one per {what}; found {len(values)}")
     return [number(value, name, low, high) for value in values]
 
 
@@ -163,7 +163,7 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
         total_s = (whole_times(samples, "samples_ns", num_ranks).sum(axis=1) / 1e9).tolist()
     name, shares = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
     if not isinstance(shares, list) or len(shares) != num_epochs:
-        raise ValueError(f"{name}: is no list with a list for each of {num_epochs} epochs")
+        raise ValueError(f"{name}: is not a list with a list for each of {num_epochs} epochs")
     accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on each rank's share of the images
     columns = {"total_s": total_s, "accuracy_ratio": accuracy[-1]}
     for name in RANK_BYTES:
@@ -260,7 +260,7 @@ def _counts(record: dict) -> dict:
 def _parts(parts: object, world_size: int) -> dict:
     """Return for each part with a column the median over iterations of its slowest rank. Raises ValueError."""
     if not isinstance(parts, dict):
-        raise ValueError("parts_ns is no mapping of names")
+        raise ValueError("parts_ns is not a mapping of names")
     times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
     columns = {known.name: column for column, known in result_columns("parts_ns").items()}
     return {columns[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in columns}
@@ -273,7 +273,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
     if not isinstance(windows, dict) or not {"steps_per_window", "elapsed_ns"} <= windows.keys():
         raise ValueError("windows lacks steps_per_window or elapsed_ns")
     if not (steps := count(windows["steps_per_window"], "windows.steps_per_window")):
-        raise ValueError(f"windows.steps_per_window = {steps!r} is no positive whole number")
+        raise ValueError(f"windows.steps_per_window = {steps!r} is not a positive whole number")
     slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
 

@@ -121,12 +121,12 @@ def _best(cells: list[dict]) -> dict:
 def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> Cost | str:
     """Return the cost from all-reduces measured on the same place, else from strategy bucketed; else why it is unknown.
 
-    Gradients are fp32 whatever the forward pass is in (autocast).
+    Gradients are fp32 with any data type of the forward pass (autocast).
     """
     if num_bytes is None:
-        return "no record says how large the gradients are"
+        return "gradient size unknown"
     if row["compression"] not in (None, "none"):
-        return f"gradients are sent as {row['compression']}, so a bucket is not the message that is sent"
+        return f"gradients are compressed to {row['compression']}, so messages are smaller than buckets"
     measured = _from_all_reduces(all_reduces)
     if isinstance(measured, Cost):
         return measured
@@ -137,12 +137,12 @@ def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: l
 def _from_all_reduces(models: list[dict]) -> Cost | str:
     """Return a as the cost of a call and B as the bandwidth. models: of one place, so there is one at most."""
     if not models:
-        return "no all_reduce of fp32 was measured on this shape and stack"
+        return "no fp32 all_reduce was measured on this shape and stack"
     [model] = models
     if model["refusal"] is not None:
-        return f"the all_reduce has no model ({model['refusal']})"
+        return f"no all_reduce model ({model['refusal']})"
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
-        return f"the model of the all_reduce is incomplete ({model['left_out']})"
+        return f"the all_reduce model is incomplete ({model['left_out']})"
     bandwidth = (model[name] * BYTES_PER_GB for name in interval_columns("bandwidth_b", "gb_per_s"))
     return Cost("all_reduce", tuple(bandwidth), tuple(model[name] for name in interval_columns("latency_a", "s")))
 
@@ -153,15 +153,15 @@ def _from_buckets(num_bytes: int, bucketed: list[dict]) -> Cost | str:
     calls, seconds = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2).T
     num = len(set(calls))
     if num < MIN_BUCKETS:
-        return f"strategy bucketed was measured with {plural(num, 'bucket size')}; a line needs {MIN_BUCKETS}"
+        return f"strategy bucketed was measured with {plural(num, 'bucket size')}; a fit needs {MIN_BUCKETS}"
     import scipy.stats
 
     line = scipy.stats.linregress(calls, seconds)
     if line.slope <= 0 or line.intercept <= 0:
-        return "synchronization of strategy bucketed takes no longer with more calls, or only the calls take time"
+        return "a linear fit to the synchronization times of strategy bucketed has a slope or intercept of 0 or less"
     away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
     if away > MAX_RESIDUAL:
-        return f"a line through the synchronization times of strategy bucketed misses one by {percent(away)} %"
+        return f"a linear fit to the synchronization times of strategy bucketed is off by up to {percent(away)} %"
     return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
 
 
@@ -207,7 +207,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
 
 def agreement(ratio: float | None) -> str:
     is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
-    return three(ratio) + (", outside limits" if is_missed else "")
+    return three(ratio) + (f" (outside {AGREES[0]:g} to {AGREES[1]:g})" if is_missed else "")
 
 
 def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:

@@ -76,7 +76,7 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
             if name in found:
                 raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
             if missing := missing_axes(spec.columns):
-                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: two cells would look alike")
+                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
             found[name], tables[name] = f"topic '{topic.id}'", spec
     return tables
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural
+from regatta.core.text import UNKNOWN, natural, plural, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
@@ -71,7 +71,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
-    listed = ", ".join(f"{num} {status.replace('_', ' ')}" for status, num in sorted(values["by_status"].items()))
+    counts = {"not_started" if status == "skipped" else status: num for status, num in values["by_status"].items()}
+    listed = ", ".join(f"{num} {status_text(status)}" for status, num in sorted(counts.items()))
     return f"Failed: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
 
 
@@ -88,8 +89,8 @@ def _invalid(problems: dict) -> Advice | None:
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     return Advice(
         f"The store contains {listed}.",
-        "They are listed under Methods. A killed job or a full disk truncates the last line of a file. For any other"
-        " line, check the disk.",
+        "Excluded lines are listed under Methods. A killed job or a full disk truncates the last line of a file. If"
+        " another line is damaged, check the disk.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )

@@ -76,9 +76,9 @@ def _oversubscribed(headers: list[dict]) -> Advice | None:
     if num * threads <= cores:
         return None
     return Advice(
-        f"More threads than cores: on {host}, {plural(num, 'rank')} of {plural(threads, 'thread')} shared"
-        f" {plural(cores, 'core')}.",
-        "Oversubscribed ranks compete for cores. Lower gpus_per_node, or measure on a machine with more cores.",
+        f"Oversubscribed cores: {plural(num, 'rank')} × {plural(threads, 'thread')} on {plural(cores, 'core')}"
+        f" of {host}.",
+        "Lower gpus_per_node, or measure on a machine with more cores.",
         (HEADERS,),
     )
 
@@ -93,8 +93,8 @@ def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
     )
     return Advice(
         f"Threads per rank differ by shape: {listed}.",
-        "The ranks of a host share its cores, so scaling efficiency includes fewer cores per rank besides"
-        " communication. All shapes use the same hosts, so this is not scaling to more hardware.",
+        "The ranks of a host share its cores, so scaling efficiency includes the effect of fewer"
+        " cores per rank, not only communication. All shapes use the same hardware.",
         (HEADERS,),
     )
 
@@ -166,7 +166,7 @@ def _dirty(headers: list[dict]) -> Advice | None:
     )
 
 
-MACHINES = Topic("machines", "Machines", {}, None, shared_host_findings, shared_host_sentence, machine_warnings)
+MACHINES = Topic("machines", "Warnings", {}, None, shared_host_findings, shared_host_sentence, machine_warnings)
 
 
 def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -336,7 +336,7 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     return Advice(
         f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
         f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
-        "It is part of the warm-up and excluded from all results. A job that restarts often pays it each time.",
+        "It is part of the warm-up and excluded from all results. A job that restarts often pays this cost each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
     )
@@ -355,4 +355,4 @@ def _few_launches(campaign: dict) -> Advice | None:
 
 
 TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
-PRECISION = Topic("precision", "Precision", TABLES, None, noise_findings, noise_sentence, precision_warnings)
+PRECISION = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings)

@@ -155,7 +155,7 @@ CURVES = (
         title="Accuracy",
         axis="accuracy (%)",
         column="accuracy_ratio",
-        caption="Test accuracy after each epoch; higher is better. Chance: 1 %.",
+        caption="Test accuracy after each epoch; higher is better. Chance level: 1 %.",
         final="accuracy",
         unit="ratio",
         say=percent_text,
@@ -167,7 +167,7 @@ CURVES = (
         title="Loss",
         axis="test loss",
         column="test_loss",
-        caption="Mean cross-entropy over the test images after each epoch; lower is better. Chance: 4.61.",
+        caption="Mean cross-entropy over the test images after each epoch; lower is better. Chance level: 4.61.",
         final="test",
         unit="loss",
         say=lambda value: value_text(value, three, "nats"),
@@ -186,13 +186,15 @@ CURVES = (
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
-    """Return what all trainings have in common, as one or two sentences."""
+    """Return what all trainings have in common, and notes on their losses and accuracies."""
     names = cell_names(runs.to_dict("records"), BENCHMARK)
     words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
     words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
     sentences = [f"All runs: {', '.join(words)}."] if words else []
     sentences.append("Batch size: images per rank per backward pass.")
-    return " ".join([*sentences, *([SYNTHETIC] if "synthetic" in set(runs["data"]) else [])])
+    sentences += [SYNTHETIC] if "synthetic" in set(runs["data"]) else []
+    sentences += ["More ranks take fewer, larger steps per epoch."] if runs["world_size"].nunique() > 1 else []
+    return " ".join(sentences)
 
 
 def training_tables(runs: pd.DataFrame) -> list[Table]:
@@ -262,10 +264,6 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     shown = epochs[epochs["cell"].isin(rows["cell"])]
     is_time = curve.kind == "epoch-time"
     caption = f"{curve.caption} {how_to_read(rows, 'num_launches')}"
-    if not is_time and (rows["data"] == "synthetic").all():
-        caption += f" {SYNTHETIC}"
-    if not is_time and rows["world_size"].nunique() > 1:
-        caption += " More ranks take fewer, larger steps per epoch."
     ticks = size_ticks(sorted(set(shown["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
     dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
@@ -346,7 +344,8 @@ def sentence(finding: Finding) -> str:
     text = f"{values['name']}: {plural(values['epochs'], 'epoch')} in {time_text(values['total'])}"
     text += f", test accuracy {percent_text(values['accuracy'])}."
     if values["num_cells"] > 1:
-        text += f" Slowest of {values['num_cells']}: {values['slowest']}, {time_text(values['slowest_total'])}."
+        text += f" Slowest of {values['num_cells']} configurations: {values['slowest']},"
+        text += f" {time_text(values['slowest_total'])}."
     return text
 
 

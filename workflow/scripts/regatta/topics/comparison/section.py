@@ -48,7 +48,7 @@ def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
     versus = tables.versus_of(data.campaign)["axis"]
     axis = versus.replace("_", " ")
-    empty = f"No two cells differ only in {axis} (versus in the campaign file)."
+    empty = f"No pair of cells differs only in {axis} (versus in the campaign file)."
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)

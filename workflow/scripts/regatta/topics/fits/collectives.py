@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
-from regatta.core.text import percent, size, three
+from regatta.core.text import percent, plural, size, three
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
 from regatta.topics.base import LaunchValues, grouped, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
@@ -88,7 +88,7 @@ def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.D
     low, high = row["min_bytes"], row["max_bytes"]
     if len(sizes) and (sizes.min() * MAX_EXTRAPOLATION < low or sizes.max() > MAX_EXTRAPOLATION * high):
         raise ValueError(
-            f"sizes {message_bytes} reach more than {MAX_EXTRAPOLATION} times beyond {low} to {high} bytes"
+            f"sizes {message_bytes} extrapolate more than {MAX_EXTRAPOLATION} times beyond {low} to {high} bytes"
         )
     sqrt_c = 0.0 if pd.isna(row["sqrt_c_s_per_sqrt_byte"]) else row["sqrt_c_s_per_sqrt_byte"]
     seconds = row["latency_a_s"] + sqrt_c * np.sqrt(sizes) + sizes / (row["bandwidth_b_gb_per_s"] * BYTES_PER_GB)
@@ -117,10 +117,10 @@ def _model(curve: Curve) -> dict:
     if distinct:
         row |= {"min_bytes": int(distinct[0]), "max_bytes": int(distinct[-1])}
     if len(distinct) < MIN_SIZES:
-        return row | {"refusal": f"{len(distinct)} sizes measured; a fit needs {MIN_SIZES}"}
+        return row | {"refusal": f"{plural(len(distinct), 'size')} measured; a fit needs {MIN_SIZES}"}
     if distinct[-1] < MIN_RANGE * distinct[0]:
         factor = three(distinct[-1] / distinct[0])
-        return row | {"refusal": f"the sizes span a factor of {factor}; a fit needs {MIN_RANGE}"}
+        return row | {"refusal": f"largest / smallest size is {factor}; a fit needs at least {MIN_RANGE}"}
     form, fit, (*intervals, kind), left_out = _best_form(curve)
     if refusal := _misses(curve, fit):
         return row | {"refusal": refusal}
@@ -128,7 +128,7 @@ def _model(curve: Curve) -> dict:
     problems = {term: _unknown(term, curve, values[term], low[term], high[term]) for term in WITHOUT_SQRT}
     left_out += [problem for problem in problems.values() if problem]
     if all(problems.values()):
-        return row | {"refusal": "neither latency nor bandwidth is identifiable; " + "; ".join(problems.values())}
+        return row | {"refusal": "latency and bandwidth are not identifiable: " + "; ".join(problems.values())}
     row |= {"interval": kind, "left_out": "; ".join(left_out) or None}
     row |= {"max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
     for term, columns in _columns(values, low, high).items():
@@ -147,12 +147,12 @@ def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray,
     c stays if it improves AICc and is known within MAX_FACTOR.
     """
     fits = {form: fit_sum(curve.terms[:, form], curve.seconds) for form in (WITHOUT_SQRT, WITH_SQRT)}
-    reason = "c: the sizes do not ask for it (AICc)"
+    reason = "c: does not improve the fit (AICc)"
     if fits[WITH_SQRT].aicc < fits[WITHOUT_SQRT].aicc:
         low, high, kind = _intervals(curve, WITH_SQRT, fits[WITH_SQRT])
         if high[SQRT] <= MAX_FACTOR * low[SQRT]:
             return WITH_SQRT, fits[WITH_SQRT], (low, high, kind), []
-        reason = f"c: {_known_within(low[SQRT], high[SQRT])}"
+        reason = f"c: {_why_unknown(low[SQRT], high[SQRT])}"
     fit = fits[WITHOUT_SQRT]
     return WITHOUT_SQRT, fit, _intervals(curve, WITHOUT_SQRT, fit), [reason]
 
@@ -184,8 +184,8 @@ def _misses(curve: Curve, fit: LogFit) -> str | None:
         return None
     worst = size(int(curve.sizes[away.argmax()]))
     return (
-        f"the model misses {num} of {len(away)} sizes by more than {percent(MAX_RESIDUAL)} %, {worst} by"
-        f" {percent(float(away.max()))} %; typical of a change of algorithm or protocol between sizes"
+        f"{num} of {len(away)} sizes deviate from the model by more than {percent(MAX_RESIDUAL)} % (maximum"
+        f" {percent(float(away.max()))} % at {worst}); typical of a change of algorithm or protocol between sizes"
     )
 
 
@@ -198,16 +198,16 @@ def _unknown(term: int, curve: Curve, value: float, low: float, high: float) -> 
     at = int(curve.sizes.argmin() if term == LATENCY else curve.sizes.argmax())
     share = value * curve.terms[at, term] / curve.seconds[at]
     if share * MAX_EXTRAPOLATION < 1:
-        return f"{name}: only {percent(float(share))} % of the time of {size(int(curve.sizes[at]))}, so not measured"
+        return f"{name}: not identifiable, only {percent(float(share))} % of the time at {size(int(curve.sizes[at]))}"
     if high > MAX_FACTOR * low:
-        return f"{name}: {_known_within(low, high)}"
+        return f"{name}: {_why_unknown(low, high)}"
     return None
 
 
-def _known_within(low: float, high: float) -> str:
+def _why_unknown(low: float, high: float) -> str:
     if low <= 0 or math.isinf(high):
         return "not identifiable from these sizes"
-    return f"known only within a factor of {three(high / low)}"
+    return f"interval spans a factor of {three(high / low)}"
 
 
 def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:

@@ -99,7 +99,7 @@ def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame
     most = MAX_EXTRAPOLATION * row["max_world_size"]
     if len(n) and (n.min() < 1 or n.max() > most):
         raise ValueError(
-            f"world sizes {world_sizes} are not within 1 and {most}, {MAX_EXTRAPOLATION} times the largest measured"
+            f"world sizes {world_sizes} are not within 1 and {most} ({MAX_EXTRAPOLATION} times the largest measured)"
         )
     kappa = 0.0 if pd.isna(row["kappa_ratio"]) else row["kappa_ratio"]
     throughput = row["x1_samples_per_s"] * n / (1 + row["sigma_ratio"] * (n - 1) + kappa * n * (n - 1))
@@ -128,7 +128,7 @@ def _model(points: Points) -> dict:
     if num:
         row |= {"min_world_size": int(points.sizes[0]), "max_world_size": int(points.sizes[-1])}
     if num < MIN_SIZES["amdahl"]:
-        needs = f"Amdahl needs {MIN_SIZES['amdahl']} and USL {MIN_SIZES['usl']}"
+        needs = f"a fit needs {MIN_SIZES['amdahl']} (Amdahl) or {MIN_SIZES['usl']} (USL)"
         return row | {"refusal": f"{plural(num, 'world size')} measured; {needs}"}
     if refusal := _super_linear(points):
         return row | {"refusal": refusal}
@@ -156,8 +156,8 @@ def _super_linear(points: Points) -> str | None:
         return None
     few, many = (plural(int(points.sizes[i]), "rank") for i in (0, at))
     return (
-        f"super-linear: {many} have {three(float(gain[at]))} times the throughput per rank of {few},"
-        f" and both models have losses only. Check whether {few} lacked cores, cache or memory"
+        f"super-linear: throughput per rank with {many} is {three(float(gain[at]))} times that with {few}, which"
+        f" neither model allows. Check whether {few} lacked cores, cache or memory"
     )
 
 
@@ -165,9 +165,9 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
     """Return why a model does not fit; None if it is within NOISE or within the launches at every size."""
     name, shares = NAMES[model], fit.parameters / fit.parameters[0] if fit.parameters[0] else np.array([1, np.inf])
     if shares[1] > 1:
-        return f"{name} needs {three(float(shares[1]))} of the work to be serial, more than there is"
+        return f"{name} implies a serial fraction of {three(float(shares[1]))}, above 1"
     if model == "usl" and fit.parameters[2] == 0:
-        return f"{name} gives kappa = 0, which is Amdahl's law"
+        return f"{name} reduces to Amdahl's law (kappa = 0)"
     away = np.exp(np.abs(fit.log_residuals)) - 1
     predicted = points.seconds * np.exp(fit.log_residuals)
     is_inside = (away <= NOISE) | ((predicted >= points.low) & (predicted <= points.high))
@@ -175,7 +175,7 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
         return None
     at = int(np.where(is_inside, 0, away).argmax())
     where = plural(int(points.sizes[at]), "rank")
-    return f"{name} at {where} is off by {percent(float(away[at]))} %, more than the noise"
+    return f"{name} deviates by {percent(float(away[at]))} % at {where}, beyond noise"
 
 
 def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
@@ -185,8 +185,8 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
     signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
     sizes = ", ".join(str(int(n)) for n in points.sizes)
     return (
-        f"the residuals of {NAMES[model]} are no noise: {signs} at {sizes} ranks, up to {percent(fit.max_ratio)} %,"
-        f" where launches scatter by {percent(lack.scatter)} % (lack of fit, p < {LACK_P:g})"
+        f"{NAMES[model]} has systematic residuals (lack of fit, p < {LACK_P:g}): {signs} at {sizes} ranks, up to"
+        f" {percent(fit.max_ratio)} %; launches vary by {percent(lack.scatter)} %"
     )
 
 

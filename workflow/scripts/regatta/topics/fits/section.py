@@ -117,7 +117,7 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     rate_ends = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
     sizes = f"{row['min_world_size']} to {row['max_world_size']}"
     names = ", ".join(shape(cell.nodes, cell.gpus_per_node) for cell in missing.itertuples())
-    without = f" (without {names}: no value)" if names else ""
+    without = f" (excluding {names}: no value)" if names else ""
     coherence = "" if kappa == UNKNOWN else f", coherence κ {kappa} %"
     alt = (
         f"{name}: {model} fits {sizes} {ranks}{without} within {percent(row['max_residual_ratio'])} %."
@@ -125,8 +125,8 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
         f" Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
     )
     caption = (
-        f"Points: launches; bars: values of the table; dashed: {model}; dotted: its extrapolation."
-        f" Largest deviation: a factor of {1 + row['max_residual_ratio']:.3f}."
+        f"Points: launches; bars: table values; dashed: {model}; dotted: extrapolation."
+        f" Largest deviation: {percent(row['max_residual_ratio'])} %."
     )
     texts = {
         "sizes": sizes,
@@ -198,7 +198,7 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
     )
     caption = (
         "Bars: medians over launches; dashed: T(S) = a + c √S + S/B."
-        f" Largest deviation: a factor of {1 + row['max_residual_ratio']:.3f}."
+        f" Largest deviation: {percent(row['max_residual_ratio'])} %."
     )
     texts = {
         "cells": num,
@@ -250,7 +250,7 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             rows.append((kind, str(len(rejected)), reason, "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
-    heads = ("kind", "curves", "reason", "names")
+    heads = ("kind", "curves", "reason", "configurations")
     return Table("Curves without an accepted model", heads, tuple(rows), True, sources) if rows else None
 
 

@@ -17,6 +17,7 @@ from regatta.core.text import (
     ranks_word,
     ratio_text,
     shape,
+    status_text,
     thousands,
     three,
 )
@@ -280,7 +281,7 @@ def _heatmap(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], 
         texts = (f"{percent(row.efficiency_ratio)} % ({row.cell_name.full})" for row in extremes)
         alt = f"{title}: {' to '.join(texts)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
     letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
-    reasons = {letter: status.replace("_", " ") for status, letter in LETTERS.items()}
+    reasons = {letter: status_text(status) for status, letter in LETTERS.items()}
     hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
     caption = f"Scaling efficiency in percent; color scale from 0 to 100. Empty: not planned.{hatched}"
     body = ((name.replace("\n", ": "), *(_text(values.get((name, place))) for place in shapes)) for name in names)

@@ -83,7 +83,7 @@ def _late_finding(table: str, row) -> Finding:
 def sentence(finding: Finding) -> str:
     values = finding.values
     if finding.kind == "outliers":
-        listed = ", ".join(f"{num:,} {COUNTS[name]}" for name, num in values["by_class"].items() if num)
+        listed = _classes_text(values["by_class"])
         return (
             f"Outliers add {percent_number(values['cost_ratio'])} % to {WHAT[values['quantity']]} on {values['place']}:"
             f" {values['num']:,} of {values['num_iterations']:,} iterations ({listed})."
@@ -102,6 +102,12 @@ def sentence(finding: Finding) -> str:
         f" % of {WHAT[values['quantity']]} and {launches} on {values['place']}; {lag} behind the median of the"
         " others."
     )
+
+
+def _classes_text(counts: dict[str, int]) -> str:
+    """Return outliers by class: `3 on all ranks, 2 unclassified`. counts: by name in COUNTS."""
+    known = {name: num for name, num in counts.items() if num}
+    return ", ".join(f"{num:,} {'' if name == 'unknown' else 'on '}{COUNTS[name]}" for name, num in known.items())
 
 
 def _place(row) -> str:
@@ -123,8 +129,8 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         return text
     least = min(short, key=lambda row: _needed(row, num))
     return (
-        f"{text} {plural(least.num_launches, 'launch', 'launches')} cannot detect one on {least.world_size} ranks;"
-        f" {_needed(least, num)} are needed."
+        f"{text} Detecting one on {least.world_size} ranks needs {_needed(least, num)} launches, not"
+        f" {least.num_launches}."
     )
 
 
@@ -205,11 +211,11 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
         return []
     if not num:
         return [f"No outliers in {num_iterations:,} iterations."]
-    listed = ", ".join(f"{count:,} {name}" for column, name in COUNTS.items() if (count := int(groups[column].sum())))
+    listed = _classes_text({column: int(groups[column].sum()) for column in COUNTS})
     cost = groups["spike_cost_iterations"].sum() / num_iterations
     text = (
         f"{num:,} outliers in {num_iterations:,} iterations ({percent(num / num_iterations)} %; {listed}); they add"
-        f" {three(100 * cost)} % to the total time."
+        f" {'less than 0.1' if cost < 0.001 else percent_number(cost)} % to the total time."
     )
     named = [row for row in groups.itertuples() if _is_named(row)]
     if not named:
