@@ -19,6 +19,7 @@ from regatta.core.benchmarks import (
     undeclared,
 )
 from regatta.core.schemas import load_schema
+from regatta.core.text import PHASE_WORDS
 from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
 from regatta.topics.catalog import collect
@@ -93,6 +94,11 @@ def test_tables_of_training_steps_have_all_parameters(table):
 def test_the_memory_of_a_record_is_declared_once():
     record = load_schema("record")["$defs"]["record"]
     assert set(record["properties"]["memory"]["properties"]) == set(MEMORY_BYTES)
+
+
+def test_every_phase_of_a_record_has_words():
+    phases = load_schema("record")["$defs"]["record"]["properties"]["phase"]["enum"]
+    assert set(PHASE_WORDS) == set(phases) - {None}
 
 
 def new_schema(tmp_path: Path, monkeypatch, **changes: dict) -> None:
