@@ -118,10 +118,10 @@ all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 (1.442 to 1.560)  
 Not shown, within the margin: 2 rows (2 equivalent). --all shows them.
 
 only in base: 1 cell
-  all-gather · 1×2 processes
+  all-gather · 1×2 processes · 4 KiB
 
 only in test: 1 cell
-  broadcast · 1×2 processes
+  broadcast · 1×2 processes · 4 KiB
 """
 
 

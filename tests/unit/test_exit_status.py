@@ -43,6 +43,18 @@ def test_the_status_by_what_was_recorded(tmp_path, statuses, status, cause):
     assert run_status(results, PLANNED, ["n01g01-1"], None) == (status, cause)
 
 
+@pytest.mark.parametrize("rows", ["", "a,0\na,1\nb,0\n", "a,0\na,1\nb,0\nb,7\n"])
+def test_a_table_of_other_measurements_than_planned_is_an_unexpected_error(tmp_path, rows):
+    results = store(tmp_path, ["ok"] * 4)
+    table = results / "measurements.csv"
+    table.write_text("cell,repeat\na,0\na,1\nb,0\nb,1\nskipped,\n")
+    assert run_status(results, PLANNED, ["n01g01-1"], None) == (0, "")
+    table.write_text("cell,repeat\n" + rows)
+    status, cause = run_status(results, PLANNED, ["n01g01-1"], None)
+    assert status == 1
+    assert f"measurements.csv has {rows.count(chr(10))} of 4 planned measurements" in cause
+
+
 def test_a_campaign_without_a_cell_to_measure_is_nothing_measured(tmp_path):
     status, cause = run_status(tmp_path, [], [], None)
     assert (status, cause) == (4, "nothing to measure: every cell of the campaign is skipped")

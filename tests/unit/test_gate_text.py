@@ -156,6 +156,14 @@ def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folde
         read_baseline_campaign(folders / "old")
 
 
+@pytest.mark.parametrize("name", ["plan.json", "copy.json"])
+def test_a_file_that_is_no_campaign_is_a_user_error(folders, tmp_path, name):
+    (tmp_path / name).write_text('{"schema": 1}')
+    done = run_gate(folders / "new", "--campaign", tmp_path / name)
+    assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (2, False, "")
+    assert f"{name}: is not a campaign file" in done.stderr
+
+
 def test_a_measurements_file_of_an_older_regatta_is_read_as_long_as_it_has_the_times(folders):
     path = folders / "old" / "measurements.csv"
     table = read_csv(path, MEASUREMENTS)

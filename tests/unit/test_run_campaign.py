@@ -59,11 +59,21 @@ def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_pa
     mine.write_text(CAMPAIGN.read_text())
     echo = "import sys\nprint(*sys.argv[1:])\n"
     for words, given in (
-        (["-n"], "-n --configfile mine.yaml"),
+        (["-n"], "--configfile=mine.yaml -n"),
+        (["--", "plan"], "--configfile=mine.yaml -- plan"),
         (["--configfile", "mine.yaml", "-n"], "--configfile mine.yaml -n"),
         (["--configfile=mine.yaml", "-n"], "--configfile=mine.yaml -n"),
     ):
         assert run(tmp_path, echo, "mine.yaml", *words).communicate()[0] == f"{given}\n"
+
+
+def test_two_campaigns_are_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text(CAMPAIGN.read_text())
+    for first, second in (("mine.yaml", "other.yaml"), (CAMPAIGN, "mine.yaml")):
+        process = run(tmp_path, "print('started')\n", first, "--configfile", second, "-n")
+        output, errors = process.communicate()
+        assert (process.returncode, output) == (2, "")
+        assert f"--configfile {second} differs from the campaign {first}" in errors
 
 
 def test_help_names_the_exit_statuses_and_ends_well(tmp_path):

@@ -145,11 +145,13 @@ def test_a_plan_lists_a_missing_image_and_a_run_refuses_it_with_the_same_words(c
     planned = session(data, SLURM, ["plan"], targets=["plan"])
     planned.prepare()
     assert [missing.text for missing in planned.plan.campaign.missing] == refusal.splitlines()
-    both = session(data, SLURM, ["plan", "all"], targets=["plan", "all"])
-    assert status_of(both.prepare) == USER_ERROR
-    assert capsys.readouterr().err == refusal
-    fake_sif(both.plan.campaign.file.path.absolute().parent / "none.sif")
+    fake_sif(planned.plan.campaign.file.path.absolute().parent / "none.sif")
     assert session(data, SLURM, ["-n"], local_exec=False).plan.campaign.missing == ()
+
+
+def test_a_plan_beside_another_target_is_refused(capsys):
+    assert status_of(lambda: session(arguments=["plan", "all"], targets=["plan", "all"])) == USER_ERROR
+    assert "plan cannot be combined with other targets" in capsys.readouterr().err
 
 
 def test_a_run_without_results_ends_with_its_status_also_where_nothing_was_left_to_do(capsys):

@@ -128,7 +128,15 @@ def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submissi
     monkeypatch.setattr(queue, "SECONDS_WITHOUT_ANSWER", 0)
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
+    monkeypatch.setattr(queue.shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(UserError, match="squeue does not respond"):
+        queue.wait_for_live_jobs("mine", FOLDER)
+
+
+def test_without_slurm_no_answer_is_awaited(monkeypatch):
+    monkeypatch.setattr(queue.shutil, "which", lambda name: None)
+    monkeypatch.setattr(queue.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    with pytest.raises(UserError, match="squeue is not installed here"):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 

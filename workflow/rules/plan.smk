@@ -20,7 +20,7 @@ rule plan:
     message:
         "Plan {CAMPAIGN}"
     shell:
-        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --results results {params.retry}"
+        "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"
 
 
 rule freeze:
@@ -39,4 +39,4 @@ rule freeze:
     message:
         "Freeze {CAMPAIGN} and its batches"
     shell:
-        "{params.program:q} --log {log:q} --campaign {params.campaign:q} --results results {params.retry}"
+        "{params.program:q} --log {log:q} --campaign={params.campaign:q} --results results {params.retry}"

@@ -18,7 +18,7 @@ def main() -> None:
     )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
-    write_tables(make_tables(read_frozen(args.campaign), read_collected(args.measurements)), args.out_dir)
+    write_tables(make_tables(read_frozen(args.campaign, "campaign"), read_collected(args.measurements)), args.out_dir)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def main() -> None:
         "--problems", type=Path, help="excluded records with reasons (default: problems.json beside --out)"
     )
     args = parser.parse_args()
-    collected, problems = read_store(read_frozen(args.campaign), args.launches, waits_of, wait_rows)
+    collected, problems = read_store(read_frozen(args.campaign, "campaign"), args.launches, waits_of, wait_rows)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_collected(collected, args.out)
 

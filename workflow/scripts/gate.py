@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     args = parser.parse_args()
     before = read_baseline_campaign(args.baseline) if args.baseline else None
-    gate = judge(read_frozen(args.campaign), read_csv(args.measurements, MEASUREMENTS), before, args.margin)
+    gate = judge(read_frozen(args.campaign, "campaign"), read_csv(args.measurements, MEASUREMENTS), before, args.margin)
     text = gate_text(gate, args.out_text.parent)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)

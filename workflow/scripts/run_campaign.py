@@ -12,6 +12,7 @@ Exit status, also of Snakemake called without this script:
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -24,10 +25,14 @@ DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
 def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
-    """Return Snakemake's arguments; the default campaign needs none."""
-    is_given = any(word.partition("=")[0] in ("--configfile", "--configfiles") for word in arguments)
+    """Return Snakemake's arguments; the default campaign needs none. Raises UserError if they name another campaign."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[], dest="given")
+    given = parser.parse_known_args(arguments)[0].given
+    if others := [name for name in given if Path(name).resolve() != Path(campaign).resolve()]:
+        raise UserError(f"--configfile {others[0]} differs from the campaign {campaign}. Specify one of them.")
     is_default = Path(campaign).resolve() == DEFAULT.resolve()
-    return arguments if is_given or is_default else [*arguments, "--configfile", campaign]
+    return arguments if given or is_default else [f"--configfile={campaign}", *arguments]
 
 
 def run_snakemake(arguments: list[str]) -> int:
@@ -49,12 +54,13 @@ def main() -> None:
         return
     is_plan = "plan" in sys.argv[2:]
     try:
+        arguments = with_configfile(sys.argv[1], sys.argv[2:])
         name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
     except UserError as error:
         exit_with_user_error(str(error))
     report = Path("results") / name / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None
-    status = run_snakemake(with_configfile(sys.argv[1], sys.argv[2:]))
+    status = run_snakemake(arguments)
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
     if is_new and not is_plan:
         print(f"Report: {report}", flush=True)

@@ -35,8 +35,9 @@ ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
-    "dryrun", "summary", "detailed_summary", "list_rules", "list_changes", "dag", "rulegraph", "filegraph", "d3dag",
-    "lint", "unlock", "cleanup_metadata", "archive",
+    "dryrun", "summary", "detailed_summary", "list_rules", "list_target_rules", "list_changes", "list_input_changes",
+    "list_params_changes", "list_untracked", "dag", "rulegraph", "filegraph", "d3dag", "lint", "print_compilation",
+    "containerize", "export_cwl", "list_conda_envs", "unlock", "cleanup_metadata", "archive",
 )  # fmt: skip
 
 
@@ -124,7 +125,9 @@ class Session:
     def _make_plan(self) -> Plan:
         """Plan the campaign, once, before the graph is built."""
         path = self._campaign_file()
-        may_lack_files = "plan" in self.options.targets  # prepare refuses other targets beside it
+        may_lack_files = "plan" in self.options.targets
+        if may_lack_files and len(self.options.targets) > 1:
+            raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]

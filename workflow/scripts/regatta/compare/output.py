@@ -34,7 +34,8 @@ Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folde
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     """Return the text on two campaigns. shows_all: no row folded, no list cut."""
     rows, is_within = found.comparisons, is_noise(found.comparisons)
-    rows = rows.assign(full_name=full_names(rows))
+    names = _names_of_all(found)
+    rows = rows.assign(full_name=names[COMPARED])
     shown = rows if shows_all else rows[~is_within]
     lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
     lines += ["", f"{figures.counts_text(rows)} (margin {percent(found.margin)} %)."]
@@ -47,12 +48,22 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         lines += ["", f"Not shown, within the margin: {plural(folded.sum(), 'row')} ({words}). --all shows them."]
-    for reason, cells in found.unmatched.items():
-        names = full_names(cells)
-        most = len(names) if shows_all else SHOWN
-        lines += ["", f"{reason}: {plural(len(names), 'cell')}", *(f"  {name}" for name in names[:most])]
-        lines += [f"  ... and {len(names) - most} more"] if len(names) > most else []
+    for reason in found.unmatched:
+        listed = names[reason]
+        most = len(listed) if shows_all else SHOWN
+        lines += ["", f"{reason}: {plural(len(listed), 'cell')}", *(f"  {name}" for name in listed[:most])]
+        lines += [f"  ... and {len(listed) - most} more"] if len(listed) > most else []
     return "\n".join(lines) + "\n"
+
+
+COMPARED = "compared"
+
+
+def _names_of_all(found: CampaignsCompared) -> dict[str, list[str]]:
+    """Return the names of the compared and of the unmatched cells, by reason: distinct among all of them."""
+    tables = {COMPARED: found.comparisons, **found.unmatched}
+    names = iter(full_names(pd.concat([table.astype(object) for table in tables.values()])))
+    return {reason: list(itertools.islice(names, len(table))) for reason, table in tables.items()}
 
 
 def aligned(rows: list[tuple[str, ...]], num_left: int = 2) -> list[str]:
@@ -253,8 +264,9 @@ def _comparisons_part(found: CampaignsCompared) -> Part:
 
 
 def _unmatched_part(found: CampaignsCompared) -> Part:
+    names = _names_of_all(found)
     folded = tuple(
-        (f"{reason}: {plural(len(cells), 'cell')}", Table(reason, ("cell",), tuple((n,) for n in full_names(cells))))
-        for reason, cells in found.unmatched.items()
+        (f"{reason}: {plural(len(table), 'cell')}", Table(reason, ("cell",), tuple((name,) for name in names[reason])))
+        for reason, table in found.unmatched.items()
     )
     return Section("unmatched", "Not compared", "All cells are in both campaigns."), folded

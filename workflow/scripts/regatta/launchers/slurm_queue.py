@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -214,6 +215,11 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
 
 def wait_for_live_jobs(campaign: str, folder: Path) -> None:
     """Wait until no job of an earlier run of this campaign is left, so that nothing is measured twice."""
+    if shutil.which("squeue") is None:
+        raise UserError(
+            "squeue is not installed here, so no job can be submitted. Run this command on a login node of the cluster,"
+            " or specify a cluster file with scheduler: none."
+        )
     is_waiting = False
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
     while (jobs := live_jobs(campaign, folder)) != []:

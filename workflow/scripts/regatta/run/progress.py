@@ -174,11 +174,9 @@ def _counts_text(counts: Counter[str]) -> str:
 
 def outcome_text(results: Path) -> str:
     """Return counts by status, the most common cause of failures, and how to retry; empty without measurements.csv."""
-    path = results / "measurements.csv"
-    if not path.exists():
+    rows = _measurement_rows(results)
+    if rows is None:
         return ""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["repeat"]]  # skipped cells have none
     counts = _counts_text(Counter(row["status"] for row in rows)) or "none"
     lines = [f"{results.name}: {len(rows)} measurements planned: {counts}"]
     causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
@@ -219,4 +217,28 @@ def run_status(
         return NOTHING_MEASURED, "nothing to measure: every cell of the campaign is skipped"
     if "ok" not in statuses:
         return NOTHING_MEASURED, f"nothing was measured: {counts}, and none is ok"
-    return (INCOMPLETE, counts) if num_missing or unfinished else (0, "")
+    if num_missing or unfinished:
+        return INCOMPLETE, counts
+    if failed_table := _table_problem(results, planned):
+        return UNEXPECTED_ERROR, failed_table
+    return 0, ""
+
+
+def _table_problem(results: Path, planned: Collection[tuple[str, int]]) -> str | None:
+    """Return what is wrong if measurements.csv, which may have been edited, has other measurements than planned."""
+    rows = _measurement_rows(results)
+    if rows is None or {(row["cell"], row["repeat"]) for row in rows} == {(cell, str(n)) for cell, n in planned}:
+        return None
+    return (
+        f"{results / 'measurements.csv'} has {len(rows)} of {plural(len(planned), 'planned measurement')}. Rebuild it"
+        f" from the store: python workflow/scripts/rebuild_report.py {results}"
+    )
+
+
+def _measurement_rows(results: Path) -> list[dict] | None:
+    """Return the rows of measurements.csv, without those of skipped cells; None if there is no such file."""
+    try:
+        with (results / "measurements.csv").open(newline="", encoding="utf-8") as file:
+            return [row for row in csv.DictReader(file) if row["repeat"]]
+    except FileNotFoundError:
+        return None

@@ -153,10 +153,11 @@ def append_line(path: Path, line: dict) -> None:
             raise
 
 
-def read_frozen(path: Path) -> dict:
+def read_frozen(path: Path, kind: str | None = None) -> dict:
     """Read a JSON file that Regatta has frozen, checked by workflow/schemas/frozen.yaml.
 
-    Raises UserError if it is damaged, or of another version of its schema.
+    kind: what it must be, such as campaign, regardless of its name. Raises UserError if it is damaged, of another kind,
+    or of another version of its schema.
     """
     try:
         value = json.loads(read_file(path).decode())
@@ -170,6 +171,12 @@ def read_frozen(path: Path) -> dict:
     # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
     found = None if isinstance(value, dict) else "not a JSON object"
+    if kind and not (name and name[1] == kind):
+        found = found or mismatch(value, kind)
+        if found:
+            raise UserError(
+                f"{path}: is not a {kind} file ({found}). Specify {kind}.<digest>.json of a results folder."
+            )
     if found is None and name and name[1] in frozen_schema()["x-kinds"]:
         found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
     if found:

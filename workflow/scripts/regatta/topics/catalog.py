@@ -129,7 +129,7 @@ def read_report_data(
     """Read the data of a report. preflight: its result, if there was one."""
     collected = read_collected(measurements)
     return ReportData(
-        read_frozen(campaign),
+        read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
         read_frozen(problems),
