@@ -119,6 +119,12 @@ def test_a_faster_bucket_size_has_a_minus_and_an_unknown_percentile_no_differenc
     assert table.rows[0][6:] == ()  # of p95 no cell has a value, so it has no columns
 
 
+def test_launches_too_short_for_higher_percentiles_are_compared_by_their_median():
+    (table,) = bucket_tables(buckets({25: (0.1, None, None, None), 1: (0.12, None, None, None)}), "cpu")
+    assert table.columns[2:] == ("p50, 25 MiB (ms)", "p50, 1 MiB (ms)", "samples/s", "Δ p50 (%)")
+    assert table.rows[0][2:] == ("100.0", "120.0", "266.7", "20.0")
+
+
 def test_a_difference_can_be_worked_out_from_the_times_beside_it_and_none_has_no_minus():
     (table,) = bucket_tables(buckets({25: (0.1, 0.02345, 0.1, 0.1), 100: (0.1, 0.02361, 0.1, 0.09999)}), "cuda")
     before, after, _, slower = table.rows[0][2:6]
