@@ -53,7 +53,7 @@ def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_
         "all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB", "all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB",
     ]  # fmt: skip
     assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
-    assert figure.title == "stack bound against contained: collective"
+    assert figure.title == "stack bound vs. contained: collective"
     assert "dashed bar: range over launches" in figure.caption
     assert "paired" not in figure.caption
 
@@ -121,7 +121,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     section = section_of(times)
     assert section.figures == ()
     (table,) = section.tables
-    assert table.caption == "stack again against contained: identical stacks (A/A), no verdict (8)"
+    assert table.caption == "stack again vs. contained: identical stacks (A/A), no verdict (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
@@ -220,7 +220,7 @@ def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
     assert section.tables == ()
-    assert section.figures[0].title == "message bytes 8192 against 4096: collective"
+    assert section.figures[0].title == "message size 8 KiB vs. 4 KiB: collective"
 
 
 def test_a_section_without_anything_to_compare_says_why():
@@ -236,8 +236,8 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
     assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
-        "4096 · all-reduce · 1×2",
-        "16384 · all-reduce · 1×2",
+        "4 KiB · all-reduce · 1×2",
+        "16 KiB · all-reduce · 1×2",
     ]
     assert full_names(table) == ["all-reduce · 1×2 processes · 4 KiB", "all-reduce · 1×2 processes · 16 KiB"]
 

@@ -141,3 +141,8 @@ def rank_word(device: str) -> str:
 
 def ranks_word(device: str) -> str:
     return "processes" if device == "cpu" else "GPUs"
+
+
+def hours_word(device: str) -> str:
+    """Return the unit of ranks × hours."""
+    return "process-hours" if device == "cpu" else "GPU hours"

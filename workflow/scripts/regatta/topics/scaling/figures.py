@@ -132,7 +132,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     best = best_of_largest(known)
     value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
     what = "efficiency uncertain," if is_wide(best) else "efficiency"
-    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, against {base}."
+    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, relative to {base}."
     uneven = {place: nums for row in known.itertuples() for place, nums in row.uneven.items()}
     caption = (
         f"Throughput per {rank_word(device)} relative to {base}."
@@ -145,7 +145,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         f"{interval_heading(rows['efficiency_interval'])} (%)": lambda row: (
             NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
         ),
-        "wrapper": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
+        "DDP": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
         "intra-node": lambda row: ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
         "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
         "grade": _grade,
