@@ -260,7 +260,7 @@ def _caption(rows: pd.DataFrame, num_left: int) -> str:
 MAX_LINES = 14  # of labels in a panel
 LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
-LEFT_POINTS, RIGHT_POINTS = 126, 30  # for the labels, and for n
+LEFT_POINTS, RIGHT_POINTS = 126, 46  # for the labels, and for n
 POINTS_PER_INCH = 72
 PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
 BAND = "#ECEEF1"

@@ -313,8 +313,8 @@ def _draw_heatmap(names: list[str], shapes: list[str], values: dict, height_in: 
         return image_of(canvas)
 
 
-def colour_of(ratio: float) -> tuple[float, float, float, float]:
-    """Return the map's colour for an efficiency; 100 % and more are the brightest."""
+def color_of(ratio: float) -> tuple[float, float, float, float]:
+    """Return the map's color for an efficiency; 100 % and more are the brightest."""
     from matplotlib import colormaps
 
     return colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
@@ -325,10 +325,10 @@ def _draw_square(axes, x: int, y: int, row) -> None:
 
     if is_unknown(row.efficiency_ratio):
         box = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0.5}
-        text, colour, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        text, color, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
     else:
-        box = {"facecolor": colour_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
+        box = {"facecolor": color_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
         text, ground = f"{100 * row.efficiency_ratio:.0f}", None
-        colour = "white" if row.efficiency_ratio < DARK_BELOW else "black"
+        color = "white" if row.efficiency_ratio < DARK_BELOW else "black"
     axes.add_patch(Rectangle((x, y), 1, 1, **box))
-    axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=colour, bbox=ground)
+    axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=color, bbox=ground)
