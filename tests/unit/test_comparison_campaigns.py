@@ -109,7 +109,7 @@ Environment differences:
   torch: 2.12.1 -> 2.13.0
 
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
-Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches.
+Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches. n: launches, test vs. base.
 
 cell                                   base    test               test/base  n  verdict
 all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster

@@ -27,6 +27,10 @@ from regatta.topics.comparison.tables import is_noise
 SHOWN = 10  # cells of a list
 CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
+HOW_TO_READ = (
+    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
+    " n: launches, test vs. base."
+)
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
 
@@ -42,7 +46,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines += [f"Overall, {shift}."] if shift else []
     if len(shown):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [figures.HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
+        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
     if len(shown) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())

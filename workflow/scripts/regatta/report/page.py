@@ -263,8 +263,9 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
         *_imported(campaign),
         (
             "Tables",
-            "n: valid launches / planned launches. n/a: unknown. –: not planned or not applicable. Three significant"
-            " figures; step-time percentiles: four; ratios: three decimals. The CSV files have full precision.",
+            "n: valid launches / planned launches; in comparisons, launches of the cell vs. those of its reference."
+            " n/a: unknown. –: not planned or not applicable. Three significant figures; step-time percentiles: four;"
+            " ratios: three decimals. The CSV files have full precision.",
         ),
     ]
 

@@ -28,7 +28,6 @@ SOURCES = {"campaign": "from the campaign", "default": "default", "option": "fro
 COMPARED = (
     "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
 )
-HOW_TO_READ = "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
 
 
 def interval_text(row) -> str:

@@ -84,8 +84,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
         f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
-        f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict. n: launches of the cell vs. of its"
-        " reference."
+        f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 

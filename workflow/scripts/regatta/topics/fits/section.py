@@ -268,7 +268,7 @@ def section(data: ReportData) -> Section:
     ]
     refused = refusal_table(tables["scaling_models"], tables["communication_models"])
     lead = (
-        "Shown: the fastest configuration of each model and the largest shape of each operation."
+        "Shown: the fastest configuration of each trained model and the largest shape of each operation."
         f" Fitted: {' and '.join(counts)}."
     )
     empty = "No measurement is suitable for a model."
