@@ -6,13 +6,14 @@ from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
-from regatta.compare.output import comparison_page, history_page
+from regatta.compare.output import comparison_page, difference_text, history_page
 from regatta.report.panels import full_names
 from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
     Row,
+    axis_text,
     comparison_figures,
     draw_forest,
     finding_text,
@@ -214,6 +215,34 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
 def test_what_was_not_recorded_of_one_side_is_readable_in_the_table():
     table = environment_table("What differs", [Difference(NOT_KNOWN, "nothing", "network")], "contained", "bound")
     assert table.rows == (("not recorded, so not compared", "nothing", "network"),)
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [
+        (Difference("torch", "2.12.1", "2.13.0"), "torch: 2.12.1 -> 2.13.0"),
+        (Difference(NOT_KNOWN, "nothing", "commit, torch"), "recorded only in base: commit, torch"),
+        (Difference(f"{NOT_KNOWN} (stack a)", "GPU", "CPU"), "recorded only in base: CPU; in test: GPU (stack a)"),
+    ],
+)
+def test_a_difference_in_the_terminal_names_the_side_that_recorded_it(difference, text):
+    assert difference_text(difference, "in base", "in test") == text
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "text"),
+    [
+        ("bucket_cap_mb", "25", "25 MiB"),
+        ("bucket_cap_mb", "0.5", "0.5 MiB"),
+        ("message_bytes", "1048576", "1 MiB"),
+        ("strategy", "none", "no DDP"),
+        ("compile", "true", "compile"),
+        ("stack", "bound", "bound"),
+        ("nodes", "2", "2"),
+    ],
+)
+def test_values_of_the_compared_axis_have_a_unit(axis, value, text):
+    assert axis_text(axis, value) == text
 
 
 def test_an_axis_inside_one_launch_has_no_environments_to_compare():

@@ -88,17 +88,18 @@ def _environment_lines(found: CampaignsCompared) -> list[str]:
         return [NO_ENVIRONMENTS]
     if not found.environment:
         return ["No environment difference was recorded."]
-    return ["Environment differences:", *(f"  {_difference(d, 'in base', 'in test')}" for d in found.environment)]
+    return ["Environment differences:", *(f"  {difference_text(d, 'in base', 'in test')}" for d in found.environment)]
 
 
-def _difference(difference: Difference, in_reference: str, in_other: str) -> str:
+def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
+    """Return a difference as a line. in_reference, in_other: words for the sides, such as `in base`."""
     name, reference, other = difference.name, difference.reference, difference.other
     if not name.startswith(NOT_KNOWN):
         return f"{name}: {reference} -> {other}"
     # What is not recorded on one side is recorded on the other.
     sides = ((in_reference, other), (in_other, reference))
-    texts = [f"recorded only {where}: {facts}" for where, facts in sides if facts != NOTHING]
-    return "; ".join(texts) + name.removeprefix(NOT_KNOWN)
+    texts = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
+    return f"recorded only {'; '.join(texts)}" + name.removeprefix(NOT_KNOWN)
 
 
 def _texts(row) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
     for place, campaign in enumerate(history.campaigns):
         lines.append(f"{_heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
         lines += [f"     note: {note}" for note in campaign.notes]
-        lines += [f"     {_difference(change, 'before', 'since')}" for change in history.changes[place]]
+        lines += [f"     {difference_text(change, 'before', 'since')}" for change in history.changes[place]]
     changes, names = largest_changes(history), _names(history)
     moved = changes if shows_all else changes[changes > 1 + margin]
     lines += ["", f"Median time, and ratio to the first campaign. {CHANGED}: environment changed."]
