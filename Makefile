@@ -52,7 +52,7 @@ help: ## list targets and variables
 	@echo "  2  user error: campaign, command line       4  nothing measured"
 	@echo "  To get that status, run python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
 
-campaign: ## run a campaign: measure what is missing and build the report
+campaign: ## run a campaign: measure what is not yet in the results, then build the report
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
 

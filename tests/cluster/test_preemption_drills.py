@@ -22,7 +22,7 @@ def assert_all_was_measured_once(site: Site, kept: list[tuple[str, int]]) -> Non
 
 @pytest.mark.parametrize("partition", ["main", "requeued"])
 def test_a_preempted_job_is_submitted_again_and_goes_on(site, partition):
-    """main's jobs are cancelled; those of `requeued` would be put back by Slurm, had they not asked it not to."""
+    """main's jobs are canceled; those of `requeued` would be put back by Slurm, had they not asked it not to."""
     snakemake, kept = begin(site, partition=partition)
     site.cluster.submit("--partition=urgent", "--nodes=1", seconds=3)
     wait_until(site.stops, 60, "the job preempted")

@@ -62,9 +62,7 @@ def test_two_implementations_are_compared_on_the_same_input(tmp_path):
     other = [norm_cell(name, 64, 1024, device="cuda", backend="nccl") for name in ("own", "torch")]
     cells = [(OWN, [370, 380, 390]), (TORCH, [500, 520, 530]), (other[0], [400] * 3), (other[1], [480] * 3)]
     [figure] = figures_of(tmp_path, cells)
-    assert figure.alt.startswith(
-        "1×2: Custom synchronized batch norm: 0.731–0.833 times the time of torch.nn.SyncBatchNorm."
-    )
+    assert figure.alt.startswith("1×2: Custom SyncBatchNorm takes 0.731–0.833× as long as torch.nn.SyncBatchNorm.")
     assert "380 µs (range 370–390 µs, 3 launches) vs. 520 µs (range 500–530 µs, 3 launches)." in figure.alt
     assert figure.table.columns == (
         "layer", "features", "n", "total (µs)", "range (µs)", "forward (µs)", "backward (µs)", "allocator peak",

@@ -250,7 +250,7 @@ OF_SRUN = {
         "failed", None, "rank 0 ended without an error while others were running; srun then ended the others (--wait)"
     ),
     "time_limit": Cause(
-        "failed", "launch", "rank 2 on n2: cancelled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
+        "failed", "launch", "rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
     ),
     "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
     "node_failure_of_the_job": Cause("node_failure", None, "srun: error: Node failure on n2"),

@@ -251,7 +251,7 @@ def test_a_row_in_words_has_ratio_interval_launches_and_verdict():
     assert (interval_text(row), launches_text(row), verdict_text(row)) == ("1.100 [1.100, 1.100]", "6", "slower")
     row = next(table_of([1.0, 1.25], [1.0, 1.0, 1.5], (["a-0"] * 2, ["b-0"] * 3)).itertuples())
     assert interval_text(row) == "0.889 (0.800 to 1.500)"
-    assert launches_text(row) == "2, 3"
+    assert launches_text(row) == "3 vs. 2"
     assert verdict_text(row).startswith("inconclusive")
     row = next(table_of([1.0], [2.0]).itertuples())
     assert interval_text(row) == "2.000"

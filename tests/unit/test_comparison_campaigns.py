@@ -109,13 +109,13 @@ Environment differences:
   torch: 2.12.1 -> 2.13.0
 
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
-Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches.
+Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches. n: launches, test vs. base.
 
 cell                                   base    test               test/base  n  verdict
 all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 (0.481 to 0.520)  5  faster
 all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 (1.442 to 1.560)  5  slower
 
-Not shown, within the margin: 2 rows (2 equivalent). --all shows them.
+Not shown: 2 rows with a ratio within the margin (2 equivalent). --all shows them.
 
 only in base: 1 cell
   all-gather · 1×2 processes · 4 KiB
@@ -216,7 +216,7 @@ def test_the_script_writes_a_page_and_a_table(tmp_path, script):
     assert list(rows["verdict"]) == ["slower"]
     assert rows["time_ratio"][0] == pytest.approx(1.5)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<h1>test against base</h1>" in page
+    assert "<h1>test vs. base</h1>" in page
     script(base, test, "--html", tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
 

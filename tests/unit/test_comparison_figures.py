@@ -6,13 +6,14 @@ from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
-from regatta.compare.output import comparison_page, history_page
+from regatta.compare.output import comparison_page, difference_text, history_page
 from regatta.report.panels import full_names
 from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.figures import (
     MAX_LINES,
     MAX_PANELS,
     Row,
+    axis_text,
     comparison_figures,
     draw_forest,
     finding_text,
@@ -53,7 +54,7 @@ def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_
         "all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB", "all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB",
     ]  # fmt: skip
     assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
-    assert figure.title == "stack bound against contained: collective"
+    assert figure.title == "stack bound vs. contained: collective"
     assert "dashed bar: range over launches" in figure.caption
     assert "paired" not in figure.caption
 
@@ -121,7 +122,7 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     section = section_of(times)
     assert section.figures == ()
     (table,) = section.tables
-    assert table.caption == "stack again against contained: identical stacks (A/A), no verdict (8)"
+    assert table.caption == "stack again vs. contained: identical stacks (A/A), no verdict (8)"
     assert {row[-1] for row in table.rows} == {"A/A"}
     assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
@@ -216,11 +217,39 @@ def test_what_was_not_recorded_of_one_side_is_readable_in_the_table():
     assert table.rows == (("not recorded, so not compared", "nothing", "network"),)
 
 
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [
+        (Difference("torch", "2.12.1", "2.13.0"), "torch: 2.12.1 -> 2.13.0"),
+        (Difference(NOT_KNOWN, "nothing", "commit, torch"), "recorded only in base: commit, torch"),
+        (Difference(f"{NOT_KNOWN} (stack a)", "GPU", "CPU"), "recorded only in base: CPU; in test: GPU (stack a)"),
+    ],
+)
+def test_a_difference_in_the_terminal_names_the_side_that_recorded_it(difference, text):
+    assert difference_text(difference, "in base", "in test") == text
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "text"),
+    [
+        ("bucket_cap_mb", "25", "25 MiB"),
+        ("bucket_cap_mb", "0.5", "0.5 MiB"),
+        ("message_bytes", "1048576", "1 MiB"),
+        ("strategy", "none", "no DDP"),
+        ("compile", "true", "compile"),
+        ("stack", "bound", "bound"),
+        ("nodes", "2", "2"),
+    ],
+)
+def test_values_of_the_compared_axis_have_a_unit(axis, value, text):
+    assert axis_text(axis, value) == text
+
+
 def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
     assert section.tables == ()
-    assert section.figures[0].title == "message bytes 8192 against 4096: collective"
+    assert section.figures[0].title == "message size 8 KiB vs. 4 KiB: collective"
 
 
 def test_a_section_without_anything_to_compare_says_why():
@@ -236,8 +265,8 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
     assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
-        "4096 · all-reduce · 1×2",
-        "16384 · all-reduce · 1×2",
+        "4 KiB · all-reduce · 1×2",
+        "16 KiB · all-reduce · 1×2",
     ]
     assert full_names(table) == ["all-reduce · 1×2 processes · 4 KiB", "all-reduce · 1×2 processes · 16 KiB"]
 

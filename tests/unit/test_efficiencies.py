@@ -50,7 +50,7 @@ def test_a_baseline_that_was_not_measured_gives_no_number():
     assert row.interval == "none"
 
 
-def test_one_rank_has_no_baseline_and_a_step_without_wrapper_none_twice():
+def test_one_rank_has_no_baseline_and_a_step_without_ddp_none_twice():
     assert list(baselines_of(train_cell("resnet50", 1, 1)["spec"])) == []
     names = [(scaling, name) for scaling, name, _ in baselines_of(train_cell("resnet50", 1, 2, "none")["spec"])]
     assert names == [("weak", "none, 1 rank"), ("strong", "none, 1 rank")]

@@ -27,7 +27,7 @@ def test_causes_that_differ_in_their_numbers_are_one():
     )
     groups = failure_groups(table)
     assert [(g["phase"], g["cause"], g["shared"], len(g["items"])) for g in groups] == [
-        ("setup", OOM.format(16), "Most frequent of 2 messages that differ only in numbers", 3),
+        ("setup", OOM.format(16), "2 messages, identical except for numbers (most frequent shown)", 3),
         ("warmup", OOM.format(16), "", 1),
     ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def killed(*ends):
 
 def test_wordings_that_are_equally_common_have_no_most_frequent_one_and_share_their_host():
     group = killed((17, "n5"), (3, "n5"), (4, "n5"))
-    assert group["shared"] == "One of 3 messages that differ only in numbers; all on n5"
+    assert group["shared"] == "3 messages, identical except for numbers (one shown); all on n5"
     assert killed((17, "n5"))["shared"] == ""
 
 
@@ -113,7 +113,7 @@ def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tm
     assert planned == sum(by_status)
     assert "<strong>1</strong> \N{WHITE CIRCLE} not started" in counts
     assert "<strong>1</strong> cell skipped" in counts
-    assert "One of 9 messages that differ only in numbers; all on n5." in section
+    assert "9 messages, identical except for numbers (one shown); all on n5." in section
     for _, _, cause in CAUSES[:5] + CAUSES[6:]:
         assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
     assert LOG.splitlines()[-1] in section

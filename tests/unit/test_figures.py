@@ -110,7 +110,9 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     scaling, steps, _, _ = results(tmp_path, cells)
     figures = scaling_figures(scaling, steps, "cuda")
     assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
-    assert re.search(r", 1×4 · ddp: efficiency \d\d % \(range .*\), against the baseline 1×1 · none \(", figures[1].alt)
+    assert re.search(
+        r", 1×4 · ddp: efficiency \d\d % \(range .*\), relative to the baseline 1×1 · no DDP \(", figures[1].alt
+    )
     assert len(figures[0].table.rows) == 4
     assert figures[0].csv.startswith("cell,model,")
 
@@ -300,9 +302,9 @@ def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
     cells = [(train_cell("resnet18", 1, g, s), [g * 8 / rate for rate in pair]) for (g, s), pair in rates.items()]
     figures = scaling_figures(*scaling_of(cells), "cpu")
     by_label = [{s.label: [p.reported for p in s.points] for s in panel.series} for panel in drawn]
-    assert three(by_label[0]["none"][0]) == "13.3"
+    assert three(by_label[0]["no DDP"][0]) == "13.3"
     shown = {row[0]: row[3] for row in figures[0].table.rows}
-    assert [shown["1×1 · none"], shown["1×2 · ddp"]] == ["13.3", three(by_label[0]["ddp"][1])]
+    assert [shown["1×1 · no DDP"], shown["1×2 · ddp"]] == ["13.3", three(by_label[0]["ddp"][1])]
     shown = {row[0]: row[2] for row in figures[1].table.rows}
     assert shown["1×2 · ddp"] == percent(by_label[1]["ddp"][1] / 100)
 
@@ -340,7 +342,7 @@ def test_ranks_with_fewer_threads_than_the_baseline_are_not_graded():
 def test_the_baseline_is_the_first_row_of_the_scaling_tables():
     cells = [(train_cell("resnet18", 1, 1), [0.1]), (train_cell("resnet18", 1, 1, "none"), [0.1])]
     for figure in scaling_figures(*scaling_of(cells), "cpu"):
-        assert [row[0] for row in figure.table.rows] == ["1×1 · none", "1×1 · ddp"]
+        assert [row[0] for row in figure.table.rows] == ["1×1 · no DDP", "1×1 · ddp"]
 
 
 @pytest.mark.parametrize(
@@ -361,9 +363,9 @@ def test_what_varies_is_in_the_names_of_the_cells():
     cells = [(train_cell("resnet18", 1, 1, "none", batch_size=b), [0.1]) for b in (8, 16)]
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
     throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")[:2]
-    assert [row[0] for row in throughput.table.rows] == ["1×1 · none · batch 16", "1×2 · ddp · batch 16"]
+    assert [row[0] for row in throughput.table.rows] == ["1×1 · no DDP · batch 16", "1×2 · ddp · batch 16"]
     assert efficiency.alt.startswith("ResNet-18 · batch 16, 1×2 · ddp: ")
-    assert "the baseline 1×1 · none · batch 16 (" in efficiency.alt
+    assert "the baseline 1×1 · no DDP · batch 16 (" in efficiency.alt
 
 
 def test_a_headline_says_of_how_many_its_cell_is_the_fastest():

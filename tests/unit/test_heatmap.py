@@ -6,7 +6,7 @@ from synthetic import CLUSTER, LAPTOP, analyse, cluster_campaign, laptop_campaig
 
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.topics.catalog import read_tables
-from regatta.topics.scaling.figures import colour_of, heatmap_figures
+from regatta.topics.scaling.figures import color_of, heatmap_figures
 
 
 def figures_of(folder, campaign, machine, faults=None):
@@ -62,5 +62,5 @@ def test_without_a_baseline_there_is_no_map(tmp_path):
 
 def test_above_100_per_cent_is_the_brightest_colour():
     """A colour map takes the whole number 1 for its second entry, which is nearly black."""
-    assert colour_of(1.3) == colour_of(1.0) == matplotlib.colormaps["cividis"](1.0)
-    assert colour_of(-0.1) == matplotlib.colormaps["cividis"](0.0)
+    assert color_of(1.3) == color_of(1.0) == matplotlib.colormaps["cividis"](1.0)
+    assert color_of(-0.1) == matplotlib.colormaps["cividis"](0.0)

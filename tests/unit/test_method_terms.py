@@ -42,4 +42,6 @@ def test_mfu_is_told_where_the_cluster_has_peaks_and_steps_were_trained():
 def test_the_terms_have_the_constants_of_the_code():
     text = methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
-    assert f"from {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs" in text
+    assert (
+        f"at least {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs" in text
+    )

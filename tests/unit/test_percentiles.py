@@ -84,8 +84,8 @@ def test_the_report_has_the_published_table_with_its_rows_in_its_order():
         "p90 (ms)",
         "p95 (ms)",
     ]
-    assert table.rows[0] == ("1×1 · none", "1/1", "60", *("97.00", "329.9") * 4)
-    assert [row[0] for row in table.rows] == ["1×1 · none", "1×1 · ddp", "2×8 · ddp"]
+    assert table.rows[0] == ("1×1 · no DDP", "1/1", "60", *("97.00", "329.9") * 4)
+    assert [row[0] for row in table.rows] == ["1×1 · no DDP", "1×1 · ddp", "2×8 · ddp"]
     assert table.rows[2][3:5] == ("104.0", "307.7")  # published: 306, of a time that is rounded to 0.104
 
 

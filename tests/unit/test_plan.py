@@ -185,11 +185,11 @@ def test_skipped_cells_keep_their_reasons(tmp_path):
 
 
 def test_gpu_time_is_named_after_what_is_used(tmp_path):
-    assert "process time" in plan_text(plan(tmp_path, collectives(4)))
+    assert "process hours" in plan_text(plan(tmp_path, collectives(4)))
     made = plan(
         tmp_path, collectives(4, device="cuda", backend=["nccl"], exclude=[{"when": {"nodes": 1}, "reason": "x"}])
     )
-    assert "process time" not in plan_text(made)
+    assert "process hours" not in plan_text(made)
 
 
 def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):

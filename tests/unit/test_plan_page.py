@@ -13,6 +13,7 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
+from regatta.core.text import rank_time
 from regatta.plan.page import (
     STATES,
     names_of,
@@ -108,7 +109,7 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert f"{sums['todo']} cells to do {sums['done']} done" in head
     assert f"{sums['skipped']} skipped" in head
     batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
-    price = f"about {sums['minutes']:.1f} min and {60 * sums['gpu_hours']:.1f} min of process time"
+    price = f"about {sums['minutes']:.1f} min and {rank_time(sums['gpu_hours'], 'cpu')}"
     assert f"{batches}: {price}, estimated from the store's history where available" in page.words("run")
     assert f"At most {sums['at_most_minutes'] / 60:.2f} hours" in page.words("run")
     bars = shape_bars(plan_json(made)["batches"])
@@ -129,10 +130,10 @@ def test_the_matrix_counts_cells_by_workload_and_shape(partial):
         "all-reduce": [[("skipped", 4)], [("todo", 4)]],
     }
     text = Page(render(partial)).words("cells")
-    assert "\N{MULTIPLICATION SIGN} 2 done, not ok" in text
+    assert "\N{BALLOT X} 2 done, not ok" in text
     assert "\N{WHITE CIRCLE} to do: 18" in text
     # One row for each setting and stack, with the state of its one cell of each shape.
-    assert "ResNet-18 · ddp · bucket 1 MiB · tuned \N{MULTIPLICATION SIGN} done, not ok \N{CHECK MARK} done" in text
+    assert "ResNet-18 · ddp · bucket 1 MiB · tuned \N{BALLOT X} done, not ok \N{CHECK MARK} done" in text
 
 
 def test_settings_that_no_name_tells_apart_are_rows_of_their_own(tmp_path):

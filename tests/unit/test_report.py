@@ -127,9 +127,9 @@ def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
     assert "<strong>9</strong> cells skipped" in text
     for number, status in (
         (47, "✓ ok"),
-        (1, "× failed"),
-        (1, "× timed out"),
-        (1, "× out of memory"),
+        (1, "✗ failed"),
+        (1, "✗ timed out"),
+        (1, "✗ out of memory"),
         (1, "○ not measured"),
     ):
         assert f"<strong>{number}</strong> {status}" in text
@@ -177,7 +177,7 @@ def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     slots = [(cell["id"], repeat) for cell in campaign["cells"] for repeat in range(3)]
     page = report_of(tmp_path, campaign, faults=dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported")))
     assert "<figure" not in page
-    assert "× failed during launch</span>: 51 measurements" in page
+    assert "✗ failed during launch</span>: 51 measurements" in page
     assert "No training step was measured." in page
 
 
@@ -416,7 +416,7 @@ def test_the_masthead_says_how_many_hours_were_measured_and_of_which_images(tmp_
     cell["spec"]["stack"] |= {"kind": "contained", "image_id": "3f2a1c0d-9e8b-4d48-a3b8-03255132c4ec"}
     text = report_of(tmp_path, make_campaign([cell], repeats=2, device="cuda"), CLUSTER)
     # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
-    assert "<dt>GPU time measured</dt><dd>42 s</dd>" in text
+    assert "<dt>Measured</dt><dd>42 GPU seconds</dd>" in text
     assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text
 
 

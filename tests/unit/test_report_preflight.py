@@ -60,7 +60,7 @@ def test_problems_come_first_with_what_to_do_and_the_log(page):
 
 def test_stacks_stand_side_by_side(page):
     section = section_of(page)
-    assert cells_of(section, "result") == ["✓ ok", "× failed", "× failed"]
+    assert cells_of(section, "result") == ["✓ ok", "✗ failed", "✗ failed"]
     assert cells_of(section, "kind") == ["bind-mounted", "contained", "host"]
     assert cells_of(section, "image") == ["/images/torch.sif<br>3f2a1c0d-0000", "/images/torch.sif", "–"]
     assert cells_of(section, "ranks") == ["8 ranks on 2 hosts<br>n1, n2"] * 2 + ["n/a"]

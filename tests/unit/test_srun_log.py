@@ -36,8 +36,8 @@ FIRST = {
     "no_image": TaskEnd(0, "n1", 255, "Exited with exit code 255"),
     "store_unwritable": TaskEnd(0, "n1", 74, "Exited with exit code 74"),
     "one_left_early": TaskEnd(1, "n1", None, "killed: still running 2s after another rank had ended"),
-    "time_limit": TaskEnd(2, "n2", None, "cancelled by Slurm DUE TO TIME LIMIT"),
-    "cancelled": TaskEnd(2, "n2", None, "cancelled by Slurm DUE to SIGNAL Terminated"),
+    "time_limit": TaskEnd(2, "n2", None, "canceled by Slurm DUE TO TIME LIMIT"),
+    "cancelled": TaskEnd(2, "n2", None, "canceled by Slurm DUE to SIGNAL Terminated"),
     "no_mpi": None,
     "no_option": None,
     "no_gpus": None,
@@ -105,7 +105,7 @@ def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix):
     assert node_problem(f"epoch 3\n{cancelled}\n") == cancelled
     limit = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO TIME LIMIT ***\n"
     ended = first_task_end(limit + "srun: error: n1: task 0: Terminated\n")
-    assert (ended.exit_code, ended.text) == (None, "cancelled by Slurm DUE TO TIME LIMIT")
+    assert (ended.exit_code, ended.text) == (None, "canceled by Slurm DUE TO TIME LIMIT")
 
 
 def test_what_follows_the_first_end_does_not_change_it():

@@ -107,7 +107,7 @@ def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
     figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
     assert "20.0 ms (range 20.0–20.0 ms, 2 launches)" in figure.alt
     assert [row[1] for row in figure.table.rows] == ["3/3", "2/3"]
-    assert "(n = 2 to 3 per cell)" in figure.caption
+    assert "(2–3 per cell)" in figure.caption
 
 
 def test_a_strategy_without_a_step_to_compare_with_is_in_the_table_alone():

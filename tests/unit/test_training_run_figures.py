@@ -20,19 +20,19 @@ def test_figures_say_where_trainings_ended(tmp_path):
     assert accuracy.alt.startswith(
         "CIFAR CNN on synthetic images: accuracy after 2 epochs: 10 % (range 10–10 %, 2 launches)"
     )
-    assert "4.20 nats (range 4.20–4.20 nats, 2 launches) with 1×1 · none" in loss.alt
-    assert "3.00 s (range 3.00–3.00 s, 2 launches) with 1×1 · none to 3.02 s" in time.alt
+    assert "4.20 nats (range 4.20–4.20 nats, 2 launches) with 1×1 · no DDP" in loss.alt
+    assert "3.00 s (range 3.00–3.00 s, 2 launches) with 1×1 · no DDP to 3.02 s" in time.alt
     lead = common_of_runs(tables["training_runs"])
     assert "More ranks take fewer, larger steps per epoch." in lead
     assert "does not transfer to CIFAR-100" in lead
-    assert accuracy.table.columns == ("training", "n", "epoch 1", "epoch 2")
+    assert accuracy.table.columns == ("run", "n", "epoch 1", "epoch 2")
     assert accuracy.table.rows == (
-        ("1×1 · none", "2/2", "5.0", "10.0"),
+        ("1×1 · no DDP", "2/2", "5.0", "10.0"),
         ("1×2 · custom all-reduce", "2/2", "5.0", "10.0"),
     )
-    assert loss.table.rows[0] == ("1×1 · none", "2/2", "4.6000", "4.2000")
+    assert loss.table.rows[0] == ("1×1 · no DDP", "2/2", "4.6000", "4.2000")
     assert [row[:4] for row in time.table.rows] == [
-        ("1×1 · none", "0", "2/2", "3.00"),
+        ("1×1 · no DDP", "0", "2/2", "3.00"),
         ("1×2 · custom all-reduce", "slowest", "2/2", "3.02"),
         ("1×2 · custom all-reduce", "0", "2/2", "3.00"),
         ("1×2 · custom all-reduce", "1", "2/2", "3.02"),
@@ -46,7 +46,7 @@ def test_figures_say_where_trainings_ended(tmp_path):
         "CIFAR CNN on synthetic images · 1×2 processes · custom all-reduce", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
         "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
     )  # fmt: skip
-    assert memory.columns == ("training", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
+    assert memory.columns == ("run", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
 
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):

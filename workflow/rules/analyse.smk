@@ -47,7 +47,7 @@ rule analyse:
         program=program("analyse.py"),
         tables=untracked(f"{RESULTS}/tables"),
     message:
-        "Analyse {input.measurements}"
+        "Analyze {input.measurements}"
     shell:
         "{params.program:q} --log {log:q} --campaign {input.campaign:q}"
         " --measurements {input.measurements:q} --out-dir {params.tables:q}"

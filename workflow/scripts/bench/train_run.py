@@ -2,7 +2,7 @@
 
 Measured: each epoch (training steps, then the test set) as one iteration, and both parts separately; exactly `epochs`
 of them, the first included. Also recorded: train loss, test loss and accuracy, by epoch and by rank.
-Why: a faster step is useless if the network learns less. This validates strategies and batch norms.
+Why: a faster step is useless if the model learns less. This validates strategies and batch norms.
 Not included: reading the data, which are on the device beforehand; checkpoints.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/train_run.py --strategy own --norm own_sync --epochs 3

@@ -1,6 +1,6 @@
 """The strategies of train_step for gradient synchronization, with one interface.
 
-none: one rank, no wrapper. ddp: torch's DistributedDataParallel. fsdp: torch's fully_shard (FSDP2), each block of the
+none: one rank, no DDP. ddp: torch's DistributedDataParallel. fsdp: torch's fully_shard (FSDP2), each block of the
 model sharded over all ranks. naive, flat, overlap, bucketed: algorithms/gradient_synchronization.py.
 """
 

@@ -1,4 +1,4 @@
-"""The networks of train_run for 100 classes, and their batch norms."""
+"""The models of train_run for 100 classes, and their batch norms."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ NORMS = ("batch", "own_sync", "torch_sync")
 
 
 class CifarCnn(nn.Module):
-    """The network of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py. Input (N, 3, 32, 32).
+    """The model of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py. Input (N, 3, 32, 32).
 
     Two convolutions of 32 channels, two linear layers; 825,988 parameters. Its batch norms have no weight and bias.
     """
@@ -39,7 +39,7 @@ class CifarCnn(nn.Module):
 
 
 def build_model(name: str, norm: str) -> nn.Module:
-    """Return the network with weights from torch's generator, on the CPU. resnet18: torchvision's, for 100 classes."""
+    """Return the model with weights from torch's generator, on the CPU. resnet18: torchvision's, for 100 classes."""
     if name == "cifar_cnn":
         model = CifarCnn()
     else:

@@ -21,12 +21,16 @@ from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import figures
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table
+from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table
 from regatta.topics.comparison.tables import is_noise
 
 SHOWN = 10  # cells of a list
 CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
+HOW_TO_READ = (
+    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
+    " n: launches, test vs. base."
+)
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
 
@@ -43,11 +47,12 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines += [f"Overall, {shift}."] if shift else []
     if len(shown):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [figures.HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
+        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
     if len(shown) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
-        lines += ["", f"Not shown, within the margin: {plural(folded.sum(), 'row')} ({words}). --all shows them."]
+        num = plural(folded.sum(), "row")
+        lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
     for reason in found.unmatched:
         listed = names[reason]
         most = len(listed) if shows_all else SHOWN
@@ -94,13 +99,18 @@ def _environment_lines(found: CampaignsCompared) -> list[str]:
         return [NO_ENVIRONMENTS]
     if not found.environment:
         return ["No environment difference was recorded."]
-    return ["Environment differences:", *(f"  {_difference(d)}" for d in found.environment)]
+    return ["Environment differences:", *(f"  {difference_text(d, 'in base', 'in test')}" for d in found.environment)]
 
 
-def _difference(difference: Difference) -> str:
-    if difference.name.startswith(NOT_KNOWN):
-        return f"{difference.name} before: {difference.reference}; after: {difference.other}"
-    return f"{difference.name}: {difference.reference} -> {difference.other}"
+def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
+    """Return a difference as a line. in_reference, in_other: words for the sides, such as `in base`."""
+    name, reference, other = difference.name, difference.reference, difference.other
+    if not name.startswith(NOT_KNOWN):
+        return f"{name}: {reference} -> {other}"
+    # What is not recorded on one side is recorded on the other.
+    sides = ((in_reference, other), (in_other, reference))
+    texts = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
+    return f"recorded only {'; '.join(texts)}" + name.removeprefix(NOT_KNOWN)
 
 
 def _texts(row) -> tuple[str, ...]:
@@ -117,7 +127,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
     for place, campaign in enumerate(history.campaigns):
         lines.append(f"{_heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
         lines += [f"     note: {note}" for note in campaign.notes]
-        lines += [f"     {_difference(change)}" for change in history.changes[place]]
+        lines += [f"     {difference_text(change, 'before', 'since')}" for change in history.changes[place]]
     changes, names = largest_changes(history), _names(history)
     moved = changes if shows_all else changes[changes > 1 + margin]
     lines += ["", f"Median time, and ratio to the first campaign. {CHANGED}: environment changed."]
@@ -170,10 +180,10 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     ratio = ratio_text(last["ratio_to_first"])
     alt = f"{names[cells[0]]}: {ratio} times the time of the first campaign, in {last['folder']}."
     changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
-    caption = "Points: launches; line: medians. Below 1: faster than in the first campaign."
+    caption = "Points: individual launches. Line: medians. Below 1: faster than in the first campaign."
     caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    image = draw(Panel(x, Axis("time / time in the first campaign"), series))
+    image = draw(Panel(x, Axis("ratio to first campaign"), series))
     return Figure(f"history-{index + 1}", title, image, alt, caption, history_table(history, cells), to_csv(rows))
 
 
@@ -206,7 +216,7 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
 def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: differences of environment, forest plots, all rows, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
-    title = f"{found.test.campaign['name']} against {found.base.campaign['name']}"
+    title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
     lead = f"{figures.counts_text(found.comparisons)} (margin {percent(found.margin)} %). {figures.COMPARED}"
     shift = figures.direction_text(figures.direction(figures.judged_rows(found.comparisons)))
     lead += f" Overall, {shift}." if shift else ""

@@ -94,7 +94,7 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
 
 
 def over_launches(values: list[float]) -> Estimate:
-    """Return median and range of one value per launch; from six launches the 95 % interval instead of the range."""
+    """Return median of one value per launch, with its range, or with six or more launches the 95 % interval."""
     if len(values) < 2:
         return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
     median = float(np.median(values))
@@ -107,8 +107,8 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     """Return the ratio of two medians over launches with its range or interval. All values are above 0.
 
     With a single launch on a side there is no range: it would be that of the other side alone. With fewer than six it
-    is the range over all pairs of launches. From six it is the 95 % interval from those of both medians, by the method
-    of variance estimates recovery on logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693,
+    is the range over all pairs of launches. With six or more it is the 95 % interval from those of both medians, by the
+    method of variance estimates recovery on logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693,
     doi:10.1002/sim.3095.
     """
     num = min(len(above), len(below))

@@ -141,3 +141,14 @@ def rank_word(device: str) -> str:
 
 def ranks_word(device: str) -> str:
     return "processes" if device == "cpu" else "GPUs"
+
+
+def hours_word(device: str) -> str:
+    """Return the unit of ranks × hours."""
+    return f"{rank_word(device)} hours"
+
+
+def rank_time(hours: float, device: str) -> str:
+    """Return ranks × time with the unit that suits it: 44 process seconds, 5.4 GPU minutes, 4.14 GPU hours."""
+    number, unit = long_duration(hours).split()
+    return f"{number} {rank_word(device)} {'minutes' if unit == 'min' else 'seconds' if unit == 's' else unit}"

@@ -211,7 +211,7 @@ def first_task_end(log: str) -> TaskEnd | None:
     if (by_slurm := ENDED_BY_SLURM.search(log, 0, found.start())) is None:
         return end
     wait, why = by_slurm["wait"], by_slurm["why"]
-    text = f"killed: still running {wait} after another rank had ended" if wait else f"cancelled by Slurm {why}"
+    text = f"killed: still running {wait} after another rank had ended" if wait else f"canceled by Slurm {why}"
     return replace(end, exit_code=None, text=text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import long_duration, natural, rank_word, shape
+from regatta.core.text import hours_word, long_duration, natural, rank_time, rank_word, shape, three
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
 from regatta.store.launch_files import write_json, write_text
@@ -26,11 +26,10 @@ ESTIMATE_FROM = {
 
 def plan_text(plan: Plan, max_cells: int | None = None) -> str:
     """Return the plan as text. max_cells: how many cells to list; None lists all."""
-    gpu = rank_word(plan.campaign.data["device"])
     sections = [
-        _totals(plan, gpu),
+        _totals(plan),
         "\n  ".join(missing_lines(plan)),
-        _batches(plan, gpu),
+        _batches(plan),
         "\n".join(f"jobs of {n}x{g} request: {words}" for (n, g), words in job_requests(plan).items()),
         "\n".join(f"stack {name}, launch of its largest shape:\n  {line}" for name, line in launch_lines(plan).items()),
         _cells(plan, max_cells),
@@ -49,16 +48,17 @@ def table(header: list[str], rows: list[list[object]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def _totals(plan: Plan, gpu: str) -> str:
+def _totals(plan: Plan) -> str:
     sums = totals(plan)
     lines = [
         f"campaign {plan.campaign.name}: {plan.campaign.file.path}, cluster {plan.campaign.cluster['name']}",
         f"cells: {sums['todo']} todo, {sums['done']} done, {sums['skipped']} skipped",
     ]
     if sums["batches"]:
+        price = rank_time(sums["gpu_hours"], plan.campaign.data["device"])
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
-            f" about {long_duration(sums['minutes'] / 60)}, {long_duration(sums['gpu_hours'])} of {gpu} time"
+            f" about {long_duration(sums['minutes'] / 60)}, {price}"
             f" ({ESTIMATE_FROM[sums['estimate_from']]};"
             f" at most {long_duration(sums['at_most_minutes'] / 60)}, if every deadline is reached)"
         )
@@ -82,13 +82,13 @@ def missing_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _batches(plan: Plan, gpu: str) -> str:
-    rows = []
+def _batches(plan: Plan) -> str:
+    rows, gpu_hours = [], hours_word(plan.campaign.data["device"])
     for b in batch_prices(plan):
         num_cells = sum(launch["num_cells"] for launch in b["launches"])
         row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
-        rows.append([*row, long_duration(b["minutes"] / 60), long_duration(b["gpu_hours"]), b["estimate_from"]])
-    header = ["batch", "shape", "launches", "measurements", "time", f"{gpu} time", "estimate from"]
+        rows.append([*row, long_duration(b["minutes"] / 60), three(b["gpu_hours"]), b["estimate_from"]])
+    header = ["batch", "shape", "launches", "measurements", "time", gpu_hours, "estimate from"]
     return table(header, rows) if rows else ""
 
 
@@ -119,7 +119,7 @@ def _cells(plan: Plan, max_cells: int | None) -> str:
 STATES = {
     "todo": ("\N{WHITE CIRCLE}", "to do"),
     "done": ("\N{CHECK MARK}", "done"),
-    "not_ok": ("\N{MULTIPLICATION SIGN}", "done, not ok"),
+    "not_ok": ("\N{BALLOT X}", "done, not ok"),
     "skipped": ("\N{EN DASH}", "skipped"),
 }
 # Kind of reason, by its first words, and its meaning. The first match counts.
@@ -273,7 +273,8 @@ def render(plan: Plan) -> str:
     environment.filters |= {
         "shape": lambda nodes_and_gpus: shape(*nodes_and_gpus),
         "minutes": lambda minutes: long_duration(minutes / 60),
-        "hours": long_duration,
+        "hours": three,
+        "rank_time": lambda hours: rank_time(hours, plan.campaign.data["device"]),
     }
     return environment.get_template("plan.html.j2").render(_context(plan))
 
@@ -289,6 +290,7 @@ def _context(plan: Plan) -> dict:
         "cluster": plan.campaign.cluster["name"],
         "text": plan.campaign.file.text,
         "gpu": rank_word(plan.campaign.data["device"]),
+        "gpu_hours": hours_word(plan.campaign.data["device"]),
         "estimate": ESTIMATE_FROM.get(saved["totals"]["estimate_from"]),
         "launcher": launcher_of(plan.campaign.cluster),
         "states": STATES,

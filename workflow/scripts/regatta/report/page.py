@@ -14,7 +14,7 @@ import pandas as pd
 
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, long_duration, natural, plural, size, status_text
+from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
 from regatta.report.panels import Section, Table
@@ -34,7 +34,7 @@ STATUSES = (
 )
 MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
-BAD_MARK = "\N{MULTIPLICATION SIGN}"
+BAD_MARK = "\N{BALLOT X}"
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
 NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
@@ -100,8 +100,7 @@ def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> li
         found.append(("Images", ", ".join(images)))
     rank_seconds = measurements["elapsed_s"] * measurements["world_size"]
     if rank_seconds.notna().any():
-        one = "GPU" if campaign["device"] != "cpu" else "Process"
-        found.append((f"{one} time measured", long_duration(float(rank_seconds.sum() / 3600))))
+        found.append(("Measured", rank_time(float(rank_seconds.sum() / 3600), campaign["device"])))
     return [
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),
@@ -256,15 +255,16 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
             f" ratios, over all pairs of launches. {MIN_LAUNCHES_INTERVAL} or more: the {100 * CONFIDENCE:g} %"
             " confidence interval of the median over launches, written [a, b] (interpolated order statistics;"
             " Hettmansperger and Sheather, 1986). Ratio of two medians: both intervals combined on a log scale (Zou and"
-            f" Donner, 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, from"
-            f" {MIN_SAMPLES_INTERVAL} samples.",
+            f" Donner, 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, with"
+            f" {MIN_SAMPLES_INTERVAL} or more samples.",
         ),
         *of_topics,
         *_imported(campaign),
         (
             "Tables",
-            "n: valid launches / planned launches. n/a: unknown. –: not planned or not applicable. Three significant"
-            " figures; step-time percentiles: four; ratios: three decimals. The CSV files have full precision.",
+            "n: valid launches / planned launches; in comparisons, launches of the cell vs. those of its reference."
+            " n/a: unknown. –: not planned or not applicable. Three significant figures; step-time percentiles: four;"
+            " ratios: three decimals. The CSV files have full precision.",
         ),
     ]
 

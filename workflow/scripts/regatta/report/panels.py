@@ -201,8 +201,8 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     """Return the sentences on points, lines, n and gaps. drawn: the column that is unknown where nothing is drawn."""
     is_drawn = rows[drawn].notna()
     nums = rows.loc[is_drawn, "num_launches"]
-    num = f"n = {nums.min()}" if nums.min() == nums.max() else f"n = {nums.min()} to {nums.max()}"
-    text = f"Points: launches ({num} per cell); {mark}: table values."
+    num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
+    text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: values in the table."
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a value." if num_missing else "")
 

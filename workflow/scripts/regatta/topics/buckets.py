@@ -282,7 +282,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
         heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
     body = []
     for base, row in pairs:
-        texts = [row.name, f"{base.num_launches} vs. {row.num_launches}"]
+        texts = [row.name, f"{row.num_launches} vs. {base.num_launches}"]
         for time in known:
             before, after = getattr(base, time), getattr(row, time)
             texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]

@@ -73,7 +73,9 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     counts = {"not_started" if status == "skipped" else status: num for status, num in values["by_status"].items()}
     listed = ", ".join(f"{num} {status_text(status)}" for status, num in sorted(counts.items()))
-    return f"Failed: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
+    return (
+        f"Incomplete: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
+    )
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -117,7 +119,7 @@ def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
         return None
     return Advice(
         f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again to measure what is missing. After fixing the cause of a failure, retry with"
+        "Run the same command again to measure the missing launches. After fixing the cause of a failure, retry with"
         " --forcerun measure.",
         (of_runs("failures", planned[planned["status"] != "ok"]),),
         {"num": num_short, "num_cells": len(num_ok)},
@@ -175,8 +177,8 @@ def _shared(items: list[dict]) -> str:
     hosts = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
     texts = []
     if len(messages) > 1:
-        lead = "One" if len(set(messages.values())) == 1 else "Most frequent"
-        texts.append(f"{lead} of {len(messages)} messages that differ only in numbers")
+        which = "one" if len(set(messages.values())) == 1 else "most frequent"
+        texts.append(f"{len(messages)} messages, identical except for numbers ({which} shown)")
     if len(items) > 1 and hosts:
         names = ", ".join(f"{host} ({plural(hosts[host], 'measurement')})" for host in sorted(hosts, key=natural))
         texts.append(f"all on {next(iter(hosts))}" if list(hosts.values()) == [len(items)] else f"on {names}")

@@ -122,7 +122,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     shown = dict.fromkeys(_exposed_text(row, row["cell_name"].say(*row["cell_name"].series)) for row in (best, worst))
     alt = f"{title}: exposed communication {'; '.join(shown)}."
     caption = (
-        "Exposed communication, synchronization alone, and host wait (on GPUs not communication); lower is better."
+        "Exposed communication, synchronization alone, and host wait (not communication time on GPUs); lower is better."
         f" {how_to_read(rows, 'exposed_s', 'bar')}"
     )
     if len(rest):

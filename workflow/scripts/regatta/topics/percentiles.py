@@ -80,7 +80,7 @@ def _count(num: int | None) -> str:
 
 
 def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in the order of the published table: by number of ranks, those without a wrapper first."""
+    """Return rows in the order of the published table: by number of ranks, those without DDP first."""
     rows = rows.assign(is_wrapped=rows["strategy"] != "none")
     order = ["world_size", "nodes", "is_wrapped", "strategy", "bucket_cap_mb", "gradient_as_bucket_view"]
     return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
@@ -105,8 +105,8 @@ def section(data: ReportData) -> Section:
 def methods(campaign: dict) -> list[tuple[str, str]]:
     needed = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in PERCENTILES.items())
     text = (
-        f"Linear interpolation, only with enough samples for one value beyond the percentile at {100 * CONFIDENCE:g} %"
-        f" confidence ({needed} samples)."
+        "Linear interpolation. Shown only if the sample contains a value beyond the percentile with"
+        f" {100 * CONFIDENCE:g} % confidence ({needed} samples)."
     )
     return [("Percentiles", text)]
 

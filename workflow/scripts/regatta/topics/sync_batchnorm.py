@@ -165,7 +165,7 @@ def sentence(finding: Finding) -> str:
     values = finding.values
     ends = "\N{EN DASH}".join(dict.fromkeys(ratio_text(values[name]) for name in ("least_ratio", "most_ratio")))
     return (
-        f"Custom synchronized batch norm: {ends} times the time of torch.nn.SyncBatchNorm. Largest difference:"
+        f"Custom SyncBatchNorm takes {ends}× as long as torch.nn.SyncBatchNorm. Largest difference:"
         f" {values['name']}, {time_text(values['time'])} vs. {time_text(values['torch_time'])}."
     )
 

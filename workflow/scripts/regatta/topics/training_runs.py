@@ -121,7 +121,7 @@ MAX_RANKS = 16  # with more, a table has only the slowest; tables/training_ranks
 MANY_EPOCHS = 6
 PEAKS = {"allocator peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
-SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all trainings share them
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all runs share them
 SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
 
 
@@ -186,7 +186,7 @@ CURVES = (
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
-    """Return what all trainings have in common, and notes on their losses and accuracies."""
+    """Return what all runs have in common, and notes on their losses and accuracies."""
     names = cell_names(runs.to_dict("records"), BENCHMARK)
     words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
     words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]
@@ -198,14 +198,14 @@ def common_of_runs(runs: pd.DataFrame) -> str:
 
 
 def training_tables(runs: pd.DataFrame) -> list[Table]:
-    """Return time and result of the trainings, and their memory by purpose; none unmeasured."""
+    """Return time and result of the runs, and their memory by purpose; none unmeasured."""
     rows = name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
     word = interval_heading(rows["interval"])
     columns = {
-        "training": lambda row: row.cell_name.full,
+        "run": lambda row: row.cell_name.full,
         "n": launches,
         "total (s)": lambda row: three(row.total_s),
         f"{word} (s)": lambda row: ends(row, "total", "s"),
@@ -217,16 +217,16 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
         f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
     }
     outcome = Table.of("Total time and final results", columns, rows, ("training_runs",))
-    memory = parts_table(measured, "training", "training_runs")
+    memory = parts_table(measured, "run", "training_runs")
     return [outcome, memory] if memory else [outcome]
 
 
 def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
-    """Return time and memory of each training, and below those of its ranks."""
+    """Return time and memory of each run, and below those of its ranks."""
     ranks = ranks.merge(rows[["cell", "name", "num_planned", "interval"]], on="cell")
     peaks = {head: column for head, column in PEAKS.items() if ranks[column].notna().any()}
     word = f"{interval_heading(rows['interval'])} (s)"
-    heads = ("training", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
+    heads = ("run", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
 
     def line(row, rank: str, train: str, test: str, accuracy: str) -> tuple[str, ...]:
         sizes = (size_text(getattr(row, column)) for column in peaks.values())
@@ -290,7 +290,7 @@ def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Ser
 def _epoch_table(curve: Curve, title: str, rows: pd.DataFrame, panel: Panel) -> Table:
     """Return the medians over launches at the ticks of the axis, for each line."""
     values = {(series.label, point.x): point.reported for series in panel.series for point in series.points}
-    columns = {"training": lambda row: row.name, "n": launches}
+    columns = {"run": lambda row: row.name, "n": launches}
     for epoch, text in panel.x.ticks:
         columns[f"epoch {text}"] = lambda row, epoch=epoch: (
             curve.show(values[row.label, epoch]) if (row.label, epoch) in values else UNKNOWN
@@ -319,7 +319,7 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return accuracy and time of the fastest training of each workload beside those of the slowest."""
+    """Return accuracy and time of the fastest run of each workload beside those of the slowest."""
     runs = data.tables["training_runs"]
     found = []
     for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
@@ -350,7 +350,7 @@ def sentence(finding: Finding) -> str:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """Warn of different losses on CPUs, where a training repeats to the last digit; on a GPU it does not."""
+    """Warn of different losses on CPUs, where a run repeats to the last digit; on a GPU it does not."""
     runs = data.tables["training_runs"]
     on_cpu = runs[(runs["device"] == "cpu") & runs["has_same_losses"].notna()]
     other = on_cpu[~on_cpu["has_same_losses"].astype(bool)]

@@ -1,14 +1,17 @@
 """Comparisons for people: texts of rows, tables, and forest plots with the largest effect first."""
 
+import json
 import textwrap
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from regatta.core.names import SEPARATOR, cell_names
-from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, three
+from regatta.core.benchmarks import all_axes
+from regatta.core.names import SEPARATOR, cell_names, value_text
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size, three
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
 from regatta.report import plotting
 from regatta.report.findings import percent_number
@@ -25,7 +28,6 @@ SOURCES = {"campaign": "from the campaign", "default": "default", "option": "fro
 COMPARED = (
     "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
 )
-HOW_TO_READ = "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
 
 
 def interval_text(row) -> str:
@@ -37,9 +39,9 @@ def interval_text(row) -> str:
 
 
 def launches_text(row) -> str:
-    """Return n: launches of the reference and of the other, as one number where they are equal."""
+    """Return n: launches of the cell and of its reference, as one number where they are equal."""
     reference, other = row.num_reference_launches, row.num_launches
-    return str(other) if reference == other else f"{reference}, {other}"
+    return str(other) if reference == other else f"{other} vs. {reference}"
 
 
 def verdict_text(row) -> str:
@@ -87,7 +89,7 @@ def direction(judged: pd.DataFrame) -> dict | None:
         return None
     is_slower = num_above > num_below
     return {
-        "value": judged["value"].iloc[0],
+        "value": axis_text(judged["axis"].iloc[0], judged["value"].iloc[0]),
         "is_slower": is_slower,
         "num": max(num_above, num_below),
         "num_pairs": len(ratios),
@@ -117,10 +119,29 @@ def counts_text(comparisons: pd.DataFrame) -> str:
 
 
 def pair_text(rows: pd.DataFrame) -> str:
-    """Return what is compared with what: `stack bound against contained`."""
-    axis, values, references = (list(dict.fromkeys(rows[name])) for name in ("axis", "value", "reference_value"))
-    word = "" if axis[0] == "campaign" else f"{axis[0].replace('_', ' ')} "
-    return f"{word}{' and '.join(values)} against {' and '.join(references)}"
+    """Return what is compared: `stack bound vs. contained`, `bucket size 1 MiB vs. 25 MiB`."""
+    [axis], *sides = (list(dict.fromkeys(rows[name])) for name in ("axis", "value", "reference_value"))
+    word = "" if axis == "campaign" else f"{axis_label(axis)} "
+    return word + " vs. ".join(" and ".join(axis_text(axis, value) for value in values) for values in sides)
+
+
+def axis_label(axis: str) -> str:
+    """Return the label of the axis of a comparison within a sentence."""
+    label = all_axes()[axis].label if axis in all_axes() else axis.replace("_", " ")
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+
+
+def axis_text(axis: str, value: str) -> str:
+    """Return a value of the axis of a comparison, given as in comparisons.csv, with its unit."""
+    known = all_axes().get(axis)
+    if known is None or value == "None":
+        return value
+    typed = value if known.type == "string" else json.loads(value)
+    if known.unit is None:
+        return value_text(known, typed)
+    if known.unit == "bytes":
+        return size(typed)
+    return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
 
 
 def finding_values(judged: pd.DataFrame) -> dict:
@@ -188,9 +209,10 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
     names = pd.Series([name.without(axis).brief for name in cell_names(rows.to_dict("records"))], index=rows.index)
-    pairs = rows["value"] + " : " + rows["reference_value"]
+    values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
+    pairs = values + " vs. " + references
     if pairs.nunique() > 1:
-        names = (rows["value"] if rows["reference_value"].nunique() == 1 else pairs) + SEPARATOR + names
+        names = (values if references.nunique() == 1 else pairs) + SEPARATOR + names
     return rows.assign(label=names)
 
 
@@ -237,7 +259,7 @@ def _caption(rows: pd.DataFrame, num_left: int) -> str:
 MAX_LINES = 14  # of labels in a panel
 LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
-LEFT_POINTS, RIGHT_POINTS = 126, 30  # for the labels, and for n
+LEFT_POINTS, RIGHT_POINTS = 126, 46  # for the labels, and for n
 POINTS_PER_INCH = 72
 PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
 BAND = "#ECEEF1"

@@ -47,8 +47,8 @@ class Side:
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
     versus = tables.versus_of(data.campaign)["axis"]
-    axis = versus.replace("_", " ")
-    empty = f"No pair of cells differs only in {axis} (versus in the campaign file)."
+    axis = figures.axis_label(versus)
+    empty = f"No two cells differ only in {axis}, the axis selected by versus in the campaign file."
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)
@@ -80,10 +80,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         " allocation, the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the"
         f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
-        f" Equivalent: the whole interval lies within the margin, from {MIN_LAUNCHES_EQUIVALENT[False]} launches per"
-        f" side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the campaign's (default {100 * tables.MARGIN:g} %),"
-        " and at least the noise floor of identical stacks (A/A): the 95th percentile of their deviation from 1, from"
-        f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES_TEST} launches or more. A/A pairs get no verdict."
+        " Equivalent: the whole interval lies within the margin, with at least"
+        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the"
+        f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
+        f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
+        f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
     )
     return [("Comparisons", text)]
 
@@ -115,14 +116,15 @@ def _environments(data: ReportData) -> Iterator[Table]:
     nccl = {stack["stack"]: stack["verdict"] for stack in data.preflight["stacks"]} if data.preflight else {}
     launches = data.ok.groupby("cell")["launch"].agg(set).to_dict()
     known = comparisons[comparisons["verdict"].notna()]
-    for (_, reference, other), rows in known.groupby(["axis", "reference_value", "value"], sort=False):
+    for (axis, reference, other), rows in known.groupby(["axis", "reference_value", "value"], sort=False):
         sides = [
             _side([specs[cell] for cell in cells], set().union(*(launches[cell] for cell in cells)), data.headers, nccl)
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
-            title = f"Environment differences between {reference} and {other}"
-            table = environment_table(title, differences(*sides), reference, other)
+            texts = [figures.axis_text(axis, value) for value in (reference, other)]
+            title = f"Environment differences between {' and '.join(texts)}"
+            table = environment_table(title, differences(*sides), *texts)
             if table:
                 yield table
 

@@ -118,22 +118,22 @@ def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict
     sizes = f"{row['min_world_size']} to {row['max_world_size']}"
     names = ", ".join(shape(cell.nodes, cell.gpus_per_node) for cell in missing.itertuples())
     without = f" (excluding {names}: no value)" if names else ""
-    coherence = "" if kappa == UNKNOWN else f", coherence κ {kappa} %"
+    coherency = "" if kappa == UNKNOWN else f", coherency κ {kappa} %"
     alt = (
         f"{name}: {model} fits {sizes} {ranks}{without} within {percent(row['max_residual_ratio'])} %."
-        f" Contention σ {sigma} %{coherence}."
+        f" Contention σ {sigma} %{coherency}."
         f" Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
     )
     caption = (
-        f"Points: launches; bars: table values; dashed: {model}; dotted: extrapolation."
+        f"Points: individual launches. Bars: values in the table. Dashed: {model}. Dotted: extrapolation."
         f" Largest deviation: {percent(row['max_residual_ratio'])} %."
     )
     texts = {
-        "sizes": sizes,
+        "ranks fitted": sizes,
         "n": str(row["num_launches"]),
         "contention σ (%)": sigma,
         "σ interval (%)": bracket(row["sigma_low_ratio"], row["sigma_high_ratio"], row["interval"], percent),
-        "coherence κ (%)": kappa,
+        "coherency κ (%)": kappa,
         f"samples/s at {beyond}": rate,
         "prediction interval": rate_ends,
     }
@@ -197,7 +197,7 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
         f" ({plural(len(fitted), 'cell')}, n = {row['num_launches']})."
     )
     caption = (
-        "Bars: medians over launches; dashed: T(S) = a + c √S + S/B."
+        "Bars: medians over launches. Dashed: T(S) = a + c √S + S/B."
         f" Largest deviation: {percent(row['max_residual_ratio'])} %."
     )
     texts = {
@@ -248,7 +248,7 @@ def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFra
         for reason, rejected in models[models["refusal"].notna()].groupby("refusal", sort=True):
             names = [row["name"] for row in named_rows(rejected, models, benchmark)]
             rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            rows.append((kind, str(len(rejected)), reason, "; ".join(names[:MOST_NAMED]) + rest))
+            rows.append((kind, str(len(rejected)), reason.replace("kappa", "κ"), "; ".join(names[:MOST_NAMED]) + rest))
     sources = ("scaling_models", "communication_models")
     heads = ("kind", "curves", "reason", "configurations")
     return Table("Curves without an accepted model", heads, tuple(rows), True, sources) if rows else None
@@ -268,7 +268,7 @@ def section(data: ReportData) -> Section:
     ]
     refused = refusal_table(tables["scaling_models"], tables["communication_models"])
     lead = (
-        "Shown: the fastest configuration of each network and the largest shape of each operation."
+        "Shown: the fastest configuration of each trained model and the largest shape of each operation."
         f" Fitted: {' and '.join(counts)}."
     )
     empty = "No measurement is suitable for a model."
@@ -301,10 +301,10 @@ def findings(data: ReportData) -> list[Finding]:
 def sentence(finding: Finding) -> str:
     values = finding.values
     kappa = values["kappa_ratio"]
-    coherence = "" if kappa is None else f", coherence κ {three(100 * kappa)} %"
+    coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
     return (
         f"{values['name']}: {SCALING_LAWS[values['law']]} fits within {percent_number(values['residual_ratio'])} %"
-        f" (contention σ {percent(values['sigma_ratio'])} %{coherence}). Predicted for {values['num_ranks']}"
+        f" (contention σ {percent(values['sigma_ratio'])} %{coherency}). Predicted for {values['num_ranks']}"
         f" {values['ranks']}, not measured: {three(values['samples_per_s'])} samples/s."
     )
 

@@ -132,7 +132,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     best = best_of_largest(known)
     value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
     what = "efficiency uncertain," if is_wide(best) else "efficiency"
-    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, against {base}."
+    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, relative to {base}."
     uneven = {place: nums for row in known.itertuples() for place, nums in row.uneven.items()}
     caption = (
         f"Throughput per {rank_word(device)} relative to {base}."
@@ -145,7 +145,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         f"{interval_heading(rows['efficiency_interval'])} (%)": lambda row: (
             NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
         ),
-        "wrapper": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
+        "DDP": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
         "intra-node": lambda row: ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
         "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
         "grade": _grade,
@@ -313,8 +313,8 @@ def _draw_heatmap(names: list[str], shapes: list[str], values: dict, height_in: 
         return image_of(canvas)
 
 
-def colour_of(ratio: float) -> tuple[float, float, float, float]:
-    """Return the map's colour for an efficiency; 100 % and more are the brightest."""
+def color_of(ratio: float) -> tuple[float, float, float, float]:
+    """Return the map's color for an efficiency; 100 % and more are the brightest."""
     from matplotlib import colormaps
 
     return colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
@@ -325,10 +325,10 @@ def _draw_square(axes, x: int, y: int, row) -> None:
 
     if is_unknown(row.efficiency_ratio):
         box = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0.5}
-        text, colour, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        text, color, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
     else:
-        box = {"facecolor": colour_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
+        box = {"facecolor": color_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
         text, ground = f"{100 * row.efficiency_ratio:.0f}", None
-        colour = "white" if row.efficiency_ratio < DARK_BELOW else "black"
+        color = "white" if row.efficiency_ratio < DARK_BELOW else "black"
     axes.add_patch(Rectangle((x, y), 1, 1, **box))
-    axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=colour, bbox=ground)
+    axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=color, bbox=ground)

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -62,7 +63,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
         "cell": lambda row: names[row.cell],
-        "baseline": text_of("against", str),
+        "baseline": lambda row: _baseline_text(row.against),
         "n": lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}",
         "efficiency (%)": text_of("efficiency_ratio", percent),
     }
@@ -84,6 +85,12 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
         interval = {f"{interval_heading(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
         found.append(Table.of(title, columns | interval, shown, sources=("efficiencies",)))
     return tuple(found)
+
+
+def _baseline_text(against: str) -> str:
+    """Return a baseline as people read it: `no DDP, 1 rank` for `none, 1 rank`."""
+    strategy, _, place = against.partition(", ")
+    return f"{axis_value_text(axes_of('train_step')['strategy'], strategy)}, {place}"
 
 
 def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
@@ -218,23 +225,23 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         (
             "Efficiency",
             f"Throughput per rank / throughput per rank of the baseline ({baseline}) for the same workload, stack and"
-            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. No grade if the range"
-            " crosses a limit, or if the number of threads per rank differs from the baseline's. Uncertain: the range"
-            f" is wider than {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch / median of the"
-            " baseline.",
+            f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. If the range spans a"
+            f" threshold, all grades in it are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency,"
+            " uncertain. No grade with one launch, or if the number of threads per rank differs from the baseline's."
+            " Points in figures: one launch / median of the baseline.",
         ),
         (
-            "Loss by part",
-            "Wrapper = X(1) / X without DDP(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for"
-            " throughput X on k nodes of g ranks. Their product is the efficiency relative to one rank without"
+            "Efficiency breakdown",
+            "DDP = X(1) / X_none(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for throughput X on k"
+            " nodes of g ranks; X_none: without DDP. Their product is the efficiency relative to one rank without"
             " DDP. n/a: a cell has no valid record.",
         ),
     ]
     if campaign["cluster"].get("peaks"):
         text = (
             "Model FLOP/s utilization: floating-point operations of matrix products per second per GPU / peak rate of"
-            " the GPU in the cluster file. A multiply-add counts as two operations. The peak is that of the fastest"
-            " arithmetic that torch's settings allow. Empty if GPU, settings or peak are unknown."
+            " the GPU in the cluster file. A multiply-add counts as two operations. The peak is the one for the"
+            " fastest math mode (precision) that torch's settings allow. Empty if GPU, settings or peak are unknown."
         )
         terms.append(("MFU", text))
     return terms

@@ -34,7 +34,7 @@ NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step 
 
 
 class BaselineLookup:
-    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no wrapper."""
+    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP."""
 
     def __init__(self, cells: list[dict]) -> None:
         self.specs = {cell["id"]: cell["spec"] for cell in cells}
@@ -96,7 +96,7 @@ def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
 def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
     """Return the entry of the cluster file's `peaks` that MFU is relative to, or None where it is unknown.
 
-    It is the peak of the fastest arithmetic that torch allows, so that MFU is never overstated: with fp32 that of tf32,
+    It is the peak for the fastest math mode that torch allows, so that MFU is never overstated: with fp32 that of tf32,
     where the file has one for the GPU and the ranks' settings allow it.
     """
     gpu = _agreed(launches, "gpu")
@@ -119,7 +119,7 @@ def _agreed(launches: pd.DataFrame, column: str) -> object | None:
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
 WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
 ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
-NO_WRAPPER = ONE_RANK | {"strategy": "none"}
+NO_DDP = ONE_RANK | {"strategy": "none"}
 
 
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -204,7 +204,7 @@ def _efficiency_columns(spec: dict, baseline: dict, steps: list[float], baseline
 
 
 def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
-    """Return where efficiency is lost: wrapper X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
+    """Return where efficiency is lost: DDP X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
 
     A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
     """
@@ -213,7 +213,7 @@ def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) ->
         cell = lookup.find(spec, changes)
         return None if cell is None else over_launches(steps.get(cell, [])).median
 
-    unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_WRAPPER, ONE_RANK, {"nodes": 1}, {}))
+    unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_DDP, ONE_RANK, {"nodes": 1}, {}))
     is_wrapped = spec["parameters"]["strategy"] != "none"
     return {
         "wrapper_ratio": _ratio(unwrapped, one_gpu) if is_wrapped else None,
@@ -267,10 +267,10 @@ def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
         return
     strategy, same_work = parameters["strategy"], {"batch_size": parameters["batch_size"] * n}
     if strategy != "none":
-        yield WEAK, "none, 1 rank", NO_WRAPPER
+        yield WEAK, "none, 1 rank", NO_DDP
     yield WEAK, f"{strategy}, 1 rank", ONE_RANK
     if spec["nodes"] > 1:
         yield WEAK, f"{strategy}, 1 node", {"nodes": 1}
     if strategy != "none":
-        yield STRONG, "none, 1 rank", NO_WRAPPER | same_work
+        yield STRONG, "none, 1 rank", NO_DDP | same_work
     yield STRONG, f"{strategy}, 1 rank", ONE_RANK | same_work

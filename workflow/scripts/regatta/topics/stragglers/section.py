@@ -129,8 +129,8 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         return text
     least = min(short, key=lambda row: _needed(row, num))
     return (
-        f"{text} Detecting one on {least.world_size} ranks needs {_needed(least, num)} launches, not"
-        f" {least.num_launches}."
+        f"{text} {plural(int(least.num_launches), 'launch', 'launches')} cannot detect a straggler on"
+        f" {least.world_size} ranks; at least {_needed(least, num)} are needed."
     )
 
 
