@@ -96,7 +96,7 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "a: 1\nb: &b [1, *b]\n",
             "c.yaml:2: b[1] is an alias (*name) of a value that contains itself. Write the value out.",
         ),
-        ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be one word."),
+        ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be a string, not a list or mapping."),
         (
             "a: 1\n\tb: 2\n",
             "c.yaml:2: not valid YAML at `b: 2`: while scanning for the next token found character '\\t' that cannot start"

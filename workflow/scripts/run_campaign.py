@@ -7,7 +7,7 @@ Exit status, also of Snakemake called without this script:
   0  every planned measurement has a record, and at least one is ok; a cell that failed is a record
   1  unexpected error, or the gate failed
   2  error in the campaign, the cluster file or the command line, or another run has locked the campaign
-  3  some planned measurements have no record: the run was stopped, a stack held back, or a batch not finished
+  3  some planned measurements have no record: the run was stopped, a stack excluded, or a batch not finished
   4  nothing measured: no planned cell has an ok record
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """

@@ -51,7 +51,7 @@ def run(request: dict, progress: failures.Progress) -> None:
 def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dict, Exception | None]:
     """Try each backend on this rank. Returns the rank's report, and the exception of a backend.
 
-    Libraries are listed while a group exists: NCCL closes its plug-in with its last communicator. After an exception
+    Libraries are listed while a group exists: NCCL closes its plugin with its last communicator. After an exception
     the group is not ended, because that may never return, and no further backend is tried.
     """
     import torch
@@ -102,7 +102,7 @@ def reduce_once(backend: str, proof) -> None:
     expected = ranks.world_size * (ranks.world_size + 1) // 2  # exact in fp32 for up to 5,792 ranks
     num_wrong = int((numbers != expected).sum())
     if num_wrong:
-        raise RuntimeError(f"all_reduce with {backend} gave {num_wrong} wrong sums of {NUM_ELEMENTS}.")
+        raise RuntimeError(f"all_reduce with {backend} returned {num_wrong} wrong values out of {NUM_ELEMENTS}.")
 
 
 def write_out(request: dict, proof, reports: list[dict]) -> None:

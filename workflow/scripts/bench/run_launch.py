@@ -73,9 +73,9 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
 
 
 def load_communication_libraries(request: dict, ranks, store, progress: failures.Progress) -> None:
-    """On GPUs, gather one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
+    """On GPUs, gather one number, so that NCCL has loaded its network plugin before the loaded libraries are listed.
 
-    NCCL opens libfabric and its plug-in with its first communicator and closes them with its last
+    NCCL opens libfabric and its plugin with its first communicator and closes them with its last
     (src/plugin/net.cc, ncclNetPluginUnload): so the group exists until they are listed. gloo is a part of torch and
     loads nothing. Not yet run on a GPU.
     """
@@ -87,7 +87,7 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
     peers.begin_group(ranks, request["cells"][0]["spec"]["backend"], store, "probe")
     num_ranks = sum(row[0] for row in peers.gather_rows([1], ranks))
     if num_ranks != ranks.world_size:
-        raise RuntimeError(f"a gather over {ranks.world_size} ranks gave {num_ranks}: the backend does not work.")
+        raise RuntimeError(f"a gather over {ranks.world_size} ranks returned {num_ranks}: the backend does not work.")
 
 
 def refuse_cells(request: dict, problems: list[str], write) -> None:

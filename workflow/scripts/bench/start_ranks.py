@@ -95,7 +95,7 @@ def wait(running: dict[int, int]) -> int:
         rank = running.pop(pid, None)
         if rank is None or code == 0:
             continue
-        print(f"start_ranks: rank {rank} ended with exit code {code}", file=sys.stderr, flush=True)
+        print(f"start_ranks: rank {rank} exited with code {code}", file=sys.stderr, flush=True)
         if not first_failure:
             first_failure = code
             stop(running)

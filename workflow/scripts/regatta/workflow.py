@@ -132,7 +132,7 @@ class Session:
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
-        if problems:  # the plan may be for another machine
+        if problems:  # the plan may be for a different machine
             print(problems, file=sys.stderr)
         if is_run and launcher.submits:
             self._lock_campaign(campaign.name)
@@ -142,8 +142,8 @@ class Session:
         return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
 
     def _lock_campaign(self, name: str) -> None:
-        """Lock a campaign until this process ends. Raises UserError if another Snakemake runs it."""
-        taken = f"results/{name}: another Snakemake is running this campaign. Wait for it, or stop it."
+        """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
+        taken = f"results/{name}: another Snakemake process is running this campaign. Wait for it, or stop it."
         if self.lock is None:
             self.lock = hold(Path("results") / name / ".lock", taken)
 
@@ -352,7 +352,7 @@ class Session:
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
     """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
 
-    As with Ctrl-C, only this process group receives it. A launch is in another, and its supervisor ends it.
+    As with Ctrl-C, only this process group receives it. A launch has a separate one, and its supervisor ends it.
     """
     stop.wait()
     known: set[psutil.Process] = set()

@@ -63,7 +63,7 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
         cap_bytes = bucket_cap_mb * MIB
     else:
         if bucket_cap_mb is not None:
-            raise ValueError(f"bucket_cap_mb = {bucket_cap_mb} has no effect with strategy {strategy}. Leave it out.")
+            raise ValueError(f"bucket_cap_mb = {bucket_cap_mb} has no effect with strategy {strategy}. Remove it.")
         cap_bytes = math.inf if strategy == "flat" else 0
     for name, module in model.named_modules():
         if getattr(module, "sparse", False):

@@ -1,6 +1,6 @@
 """Check whether a message or a model fits into memory before it is allocated, with the same result on all ranks.
 
-On a CPU an allocation that is too large does not fail: the kernel kills a process, perhaps another one.
+On a CPU an allocation that is too large does not fail: the kernel kills a process, possibly a different one.
 """
 
 import os

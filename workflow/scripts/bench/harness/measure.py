@@ -1,4 +1,4 @@
-"""Measure one cell: process group, set-up, check, warm-up, samples, windows, check, memory."""
+"""Measure one cell: process group, setup, check, warm-up, samples, windows, check, memory."""
 
 import sys
 import time
@@ -144,7 +144,7 @@ def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, li
 def reset_peaks(ranks: peers.Ranks) -> bool:
     """Reset the peaks of memory to the current use. Return whether the peak of resident memory is known.
 
-    Memory that the set-up has freed is no part of a step: the whole model before it was sharded, data as they were
+    Memory that the setup has freed is no part of a step: the whole model before it was sharded, data as they were
     read.
     """
     ranks.synchronize()

@@ -50,7 +50,7 @@ def position_from_environment(environment: dict[str, str]) -> tuple[int, int, in
         try:
             rank, world_size, local_rank = (int(found[name]) for name in names)
         except ValueError:
-            raise ValueError(f"{found}: each of these variables must be a whole number.") from None
+            raise ValueError(f"{found}: each of these variables must be an integer.") from None
         return rank, world_size, local_rank
     return 0, 1, 0
 
@@ -142,7 +142,7 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
         raise ValueError(
             f"device cuda, but this rank sees no GPU (torch {torch.__version__}, "
             f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r}). "
-            "Ask for GPUs in the job; in a container, pass them through (singularity: --nv)."
+            "Request GPUs for the job; in a container, pass them through (singularity: --nv)."
         )
     if num_visible > 1 and local_rank >= num_visible:
         raise ValueError(
@@ -158,7 +158,7 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
     """Make a process group of all ranks that shares nothing with an earlier one: `name` must be new.
 
     With NCCL, `device_id` makes the communicator now instead of in the first collective, so that its time counts as
-    set-up (docs.pytorch.org, init_process_group). Not yet run on a GPU.
+    setup (docs.pytorch.org, init_process_group). Not yet run on a GPU.
     """
     dist.init_process_group(
         backend,

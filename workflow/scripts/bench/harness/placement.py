@@ -1,7 +1,7 @@
-"""Prove where the ranks are before anything is timed.
+"""Verify rank placement before anything is timed.
 
 A launcher that starts too few ranks, all of them on one host, or two on one GPU, would give a fast and wrong number.
-The proof uses the store alone, so it needs no working backend.
+The check uses only the store, so it needs no working backend.
 """
 
 import json
@@ -158,7 +158,7 @@ def send_verdicts(problems: list[str], places: list[Place], world_size: int, sto
     fixed = os.environ.get("REGATTA_THREADS_PER_RANK")
     if fixed and not WHOLE_NUMBER.fullmatch(fixed):
         # Sent to all ranks: if it were raised here, the others would wait for a verdict until the store's timeout.
-        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: must be one whole number above 0"]
+        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: must be an integer above 0"]
         fixed = None
     threads = dict.fromkeys(range(world_size), 1)
     for place in places:

@@ -100,7 +100,7 @@ def read_python(path: Path) -> Images:
         names = ", ".join(sorted(map(str, entries))) or "nothing"
         raise ValueError(f"{names} found, an array data and a list fine_labels expected")
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
-        raise ValueError(f"fine_labels other than whole numbers from 0 to {NUM_CLASSES - 1}")
+        raise ValueError(f"fine_labels other than integers from 0 to {NUM_CLASSES - 1}")
     if data.shape != (len(labels), IMAGE_BYTES) or len(data.data) != len(labels) * IMAGE_BYTES:
         found = f"data of shape {data.shape} with {len(data.data)} bytes for {len(labels)} labels"
         raise ValueError(f"{found}, {IMAGE_BYTES} bytes a label expected")

@@ -58,8 +58,8 @@ def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file whose top level is a mapping.
 
-    Raises UserError with file and line for a file that cannot be read, a syntax error, or another top level; and one
-    for all duplicate keys, aliases of themselves, and values that are neither text nor number.
+    Raises UserError with file and line if it cannot be read, has a syntax error or is not a mapping. One error lists
+    all duplicate keys, recursive aliases, and values that are neither string nor number.
     """
     text = _read_text(path)
     loader = None
@@ -148,7 +148,7 @@ class _Reader:
         for key_node, _ in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise UserError(f"{self.path}:{line}: a key must be one word.")
+                raise UserError(f"{self.path}:{line}: a key must be a string, not a list or mapping.")
             key = key_node.value
             if key in key_lines and key != "<<":
                 first = f"first in line {key_lines[key]}"

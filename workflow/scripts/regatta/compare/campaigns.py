@@ -41,9 +41,9 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
     if len(frozen) == 1 and measurements.is_file():
         return frozen[0], measurements
     known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
-    lacking = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
+    lacking = "measurements.csv" if len(frozen) == 1 else "single campaign.<digest>.json"
     raise UserError(
-        f"{results} does not hold {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
+        f"{results} contains no {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
         f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
     )
 

@@ -168,9 +168,9 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
         if old is None:
             reasons["new"] += 1
         elif old["spec"]["version"] != cell["spec"]["version"]:
-            reasons["measured by another version of the benchmark"] += 1
+            reasons["measured by a different version of the benchmark"] += 1
         elif old["id"] not in old_times:
-            reasons["not ok before"] += 1
+            reasons["previously not ok"] += 1
         elif cell["id"] in times:
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
@@ -181,7 +181,7 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
 
 
 def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
-    """Yield notes on cells that are `gone` (match_key), and on another cluster."""
+    """Yield notes on cells that are `gone` (match_key), and on a different cluster."""
     skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:

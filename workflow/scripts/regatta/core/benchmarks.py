@@ -23,7 +23,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a text for each value.
+    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a string for each value.
 
     is_series: figures show it as the label of a line, not of the panel.
     """
@@ -165,7 +165,7 @@ def result_columns(group: str, table: str = "measurements") -> dict[str, Result]
 def undeclared(record: dict) -> list[str]:
     """Return an error for each field of a record that its benchmark does not declare.
 
-    Records of another version of the program are not checked: the schema declares only the present one.
+    Records of a different version of the program are not checked: the schema declares only the present one.
     """
     spec = record["spec"]
     name = spec.get("benchmark")
@@ -215,7 +215,7 @@ def _column_type(rule: dict, where: str) -> str:
 
 
 def parse_bytes(value: int | str) -> int:
-    """Return a number of bytes from a whole number or a text such as `64KiB`. The schema has checked the form."""
+    """Return a number of bytes from an integer or a string such as `64KiB`. The schema has checked the form."""
     if isinstance(value, int):
         return value
     number, unit = re.fullmatch(r"(\d+) ?([A-Za-z]+)", value).groups()

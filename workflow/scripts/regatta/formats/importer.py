@@ -154,7 +154,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."
-            " Choose another --campaign. Nothing was imported."
+            " Choose a different --campaign. Nothing was imported."
         )
     for launch in store:
         if launch.header is None:

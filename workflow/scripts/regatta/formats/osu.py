@@ -94,7 +94,7 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         if not re.match(r"\s*\d", line):
             continue
         match = pattern.fullmatch(line)
-        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after a whole number
+        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after an integer
         if match is None or is_cut:
             raise refusal(name, number, f"incomplete row {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))

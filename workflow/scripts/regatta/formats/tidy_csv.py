@@ -80,7 +80,7 @@ def _rows(
 def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
     """Return a field as the kind of its column; None where it is empty, and where an older file lacks the column.
 
-    least: of whole numbers. Raises UserError.
+    least: of integers. Raises UserError.
     """
     kind = KINDS.get(column, TEXT)
     if not text or kind == TEXT:
@@ -89,7 +89,7 @@ def _value(text: str | None, column: str, name: str, line: int, least: int = 0) 
     if kind == FLAG:
         value, want = {"True": True, "False": False}.get(text), "True or False"
     elif kind == WHOLE:
-        want = f"a whole number of {least} or more"
+        want = f"an integer of at least {least}"
         if COUNT.fullmatch(text) and int(text) >= least:
             value = int(text)
     else:

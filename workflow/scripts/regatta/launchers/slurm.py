@@ -133,7 +133,7 @@ def find_job(cluster: dict) -> str:
 
 
 def lock(job: str, folder: Path) -> TextIO:
-    """Lock a job for this user across results folders. If the home folder cannot be locked, lock beside the results.
+    """Lock a job for this user across results folders. If the home directory cannot be locked, lock beside the results.
 
     One file for all jobs, with a byte for each: a file per job would be left behind.
     """
@@ -143,7 +143,7 @@ def lock(job: str, folder: Path) -> TextIO:
         return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
     except Taken:
         raise
-    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home folder
+    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home directory
         return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
 
 
@@ -204,7 +204,7 @@ SIGNAL_WORDS = {
 
 
 def first_task_end(log: str) -> TaskEnd | None:
-    """Return the first task that failed: srun then ends the others (--kill-on-bad-exit), which are no evidence."""
+    """Return the first task that failed. srun then kills the others (--kill-on-bad-exit): their failures follow."""
     if (found := TASKS_ENDED.search(log)) is None:
         return None
     end = _task_end(found)
@@ -216,7 +216,7 @@ def first_task_end(log: str) -> TaskEnd | None:
 
 
 def tasks_that_left(log: str) -> str | None:
-    """Return the tasks that ended without an error if srun ended the others for it (--wait), such as `0-1,3`."""
+    """Return the tasks that ended without an error if srun then killed the others (--wait), such as `0-1,3`."""
     found = re.search(r"^srun: StepId=\S+ tasks? ([\d,-]+): exited$", log, re.MULTILINE)
     return found[1] if found and "srun: First task exited" in log else None
 
@@ -264,7 +264,7 @@ def _exit_code(text: str) -> int | None:
 
 def read_log(log: str) -> LogReading:
     left = tasks_that_left(log)
-    text = f"rank {left} ended without an error while others were running; srun then ended the others (--wait)"
+    text = f"rank {left} ended without an error while others were running; srun then killed the others (--wait)"
     return LogReading(
         node_problem=node_problem(log),
         hosts=frozenset(blamed_hosts(log)),

@@ -196,7 +196,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     name, entry = names[0], partitions[names[0]]
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
-        limit = f"partition {name} ends jobs after {entry.max_minutes:g}"
+        limit = f"partition {name} limits jobs to {entry.max_minutes:g} min"
         found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Use at most that.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")

@@ -15,9 +15,9 @@ from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 ESTIMATE_FROM = {
-    "history": "from the store's history",
-    "limits": "from the campaign's limits: the store has no history of these cells",
-    "history and limits": "from the store's history where available, else from the campaign's limits",
+    "history": "from history",
+    "limits": "from limits, because these cells have no history",
+    "history and limits": "from history if available, else from limits",
 }
 
 
@@ -59,8 +59,8 @@ def _totals(plan: Plan, gpu: str) -> str:
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
             f" about {long_duration(sums['minutes'] / 60)}, {long_duration(sums['gpu_hours'])} of {gpu} time"
-            f" ({ESTIMATE_FROM[sums['estimate_from']]};"
-            f" at most {long_duration(sums['at_most_minutes'] / 60)}, if every deadline is reached)"
+            f", estimated {ESTIMATE_FROM[sums['estimate_from']]}."
+            f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
         if plan.has_preflight_to_run:
             content = plan.preflight.content
@@ -124,8 +124,8 @@ STATES = {
 }
 # Kind of reason, by its first words, and its meaning. The first match counts.
 KINDS = {
-    "asked for": "not ok before; the plan was made with --forcerun measure",
-    "failed before": "for a reason unrelated to the cell, such as a failed node",
+    "retry requested": "previously not ok; the plan was made with --forcerun measure",
+    "previously failed": "for a reason unrelated to the cell, such as a failed node",
     "launches missing": "the store has records of some repeats",
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",

@@ -205,13 +205,14 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     missing = [repeat for repeat in slots if repeat not in recorded]
     failure = next((f"{status_text(slot.status)}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
-        return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
+        reason = f"retry requested: previously failed ({failure})"
+        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])))
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
         if recorded:
             reason = f"{len(missing)} of {repeats} launches missing"
         elif lost:
-            reason = f"failed before ({status_text(lost.status)}: {lost.cause})"
+            reason = f"previously failed ({status_text(lost.status)}: {lost.cause})"
         else:
             reason = changes.get(cell.id, "new")
         return CellPlan(cell, "todo", reason, tuple(missing))

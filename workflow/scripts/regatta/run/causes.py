@@ -72,8 +72,8 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
         return Cause(first["status"], first["phase"], cause)
-    how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
-    return Cause("failed", "launch", one_line(f"the launch ended with {how}; last line of the log: {last}"))
+    how = f"was killed by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+    return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}"))
 
 
 def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:

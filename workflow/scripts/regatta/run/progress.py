@@ -191,7 +191,7 @@ def outcome_text(results: Path) -> str:
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
             remedy = "Fix it and run the same command again"
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. {remedy}")
+            lines.append(f"  stack {stack} failed the preflight and is excluded from this run: {cause}. {remedy}")
     return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ def end_times_after_now(results: Path) -> None:
     """Set the time of files of a results folder that are newer than now to now: Snakemake refuses to build on them."""
     now = time.time()
     for path in (path for pattern in BUILT_ON for path in results.glob(pattern)):
-        with contextlib.suppress(OSError):  # of a file of another user Snakemake reports the error
+        with contextlib.suppress(OSError):  # Snakemake reports the error if the file belongs to a different user
             if path.stat().st_mtime > now:
                 os.utime(path)
 
@@ -157,7 +157,7 @@ def read_history(results: Path) -> History:
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        # A launch file of another length was edited since: it is read instead.
+        # If the size of a launch file differs, it was edited since: read it instead.
         known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
         entries += known
         listed |= {entry["launch"] for entry in known}

@@ -97,7 +97,8 @@ def read_launch_file(path: Path) -> LaunchFile:
             launch_file.header = line
         launch_file.lines.append((number, line))
     if launch_file.header is None and launch_file.lines:
-        launch_file.problems.append(f"{path.name}: no readable launch line, so its records cannot be placed")
+        text = "no readable launch line; its records cannot be attributed to a launch"
+        launch_file.problems.append(f"{path.name}: {text}")
     return launch_file
 
 
@@ -156,7 +157,7 @@ def append_line(path: Path, line: dict) -> None:
 def read_frozen(path: Path) -> dict:
     """Read a JSON file that Regatta has frozen, checked by workflow/schemas/frozen.yaml.
 
-    Raises UserError if it is damaged, or of another version of its schema.
+    Raises UserError if it is damaged, or has a different schema version.
     """
     try:
         value = json.loads(read_file(path).decode())
@@ -164,8 +165,8 @@ def read_frozen(path: Path) -> dict:
         value = None
     if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
         raise UserError(
-            f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
-            " wrote it, or delete the file and run the campaign again; nothing measured is lost."
+            f"{path}: has schema {str(value['schema'])[:40]}; this version of Regatta reads schema {SCHEMA}."
+            " Use the version that wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
     # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
@@ -234,7 +235,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def is_stdout(path: Path) -> bool:
-    """Return whether a path is another name of this process's standard output, such as /dev/stdout."""
+    """Return whether a path is an alias of this process's standard output, such as /dev/stdout."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:  # not there, or standard output is closed

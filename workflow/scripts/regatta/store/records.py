@@ -24,7 +24,7 @@ RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if 
 CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
 
 
-# Times and numbers of a record, checked: it may come from another version, or be damaged.
+# Times and numbers of a record, checked: it may come from a different version, or be damaged.
 
 
 def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
@@ -36,7 +36,7 @@ def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np
     if times.ndim != 2 or times.shape[1] == 0:
         raise ValueError(f"{name}: is not a list of values for each rank")
     if times.dtype.kind not in "iu" or bool((times < least).any()):
-        raise ValueError(f"{name}: contains a value that is not a positive whole number of nanoseconds")
+        raise ValueError(f"{name}: contains a value that is not a positive integer (nanoseconds)")
     if len(times) != num_ranks:
         raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
     return times
@@ -63,11 +63,11 @@ def number(value: object, name: str, low: float | None = None, high: float | Non
 
 
 def count(value: object, name: str) -> int | None:
-    """Return a whole number from 0, or None. Raises ValueError for anything else."""
+    """Return an integer from 0, or None. Raises ValueError for anything else."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_WHOLE:
-        raise ValueError(f"{name} = {value!r}: is not a whole number of at least 0")
+        raise ValueError(f"{name} = {value!r}: is not an integer of at least 0")
     return value
 
 
@@ -273,7 +273,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
     if not isinstance(windows, dict) or not {"steps_per_window", "elapsed_ns"} <= windows.keys():
         raise ValueError("windows lacks steps_per_window or elapsed_ns")
     if not (steps := count(windows["steps_per_window"], "windows.steps_per_window")):
-        raise ValueError(f"windows.steps_per_window = {steps!r} is not a positive whole number")
+        raise ValueError(f"windows.steps_per_window = {steps!r} is not a positive integer")
     slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
 

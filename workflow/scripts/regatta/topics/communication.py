@@ -224,7 +224,7 @@ def _cell_columns(rows: pd.DataFrame) -> dict:
 
 
 def message_size(num_bytes: int) -> str:
-    """Return bytes in decimal units where that is a whole number below 1000, such as 4 MB, else 4 MiB."""
+    """Return bytes in decimal units where that is an integer below 1000, such as 4 MB, else 4 MiB."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
         count, rest = divmod(num_bytes, 1000**power)
         if 0 < count < 1000 and not rest:
