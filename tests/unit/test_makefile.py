@@ -197,7 +197,7 @@ def test_another_python_for_an_environment_that_exists_is_refused(made, tmp_path
     other = script(tmp_path / "python", "echo 3.99")
     done = made.make("env-driver", f"PYTHON={other}")
     assert done.returncode == 2
-    assert f"and PYTHON={other} is 3.99. Remove it (make clean-env), or have two: make VENV=.venv-3.99" in done.stderr
+    assert f"but PYTHON={other} is 3.99. Remove it (make clean-env), or create a second one: make VENV=" in done.stderr
 
 
 @pytest.mark.install

@@ -40,7 +40,7 @@ UNITS = {
 TYPES = {"object": "mapping"}  # others have JSON Schema's names
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-MAX_NAMES = 12  # of an enum in a table; longer ones have a separate list
+MAX_NAMES = 12  # longest enum in a table; longer ones have a separate list
 
 
 def published_schemas() -> dict[Path, str]:

@@ -38,7 +38,7 @@ def run_snakemake(arguments: list[str]) -> int:
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     status = snakemake.wait()
-    return status if status >= 0 else 128 - status  # as a shell counts a death by signal
+    return status if status >= 0 else 128 - status  # exit status of a shell after a signal
 
 
 def main() -> None:

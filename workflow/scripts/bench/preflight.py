@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness import failures, launch_file
 
-NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough for NCCL to make its connections
+NUM_ELEMENTS = 1 << 18  # fp32 elements: 1 MiB, enough for NCCL to establish its connections
 WRITTEN = "written"
 
 
@@ -65,7 +65,7 @@ def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dic
         begin = time.perf_counter_ns()
         try:
             reduce_once(backend, proof)
-        except (AssertionError, RuntimeError, ValueError) as raised:  # of torch.distributed, or a wrong sum
+        except (AssertionError, RuntimeError, ValueError) as raised:  # raised by torch.distributed, or for a wrong sum
             error = raised
         loaded |= {library["path"]: library for library in libraries.loaded_with_origin()}
         cause = None if error is None else failures.cause_of(error)

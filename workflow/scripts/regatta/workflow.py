@@ -234,14 +234,14 @@ class Session:
             self._lock_campaign(self.plan.campaign.name)
             if self.baseline and "gate" in self.targets:
                 self._check_baseline()
-        # On SIGTERM Snakemake would wait for its jobs, also for one that can never start.
+        # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
             threading.Thread(target=end_jobs, args=(self.is_stopping, self.is_closing), daemon=True).start()
             signal.signal(signal.SIGINT, self._stop_once)
-            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it runs under nohup
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(signal.SIGHUP, self._stop_once)
-        for path in self.gate_files:  # of earlier results
+        for path in self.gate_files:  # left by earlier runs
             path.unlink(missing_ok=True)
 
     def _check_baseline(self) -> None:

@@ -93,7 +93,7 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         parser.error("--backend nccl needs --device cuda")
     for key, *_ in SAMPLING_OPTIONS:
         value = getattr(arguments, key)
-        if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # not a number fails both
+        if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # NaN fails both
             parser.error(f"{option(key)} = {value}: must be a number above 0")
     return arguments
 

@@ -17,7 +17,7 @@ LIBRARY_PATTERN = re.compile(
     re.IGNORECASE,
 )
 ANY_LIBRARY = re.compile(r"/lib[^/]*\.so[^/]*$")
-DELETED = " (deleted)"  # as the kernel marks a file that is no longer under its name (proc(5))
+DELETED = " (deleted)"  # the kernel's mark of a deleted or replaced file (proc(5))
 
 # What Apptainer and Singularity put into every image that they build or convert, and where --nv mounts the libraries of
 # the host's driver (apptainer.org, user guide, "GPU Support").

@@ -102,7 +102,7 @@ def listen_options(address: str, port: int) -> dict[str, object]:
 
     torch before 2.8 accepts a listening socket only without libuv (pytorch/pytorch#150215).
     """
-    inherited = os.environ.get("STORE_LISTEN_FD")  # from start_ranks.py
+    inherited = os.environ.get("STORE_LISTEN_FD")  # set by start_ranks.py
     descriptor = int(inherited) if inherited else listen(address, port).detach()
     version = [int(part) for part in torch.__version__.split(".")[:2]]
     return {"master_listen_fd": descriptor, **({} if version >= [2, 8] else {"use_libuv": False})}

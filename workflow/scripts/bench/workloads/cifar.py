@@ -15,7 +15,7 @@ from workloads import cifar_pickle
 NUM_CLASSES = 100
 SHAPE_CHW = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
-RECORD_BYTES = 2 + IMAGE_BYTES  # of the binary version: coarse label, fine label, image
+RECORD_BYTES = 2 + IMAGE_BYTES  # binary version: coarse label, fine label, image
 SPLITS = ("train", "test")
 NUM_IMAGES = {"train": 50_000, "test": 10_000}
 VERSIONS = {"cifar-100-python": "", "cifar-100-binary": ".bin"}  # folder: suffix of its files
@@ -23,7 +23,7 @@ VERSIONS = {"cifar-100-python": "", "cifar-100-binary": ".bin"}  # folder: suffi
 # Synthetic images, 20 and 5 per class: an epoch of the small CNN takes about 3 s on one core.
 NUM_SYNTHETIC = {"train": 2_000, "test": 500}
 SYNTHETIC_CONTRAST = 45.0  # standard deviation of a class's pattern, in steps of 0 to 255
-SYNTHETIC_NOISE = 30.0  # of each pixel of an image
+SYNTHETIC_NOISE = 30.0  # standard deviation per pixel
 
 REMEDY = "Download it again from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it there."
 

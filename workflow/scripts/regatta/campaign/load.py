@@ -19,7 +19,7 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
-COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # that cells of every benchmark have
+COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
 class Missing(NamedTuple):
@@ -207,7 +207,7 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
 
 
 def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
-    """Return the shapes that the cluster does not have. GPUs are counted only where the campaign uses them."""
+    """Return the shapes that the cluster does not have. GPUs are counted only if the campaign uses them."""
     limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = "gpus_per_node"
@@ -263,7 +263,7 @@ def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
 
 
 def complete_versus(versus: str | dict) -> dict:
-    """Return `versus` with all its keys, also where the campaign gives the axis alone. Sizes are in bytes."""
+    """Return `versus` with all its keys, even if the campaign gives the axis alone. Sizes are in bytes."""
     given = {"axis": versus} if isinstance(versus, str) else versus
     full = fill_defaults(given, load_schema("campaign")["properties"]["versus"])
     return full | {"reference": _in_bytes(full["axis"], full["reference"])}

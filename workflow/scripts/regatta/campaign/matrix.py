@@ -20,7 +20,7 @@ class Cell:
     id: str
     spec: dict
     limit_seconds: float
-    stack: dict  # as launches need it, with the paths that are not in `spec`
+    stack: dict  # entry for launches, including the paths that are not in `spec`
     cluster: dict
 
     @property
@@ -98,7 +98,7 @@ def impossible(spec: dict, cluster: dict) -> str | None:
 
 
 def field_value(spec: dict, name: str) -> object:
-    """Return a field of a cell by its name in `exclude` and the plan; None where the cell has no such field."""
+    """Return a field of a cell by its name in `exclude` and the plan; None if the cell has no such field."""
     if name == "world_size":
         return spec["nodes"] * spec["gpus_per_node"]
     if name == "stack":

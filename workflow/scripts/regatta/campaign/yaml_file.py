@@ -125,7 +125,7 @@ class _Reader:
     lines: dict[Where, int] = field(default_factory=dict)
     texts: dict[Where, str] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
-    parents: list[yaml.Node] = field(default_factory=list)  # of the node that is being built
+    parents: list[yaml.Node] = field(default_factory=list)  # ancestors of the node that is being built
 
     def build(self, node: yaml.Node, where: Where) -> object:
         self.lines.setdefault(where, node.start_mark.line + 1)

@@ -27,7 +27,7 @@ from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, co
 # Columns of measurements.csv: as few as possible, since an old file may lack the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
-MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and the stack's name
+MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name
 
 
 def match_key(spec: dict) -> str:
@@ -36,7 +36,7 @@ def match_key(spec: dict) -> str:
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
-    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError where one is missing."""
+    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError if one is missing."""
     frozen, measurements = sorted(results.glob("campaign.*.json")), results / "measurements.csv"
     if len(frozen) == 1 and measurements.is_file():
         return frozen[0], measurements
@@ -116,7 +116,7 @@ def read_campaign(folder: Path) -> CampaignResults:
 
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
-    """Return how the cells of `test` compare with those of `base`. Raises UserError where no cell is in both."""
+    """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
     cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
     others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
     shared = [key for key in others if key in cells]
@@ -227,7 +227,7 @@ class History:
 def history_of_cells(campaigns: list[CampaignResults]) -> History:
     """Return the history of the cells that have ok launches in two campaigns or more.
 
-    Raises UserError where there is no such cell. Cells of two versions of a benchmark are two cells.
+    Raises UserError if there is no such cell. Cells of two versions of a benchmark are two cells.
     """
     if all(campaign.first_time_utc for campaign in campaigns):
         campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)

@@ -13,7 +13,7 @@ from pathlib import Path
 from regatta.core import schemas
 
 SCHEMAS = schemas.SCHEMAS / "benchmarks"
-SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # in messages
+SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # shown in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
@@ -223,7 +223,7 @@ def parse_bytes(value: int | str) -> int:
 
 
 def normalize(benchmark: Benchmark, parameters: dict) -> dict:
-    """Return a cell's parameters as they are hashed: bytes as numbers, and null where a parameter has no effect."""
+    """Return a cell's parameters as they are hashed: bytes as numbers, and null if a parameter has no effect."""
     normal = {}
     for name, rule in benchmark.parameters.items():
         value = parameters[name]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Exit statuses (README). 1 is also that of a failed gate, and of a comparison in which a cell got slower.
+# Exit statuses (README). 1 is also used for a failed gate, and for a comparison with a slower cell.
 UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
-CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells report a program that lost its reader
+CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status when stdout is closed (SIGPIPE)
 
 
 class UserError(Exception):
@@ -76,7 +76,7 @@ def _flush_stdout() -> None:
         if sys.stdout is not None:  # None if it was closed
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter would flush again at exit
         raise
 
 

@@ -13,9 +13,9 @@ from regatta.core.benchmarks import Axis, axes_of, benchmark_names, load_benchma
 from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
-PLACE = ("stack", "backend", "version")  # last in a name, where they vary
+PLACE = ("stack", "backend", "version")  # last in a name, if they vary
 NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", "cluster", "sampling", "parameters", *PLACE)
-ALWAYS = ("strategy", "implementation", "shape")  # in names within a table also where they do not vary
+ALWAYS = ("strategy", "implementation", "shape")  # part of names in a table even if they do not vary
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CellName:
 
     @property
     def brief(self) -> str:
-        """Return the full name without the word for ranks, where there is little room."""
+        """Return the full name without the word for ranks, if there is little room."""
         return self.say(*self.parts, always=("subject", "shape"))
 
     @property

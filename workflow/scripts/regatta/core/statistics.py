@@ -20,7 +20,7 @@ CONFIDENCE = 0.95
 # Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
 
-INTERVAL_ENDS = ("", "_low", "_high")  # in the columns of a number with its range or interval
+INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
 SOKAL_WINDOW = 5
@@ -72,7 +72,7 @@ def min_samples(probability: float) -> int:
 
 
 def percentile(samples: np.ndarray, probability: float) -> float | None:
-    """Return a quantile (linear interpolation), or None where the sample is too small to reach it."""
+    """Return a quantile (linear interpolation), or None if the sample is too small to reach it."""
     if len(samples) < min_samples(probability):
         return None
     return float(np.quantile(samples, probability))
@@ -128,7 +128,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
 def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     """Return the median of the ratios of paired launches with its range or interval, computed on logarithms.
 
-    Raises ValueError where one side has more launches.
+    Raises ValueError if one side has more launches.
     """
     logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
     values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))

@@ -1,4 +1,4 @@
-"""Numbers as text: three significant figures, with their unit, n/a where unknown."""
+"""Numbers as text: three significant figures, with their unit, n/a if unknown."""
 
 import math
 import re
@@ -20,7 +20,7 @@ PHASE_WORDS = {
 
 
 def three(value: float | None, figures: int = 3) -> str:
-    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
+    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if there is no value."""
     if is_unknown(value):
         return UNKNOWN
     if value == 0:

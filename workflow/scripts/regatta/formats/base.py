@@ -109,7 +109,7 @@ class Format:
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
-    """Return the error of a reader. line: from 1; None where lines mean nothing, as in JSON."""
+    """Return the error of a reader. line: from 1; None if lines mean nothing, as in JSON."""
     place = name if line is None else f"{name}:{line}"
     return UserError(f"{place}: {found}; expected {expected}. Nothing was imported.")
 
@@ -120,7 +120,7 @@ def quoted(text: object, limit: int = 80) -> str:
 
 
 def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
-    """Return (nodes, GPUs per node) of the first num_ranks ranks, node by node, or None where nodes differ."""
+    """Return (nodes, GPUs per node) of the first num_ranks ranks, node by node, or None if nodes differ."""
     if num_ranks <= gpus_per_node:
         return 1, num_ranks
     nodes, rest = divmod(num_ranks, gpus_per_node)
@@ -128,7 +128,7 @@ def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
 
 
 def parameters_of(benchmark: str, **given: object) -> dict:
-    """Return all parameters of a cell, the rest at their defaults, null where they have no effect."""
+    """Return all parameters of a cell, the rest at their defaults, null if they have no effect."""
     known = load_benchmark(benchmark)
     defaults = {name: rule.get("default", [None])[0] for name, rule in known.parameters.items()}
     return normalize(known, defaults | given)
@@ -195,7 +195,7 @@ def check_json(value: object, name: str, kind: str) -> None:
 def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> dict:
     """Return the fields of a reading beside its parameters. The user gives the GPUs per node where the entry does not.
 
-    stack, version: None where the entry lacks them.
+    stack, version: None if the entry lacks them.
     """
     version = entry.get("version")
     cell = {"stack": entry.get("stack"), "version": None if version is None else int(version)}
@@ -342,7 +342,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 
 
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
-    """Raise UserError where no measured cell has a selected field: one without effect passes, but does not match."""
+    """Raise UserError if no measured cell has a selected field: one without effect passes, but does not match."""
     ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
     measured = [cell for cell in folder.cells if cell["id"] in ok]
     for name in where:

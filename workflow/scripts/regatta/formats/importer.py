@@ -265,7 +265,7 @@ def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -
 
 
 def _spec(reading: Reading, source: Source, stack: str) -> dict:
-    """Return the cell of a reading. Two stacks share `software` only where the same processes measured a cell twice."""
+    """Return the cell of a reading. Two stacks share `software` only if the same processes measured a cell twice."""
     software = stack.removesuffix(AGAIN)
     return {
         "benchmark": reading.benchmark,

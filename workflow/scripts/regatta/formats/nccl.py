@@ -45,12 +45,12 @@ PIPELINED = f"mean of back-to-back calls{AVERAGED}not a single blocking call; no
 BLOCKING = f"mean of blocking calls{AVERAGED}no range"
 EVENTS = "single calls timed by device events, slowest process; issued back to back, not blocking"
 PLACEMENTS = ("out_of_place", "in_place")
-MOST_GPUS = 4096  # of one process; a figure above is damaged
+MOST_GPUS = 4096  # limit per process; a larger number means a damaged file
 
 
 @dataclass(frozen=True)
 class Device:
-    """The GPU of a rank. name: None where the file does not list it."""
+    """The GPU of a rank. name: None if the file does not list it."""
 
     rank: int
     group: int
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Side:
-    """One placement of one row, as printed. num_wrong: None where the result was not checked."""
+    """One placement of one row, as printed. num_wrong: None if the result was not checked."""
 
     time_us: float
     algbw: float

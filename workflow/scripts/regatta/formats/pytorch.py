@@ -161,7 +161,7 @@ def _gpus_in_topology(lines: list[str]) -> int | None:
 
 
 def _gpus_in_labels(tables: list[Table], name: str) -> int:
-    """Return the GPUs per machine that the labels give, where they fit the number of ranks."""
+    """Return the GPUs per machine that the labels give, if they fit the number of ranks."""
     rows = [row for table in tables for row in table.rows]
     for number, match in rows:
         if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
@@ -270,7 +270,7 @@ def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[lis
 def _report(folder: ResultsFolder) -> dict:
     """Return the measured training steps as a report that upstream's diff.py reads.
 
-    The samples of all launches of a cell are concatenated by rank. Raises UserError where the format has no place for
+    The samples of all launches of a cell are concatenated by rank. Raises UserError if the format has no place for
     the results: two bucket sizes, two stacks, strategies other than none and ddp.
     """
     cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]

@@ -78,7 +78,7 @@ def _rows(
 
 
 def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
-    """Return a field as the kind of its column; None where it is empty, and where an older file lacks the column.
+    """Return a field as the kind of its column; None if it is empty, and where an older file lacks the column.
 
     least: of integers. Raises UserError.
     """
@@ -238,7 +238,7 @@ def _melted(name: str, table: pd.DataFrame, versions: dict[str, int]) -> pd.Data
     rows = rows.assign(version=rows["cell"].map(versions))
     keys = [column for column in OF_ROW if column in rows.columns]
     numbers = rows.drop(columns=[*keys, "line"], errors="ignore").select_dtypes("number").columns
-    rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # with all digits
+    rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # keeps all digits
     long = rows.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
     return long[long["value"].notna()].assign(table=name).reindex(columns=list(TIDY))
 

@@ -26,7 +26,7 @@ LAUNCHERS: dict[str, Launcher] = {
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
 
-STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # of a stack's options
+STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # options of a stack
 NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))

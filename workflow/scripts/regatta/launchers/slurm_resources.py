@@ -74,7 +74,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
 
 # The time limit of a job. What a batch costs is planned in plan/batches.py, which asks here only how long it may be.
 
-WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails takes no longer, but its launch starts again
+WALLTIME_FACTOR = 1.5  # times the planned minutes: a failing cell takes no longer, but its launch restarts
 WALLTIME_EXTRA_MINUTES = 5
 
 

@@ -248,7 +248,7 @@ def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
 # plan.html.
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MAX_LISTED_LAUNCHES = 8  # of one repeat; more are counted by stack
+MAX_LISTED_LAUNCHES = 8  # limit per repeat; more are counted by stack
 MAX_OPEN_BATCHES = 12  # more are folded
 
 

@@ -59,7 +59,7 @@ class Finding:
     values: dict[str, object]
     sources: tuple[Source, ...]
     cells: tuple[str, ...] = ()
-    anchor: str = ""  # on the page; the topic's section if empty
+    anchor: str = ""  # anchor on the page; the topic's section if empty
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, 
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.csv_files import to_csv
 
-COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named also where they are the same everywhere
-MAX_LINES = 12  # of labels that fit beside a panel
+COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
+MAX_LINES = 12  # number of labels that fit beside a panel
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def image_of(figure: "Figure") -> bytes:
 
 
 MAX_SERIES = 6
-MAX_LEGEND_LINES = 14  # at full size
+MAX_LEGEND_LINES = 14  # limit at full size
 MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")

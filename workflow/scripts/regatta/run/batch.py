@@ -27,7 +27,7 @@ from regatta.store.launch_files import (
     write_json,
 )
 
-SCHEMA = 1  # of a launch request (docs/contracts.md)
+SCHEMA = 1  # version of a launch request (docs/contracts.md)
 
 
 # Lines of a launch file that the driver writes for ranks that died.

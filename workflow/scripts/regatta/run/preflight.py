@@ -25,7 +25,7 @@ from regatta.store.launch_files import read_frozen, write_json
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
-STACK_MINUTES = 1  # in addition to the start timeout of the ranks
+STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 

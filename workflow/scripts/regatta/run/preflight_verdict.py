@@ -122,8 +122,8 @@ def _plugin_problem(infos: list[str]) -> str | None:
 # One network, by the names that its plugin has had (aws-ofi-nccl, pull request 530: all three are taken for NCCL_NET).
 LIBFABRIC = ("aws libfabric", "libfabric", "ofi")
 SOCKETS = "Socket"
-SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # of libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)
-MOST_NAMES = 4  # of hosts or ranks in a note
+SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)
+MOST_NAMES = 4  # hosts or ranks named in a note
 
 
 def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:

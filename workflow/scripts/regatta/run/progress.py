@@ -37,7 +37,7 @@ class Progress:
         self.shape, self.num_launches, self.total = shape, num_launches, total
         self.stream, self.clock = stream, clock
         self.begin = self.last_record = clock()
-        self.pace_seconds = expected_seconds  # per measurement, starts of launches included
+        self.pace_seconds = expected_seconds  # per measurement, including launch starts
         self.counts: Counter[str] = Counter()
         self.is_terminal = stream.isatty()
 
@@ -82,7 +82,7 @@ class Watch:
 
     path: Path
     limits: dict[str, float]  # cell id -> seconds
-    start_seconds: float  # for the first cell to start, and for each silence between cells
+    start_seconds: float  # limit until the first cell starts, and for each pause between cells
     clock: Callable[[], float] = time.monotonic
     recorded: dict[str, str] = field(default_factory=dict)  # cell id -> status
     current: str | None = None
@@ -209,7 +209,7 @@ def run_status(
     unfinished = [batch for batch in batches if not (results / "batches" / batch / "manifest.json").exists()]
     if num_missing:
         counts = f"{num_missing} of {plural(len(planned), 'measurement')} have no record"
-    elif unfinished:  # of a retry: its measurements have records from before
+    elif unfinished:  # a retry: its measurements have earlier records
         counts = f"{plural(len(unfinished), 'batch', 'batches')} did not finish"
     else:
         counts = f"all of {plural(len(planned), 'measurement')} have a record"

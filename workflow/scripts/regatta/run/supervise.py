@@ -39,10 +39,10 @@ from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
 
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
-SECONDS_WITHOUT_ANSWER = 600  # of the scheduler
+SECONDS_WITHOUT_ANSWER = 600  # limit without an answer of the scheduler
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
-MAX_FRUITLESS_LAUNCHES = 2  # in a row, that end before any cell starts; then the launch itself is at fault
-MAX_JOBS_WITHOUT_START = 3  # in which launches of a batch could not start; then its cells are recorded as failed
+MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell starts; then the launch itself is at fault
+MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:

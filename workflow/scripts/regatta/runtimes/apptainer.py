@@ -33,7 +33,7 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
     outer = [folder for folder in unique if not any(folder != f and folder.is_relative_to(f) for f in unique)]
     for path in dict.fromkeys([Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []):
         if not any(path.is_relative_to(folder) for folder in outer):
-            outer.append(path)  # also the target of a link
+            outer.append(path)  # even if it is the target of a link
     line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
     for bind in [*binds, *(bind_word(str(path)) for path in outer)]:
         line += [BIND_OPTION, bind]

@@ -32,7 +32,7 @@ from regatta.store.records import Training, device_of, measured, one_line, train
 
 MEASURED_DIGITS = 12
 Slot = tuple[str, int]  # (cell id, repeat)
-WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # of record, spec and the host of each rank
+WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     if problem:
         _refuse(launch_file, number, record, problem, found)
         return
-    for text in undeclared(record):  # of each field once; the rest of the record is used
+    for text in undeclared(record):  # each field once; the rest of the record is used
         if text not in found.undeclared:
             found.undeclared.add(text)
             _note_invalid(launch_file, number, record, one_line(text, 300), found)
@@ -214,7 +214,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
 
 
 def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
-    """Return the host of each rank by the first line of a launch file; None where it is absent or malformed."""
+    """Return the host of each rank by the first line of a launch file; None if it is absent or malformed."""
     found: list[str | None] = [None] * num_ranks
     hosts = (header.get("environment") or {}).get("hosts")
     for host in hosts if isinstance(hosts, list) else []:

@@ -170,7 +170,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
 
-    Raises UserError where it is missing, damaged, or of a different version; it can be rebuilt from the store.
+    Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
     """
     try:
         text = io.StringIO(path.read_text(encoding="utf-8"))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from regatta.store.launch_files import LaunchFile, mismatch, read_file, read_launch_file
 
-MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml
-MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
+MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
+MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
 BUILT_ON = (
     "*.json",
     "*.csv",
@@ -34,7 +34,7 @@ ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of t
 
 
 def generation_of(header: dict) -> int:
-    """Return the generation in a launch's first line, or 0 where it has none."""
+    """Return the generation in a launch's first line, or 0 if it has none."""
     generation = header.get("generation")
     return generation if type(generation) is int and 1 <= generation <= MAX_GENERATION else 0
 
@@ -74,7 +74,7 @@ class Slot:
     cause: str | None
     launch: str
     elapsed_s: float | None
-    generation: int = 0  # of its batch; 0 where the launch does not say
+    generation: int = 0  # generation of its batch; 0 if absent from the launch
 
 
 @dataclass

@@ -66,7 +66,7 @@ def parse_line(text: bytes) -> dict:
 def read_file(path: Path) -> bytes:
     """Return the bytes of a file. Raises OSError for a pipe or a device, which may never end."""
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to read a folder is an error by itself
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # reading a directory raises an error anyway
         raise OSError(errno.EINVAL, "Is a pipe or device", str(path))
     return path.read_bytes()
 
@@ -103,7 +103,7 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def read_one_line(path: Path, number: int) -> dict | None:
-    """Return the line of a launch file that has this number, from 1; None where it is missing or not readable."""
+    """Return the line of a launch file that has this number, from 1; None if it is missing or not readable."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return None
@@ -222,7 +222,7 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if is_stdout(path):
-            print(end="", flush=True)  # what was printed before stands before it
+            print(end="", flush=True)  # keeps the order of the output
             with open(1, "wb", closefd=False) as file:
                 file.write(content)
         elif path.exists() and not path.is_file():
@@ -230,7 +230,7 @@ def write_text(path: Path, text: str) -> None:
         else:
             _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
-        error.filename = str(path)  # not the temporary file; for a full disk the system names none
+        error.filename = str(path)  # name the target, not the temporary file; a full disk names none
         raise
 
 
@@ -238,7 +238,7 @@ def is_stdout(path: Path) -> bool:
     """Return whether a path is an alias of this process's standard output, such as /dev/stdout."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
-    except OSError:  # not there, or standard output is closed
+    except OSError:  # missing, or standard output is closed
         return False
 
 
@@ -256,7 +256,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 # The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
 
-ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
@@ -288,7 +288,7 @@ def open_job(folder: Path) -> dict | None:
 
 
 def last_noted_utc(folder: Path) -> str:
-    """Return when a job last noted something of a batch; an empty text where none has."""
+    """Return when a job last noted something of a batch; an empty text if none has."""
     return max((entry["time_utc"] for entry in _noted(folder)), default="")
 
 

@@ -17,7 +17,7 @@ from regatta.core.statistics import PERCENTILES, drift, effective_samples, media
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
-MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
+MEMORY_BYTES = tuple(result_columns("memory"))  # value of one rank, or maximum over ranks
 RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 # Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
 # of measurements.csv names the one used, which marks the number as imported.
@@ -145,7 +145,7 @@ def _epochs(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
 
 
 def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[float | None]:
-    """Return seconds of the slowest rank in each epoch; None for all where the record does not have the part."""
+    """Return seconds of the slowest rank in each epoch; None for all if the record does not have the part."""
     rows = (record.get("parts_ns") or {}).get(part)
     if rows is None:
         return [None] * num_epochs
@@ -156,7 +156,7 @@ def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[floa
 
 
 def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
-    """Return a row per rank. Its time is unknown where a record with very many samples kept only the slowest rank."""
+    """Return a row per rank. Its time is unknown if a record with very many samples kept only the slowest rank."""
     memory, samples = record["memory"] or {}, record.get("samples_ns")
     total_s = [None] * num_ranks
     if samples is not None:
@@ -164,7 +164,7 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
     name, shares = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
     if not isinstance(shares, list) or len(shares) != num_epochs:
         raise ValueError(f"{name}: is not a list with a list for each of {num_epochs} epochs")
-    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on each rank's share of the images
+    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on the rank's images
     columns = {"total_s": total_s, "accuracy_ratio": accuracy[-1]}
     for name in RANK_BYTES:
         values = memory.get(name)

@@ -104,7 +104,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     """Return one figure. rows: drawn. rest: in the table alone."""
     by_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
     data = pd.concat([rows, rest])[list(STRATEGIES)]
-    rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # with both steps
+    rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # launches with both steps
     series = []
     for label, column in SHOWN.items():
         points = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
-NEARLY_ALL = 0.9  # of the ratios on one side of 1: then the direction is reported, besides the verdicts
+NEARLY_ALL = 0.9  # share of ratios on one side of 1 above which the direction is also reported
 SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
 COMPARED = (
     "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
@@ -194,7 +194,7 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(label=names)
 
 
-MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
+MAX_PANELS = 4  # panels per benchmark; smaller effects are in comparisons.csv
 
 
 def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
@@ -234,12 +234,12 @@ def _caption(rows: pd.DataFrame, num_left: int) -> str:
 
 # A forest plot: one row for each comparison, its ratio of times as a mark, its interval as a bar.
 
-MAX_LINES = 14  # of labels in a panel
+MAX_LINES = 14  # label lines per panel
 LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
-LEFT_POINTS, RIGHT_POINTS = 126, 30  # for the labels, and for n
+LEFT_POINTS, RIGHT_POINTS = 126, 30  # margins for the labels and for n
 POINTS_PER_INCH = 72
-PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
+PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # same width as the other figures of the report
 BAND = "#ECEEF1"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 # Verdict -> color, marker, and whether the marker is filled: distinguishable without color too.

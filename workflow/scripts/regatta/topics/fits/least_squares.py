@@ -13,7 +13,7 @@ import numpy as np
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 
 FAR_OFF = 0.1  # log residual above which the weight of a point decreases: about 10 %
-RESOLUTION = 1e-3  # of log residuals (root mean square): timings repeat no more closely
+RESOLUTION = 1e-3  # floor of log residuals (root mean square): the repeatability of timings
 NUM_RESAMPLES = 999
 
 
@@ -56,7 +56,7 @@ def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
 
     relative = terms / values[:, None]
     scales = relative.max(axis=0)
-    scaled = relative / scales  # of the order of 1 in any unit
+    scaled = relative / scales  # order of magnitude 1 in any unit
     start = scipy.optimize.nnls(scaled, np.ones(len(values)))[0]
     with np.errstate(divide="ignore"):  # a step to where the model is 0 is rejected for its infinite residual
         found = scipy.optimize.least_squares(

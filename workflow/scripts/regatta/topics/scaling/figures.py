@@ -223,8 +223,8 @@ LETTERS = {
     "not_measured": "\N{WHITE CIRCLE}",
     "no_baseline": "?",
 }
-PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
-DARK_BELOW = 0.55  # of the map, where white letters keep 4.5:1 on it and black ones no longer do
+PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
+DARK_BELOW = 0.55  # color value below which white letters have contrast 4.5:1 and black ones do not
 
 
 def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:

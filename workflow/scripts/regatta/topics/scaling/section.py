@@ -40,7 +40,7 @@ from regatta.topics.scaling.tables import (
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
-MOST_ROWS = 40  # of the table of baselines; the CSV has all
+MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 MODEL = ["model", "image_size", "context_length"]
 DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
 DIMENSIONS |= {"vocabulary": "vocab_size"}

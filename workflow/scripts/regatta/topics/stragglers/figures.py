@@ -32,7 +32,7 @@ WHAT = {
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
-PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
+PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
 BAND = "#F0F0F0"
 MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbors
 MOST_NAMED_HOSTS = 8  # whose names fit above their bands
@@ -74,7 +74,7 @@ def worst_times(worst, launches: Path) -> np.ndarray | None:
         return None
     try:
         quantity, times_ns = waiting_times(record, record["spec"])
-    except (KeyError, TypeError, ValueError):  # of a file that changed since it was collected
+    except (KeyError, TypeError, ValueError):  # the file changed since it was collected
         return None
     return times_ns if quantity == worst.quantity else None
 

@@ -21,8 +21,8 @@ ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 IN_COLLECTIVE, COMPUTE, HOST_WAIT = "in_collective", "compute", "host_wait"
 IS_LAST_LONGEST = {IN_COLLECTIVE: False, COMPUTE: True, HOST_WAIT: False}
 
-SUSPECT_P = 0.05  # of a record, over its ranks or hosts; six iterations of two ranks can reach it
-LAG_RATIO = 0.01  # of the iteration; smaller lags do not matter
+SUSPECT_P = 0.05  # p of a record, over its ranks or hosts; six iterations of two ranks can reach it
+LAG_RATIO = 0.01  # share of the iteration; smaller lags are negligible
 QUANTILES = (0.05, 0.5, 0.95)
 ALL_RANKS, ONE_HOST, ONE_RANK = "all_ranks", "one_host", "one_rank"
 MOST_OF_EXCESS = 0.5  # share of an outlier's excess that is common to all ranks, or gone without one of them
