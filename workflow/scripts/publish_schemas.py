@@ -63,7 +63,7 @@ def campaign_schema() -> dict:
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
     keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
     keys["baseline"] |= fields_schema(baseline_fields())
-    # An axis is a text alone, or the key `axis` of an object.
+    # An axis is a string, or the key `axis` of an object.
     axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
     del versus["type"]
     of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}

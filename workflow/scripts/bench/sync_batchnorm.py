@@ -62,7 +62,7 @@ class Passes:
 
 @dataclass
 class Tensors:
-    """The tensors of one rank's iteration. output: of the last forward pass, None before it."""
+    """The tensors of one rank's iteration. output: the last forward pass's, None before it."""
 
     layer: nn.Module
     x: torch.Tensor  # (batch_size, hidden)

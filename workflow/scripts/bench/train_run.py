@@ -33,7 +33,7 @@ MAX_SEED = 2**63 - 1
 class Parameters:
     """batch_size: images per rank in one backward pass; accumulation_steps of these make one optimizer step.
 
-    data_folder: of the unpacked CIFAR-100; None with synthetic data.
+    data_folder: directory of the unpacked CIFAR-100; None with synthetic data.
     """
 
     model: str

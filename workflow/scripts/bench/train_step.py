@@ -276,8 +276,8 @@ def add_arguments(group) -> None:
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line; those without effect are None unless given, which is
-    refused later."""
+    """Return the cell's parameters from a parsed command line. Those without effect are None, or rejected later if
+    they were given."""
     given = {name: getattr(arguments, name) for name in Parameters.__annotations__}
     given |= {name: value == "true" for name, value in given.items() if value in ("true", "false")}
     defaults = {"image_size": 64, "context_length": DEFAULT_CONTEXT_LENGTH, "bucket_cap_mb": 25, "compression": "none"}

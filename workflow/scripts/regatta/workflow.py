@@ -124,7 +124,7 @@ class Session:
     def _make_plan(self) -> Plan:
         """Plan the campaign, once, before the graph is built."""
         path = self._campaign_file()
-        may_lack_files = "plan" in self.options.targets  # prepare refuses other targets beside it
+        may_lack_files = "plan" in self.options.targets  # prepare rejects other targets beside it
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
@@ -295,7 +295,7 @@ class Session:
             self._print_gate()
             sys.exit(UNEXPECTED_ERROR)
         if self.targets == {"plan"}:
-            sys.exit(USER_ERROR)  # such as a folder that cannot be written; printed above
+            sys.exit(USER_ERROR)  # such as an unwritable directory; printed above
         report_problem = self._build_partial_report()
         print(f"Snakemake's log: {log}", file=sys.stderr)
         rules = {name for job in self.workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}

@@ -77,7 +77,7 @@ class GradientSync:
 
     gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns:
     how long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction.
-    On NCCL that is only the time to enqueue it. events: of a step that is traced (stream_times.py).
+    On NCCL that is only the time to enqueue it. events: those of a traced step (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:

@@ -56,7 +56,7 @@ def main(name: str, benchmark: ModuleType) -> None:
     except (ValueError, RuntimeError) as error:
         if progress.phase != "setup":
             raise
-        if isinstance(error, ValueError):  # all ranks refuse the same parameters
+        if isinstance(error, ValueError):  # all ranks reject the same parameters
             stop(str(error), rank)
         stop(f"rank {rank}: {error}", rank=0)  # it may be the only one
     if rank == 0:

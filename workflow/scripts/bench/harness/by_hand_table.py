@@ -30,7 +30,7 @@ PART_NAMES = {"step": "step (alternating)", "no_sync": "without sync", "communic
 
 
 def render(record: dict, places: list, threads_per_rank: int) -> str:
-    """Return the text for a record. places: of all ranks."""
+    """Return the text for a record. places: one per rank."""
     spec = record["spec"]
     lines = configuration(spec, places, threads_per_rank)
     rows = outcome_rows(record, len(places)) + memory_rows(record["memory"]) + check_rows(record)

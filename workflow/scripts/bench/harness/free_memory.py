@@ -33,7 +33,7 @@ def require_memory(what: str, num_bytes: int, ranks: peers.Ranks, remedy: str) -
 
 
 def free_bytes(ranks: peers.Ranks) -> int | None:
-    """Return the bytes available to this rank: of its GPU, else its share of the host; None if unknown.
+    """Return the bytes available to this rank: on its GPU, else its share of the host; None if unknown.
 
     Called on all ranks.
     """

@@ -47,7 +47,7 @@ def relevant(paths: list[str]) -> list[str]:
 
 
 def mapped_files(maps: str) -> list[str]:
-    """Return the paths in /proc/<pid>/maps, sorted. A path is the sixth field and may hold blanks (proc(5))."""
+    """Return the paths in /proc/<pid>/maps, sorted. A path is the sixth field and may contain blanks (proc(5))."""
     return sorted({fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6})
 
 

@@ -84,7 +84,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 
 
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
-    """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
+    """Return the store's address and port: the launcher's, or the first node of the Slurm step, where rank 0 runs."""
     address = environment.get("MASTER_ADDR")
     if "SLURM_PROCID" in environment and "RANK" not in environment:  # even if an image or a wrapper sets MASTER_ADDR
         address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address

@@ -43,7 +43,7 @@ class Proof:
 
 
 def prove(request: dict, progress: failures.Progress) -> Proof:
-    """Describe this rank's place, send it, and receive rank 0's verdict. request: of a launch or of a preflight."""
+    """Describe this rank's place, send it, and receive rank 0's verdict. request: a launch's or a preflight's."""
     timeout_seconds = request["start_timeout_seconds"]
     rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
     store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
@@ -118,7 +118,7 @@ def find_problems(
 ) -> list[str]:
     """Return all differences from `nodes` hosts with `gpus_per_node` ranks each.
 
-    world_size: by the launcher's variables. places: of the ranks that answered.
+    world_size: from the launcher's variables. places: one per rank that answered.
     """
     problems, expected = [], nodes * gpus_per_node
     if world_size != expected:

@@ -93,7 +93,7 @@ def read_python(path: Path) -> Images:
     found = cifar_pickle.load(path)
     if not isinstance(found, dict):
         raise ValueError(f"a {type(found).__name__} found, a dictionary expected")
-    # Keys are bytes in the original file, and texts in rewritten ones.
+    # Keys are bytes in the original file, and strings in rewritten ones.
     entries = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
     data, labels = entries.get("data"), entries.get("fine_labels")
     if not isinstance(data, cifar_pickle.ByteArray) or not isinstance(labels, list):

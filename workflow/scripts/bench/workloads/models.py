@@ -33,7 +33,7 @@ IMAGE_SIZE_ARGUMENT = {"vit": "image_size", "maxvit": "input_size"}
 
 @dataclass
 class Task:
-    """loss_of(outputs, targets) is a scalar. values: of the model and the batch, for the record."""
+    """loss_of(outputs, targets) is a scalar. values: facts on the model and the batch, for the record."""
 
     model: nn.Module
     inputs: torch.Tensor

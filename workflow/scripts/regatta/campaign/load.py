@@ -23,7 +23,7 @@ COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every be
 
 
 class Missing(NamedTuple):
-    """Why a correct campaign cannot run here: a stack (None: each of them) names a file that this machine lacks.
+    """Why a correct campaign cannot run here: a stack (None: all of them) names a file that is missing on this machine.
 
     is_in_id: ids of the stack's cells depend on it.
     """
@@ -47,7 +47,7 @@ class Campaign:
 
     @property
     def provisional_stacks(self) -> list[str]:
-        """Return the stacks whose cells may have other ids where the missing files are."""
+        """Return the stacks whose cell ids may differ on machines that have the missing files."""
         found = {missing.stack for missing in self.missing if missing.is_in_id}
         return [name for name in self.data["stacks"] if found & {name, None}]
 
@@ -64,7 +64,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     file = read_yaml(path)
     schema = file_schema("campaign")
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file)
-    # The checks that follow skip the keys that the schema refuses, so that all errors are reported together.
+    # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
@@ -110,7 +110,7 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
 
 
 def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
-    """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
+    """Return the campaign's data with defaults even in stacks and benchmarks, and values as in cells."""
     filled = _filled_stacks(file, data, schema)
     stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
@@ -241,7 +241,7 @@ def fields_schema(fields: dict[str, dict]) -> dict:
 
 
 def _parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all where it has none that is correct."""
+    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is correct."""
     names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
     return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
 
@@ -309,7 +309,7 @@ def _is_among(value: object, values: Iterable) -> bool:
 
 
 def _in_bytes(name: str, value: object) -> object:
-    """Return a message size, or a list of them, as the numbers that cells hold. Anything else is left as written.
+    """Return a message size, or a list of them, as the numbers in cells. Anything else is left as written.
 
     A value that is not a size matches no cell, and the plan reports that the rule has no effect.
     """

@@ -47,7 +47,7 @@ def schema_errors(file: YamlFile, data: object, schema: dict, base: Where = ()) 
 
 
 def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
-    """Raise one UserError that holds all errors in the order of the file, if there are any."""
+    """Raise one UserError with all errors in the order of the file, if there are any."""
     lines = [error.text for error in sorted(errors, key=lambda error: file.lines.get(error.where, 0))]
     if len(lines) > MAX_ERRORS_SHOWN:
         lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]

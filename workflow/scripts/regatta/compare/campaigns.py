@@ -24,7 +24,7 @@ from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 
-# Columns of measurements.csv: as few as possible, since an old file may lack the others.
+# Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name
@@ -56,7 +56,7 @@ def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CampaignResults:
-    """The results that a comparison needs. headers: of the launches in measurements. nccl: verdicts by stack."""
+    """The results that a comparison needs. headers: one per launch in measurements. nccl: verdicts by stack."""
 
     folder: Path
     campaign: dict
@@ -179,7 +179,7 @@ def _side(results: CampaignResults, stack: str) -> Side:
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
-    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if refused."""
+    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if rejected."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     frozen = next(folder.glob("campaign.*.json"))
@@ -208,7 +208,7 @@ HISTORY = {
 class History:
     """Cells over campaigns.
 
-    campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place`
+    campaigns: ordered by their first records, or as given if one is undated. table: HISTORY, where `place`
     counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
     before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
     """

@@ -26,7 +26,7 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against the same cell of the baseline campaign. ratio: of the median times; above 1 is slower now.
+    """One cell against the same cell of the baseline campaign. ratio: ratio of median times; above 1 is slower now.
 
     verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
     if the cell is screened, with too few launches on one side for a test.
@@ -62,7 +62,7 @@ class JudgedCell:
 
 @dataclass(frozen=True)
 class Gate:
-    """The result of the gate. problems: of no single cell, fail the gate; notes do not."""
+    """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not."""
 
     campaign: str
     baseline_campaign: str | None
@@ -96,7 +96,7 @@ def judge(
     """Return the result of the gate for a frozen campaign and its measurements.
 
     before: the same of the baseline campaign, with at least cell, status and p50_s.
-    margin: by which a median may be longer.
+    margin: allowed relative increase of a median.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
     known = measurements.astype(object).where(measurements.notna(), None)

@@ -23,7 +23,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a string for each value.
+    """A parameter of a benchmark. type: column type; words: how a value reads, a pattern or a string for each value.
 
     is_series: figures show it as the label of a line, not of the panel.
     """
@@ -143,7 +143,7 @@ def all_axes() -> dict[str, Axis]:
 
 @cache
 def results_of(name: str) -> dict[tuple[str, str], Result]:
-    """Return the results that a record of a benchmark may hold, by group and field."""
+    """Return the results that a record of a benchmark may contain, by group and field."""
     common = _results(schemas.load_schema("results"), "workflow/schemas/results.yaml")
     benchmark = load_benchmark(name)
     return common | _results(benchmark.schema.get("x-results", {}), f"{benchmark.file}: x-results")

@@ -104,7 +104,7 @@ class _CopyOutput(argparse.Action):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             log = path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
-        except OSError as error:  # measurements must not fail for lack of a log
+        except OSError as error:  # measurements must not fail because the log cannot be written
             print(f"{path}: no log written ({error.strerror}).", file=sys.stderr)
             return
         sys.stdout, sys.stderr = _Copied(sys.stdout, log), _Copied(sys.stderr, log)

@@ -103,7 +103,7 @@ def name_of(cell: str, names: dict[str, str]) -> str:
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
     """Return a name for each cell, given by its fields: the columns of any table with those of a cell.
 
-    benchmark: of all of them, where the table has no such column.
+    benchmark: that of all rows, if the table has no such column.
     """
     by_benchmark: dict[str, list[int]] = defaultdict(list)
     for index, cell in enumerate(cells):
@@ -143,7 +143,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
 
 
 def _distinguished(names: list[CellName]) -> list[CellName]:
-    """Add to names that are equal the fields that only some of them have: imported cells may lack any field."""
+    """Add to equal names the fields that only some of them have: imported cells may miss any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         by_text[name.full].append(index)

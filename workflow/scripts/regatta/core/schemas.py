@@ -69,7 +69,7 @@ def violations(value: object, schema: dict, base: Where = ()) -> list[Violation]
 def first_violation(value: object, schema: dict, is_strict: bool = False) -> str | None:
     """Return the first violation of a value by place, or None.
 
-    is_strict: 1.0 is not an integer, and NaN not a number, as readers in Python need it.
+    is_strict: 1.0 is not an integer and NaN is not a number, as Python readers require.
     """
     try:  # jsonschema's order differs between processes
         errors = (_StrictValidator if is_strict else _Validator)(schema).iter_errors(value)
@@ -168,7 +168,7 @@ def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> st
     if wanted == "array" and not isinstance(value, dict | None):
         return f" Write [{value if isinstance(value, str) else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
-        # Without an exponent: YAML reads 1e-05, which Python would print, as a string again.
+        # Without an exponent: Python would print 1e-05, which YAML reads as a string.
         return f" YAML reads it as a string; write {Decimal(value):f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."

@@ -67,7 +67,7 @@ class Drift:
 
 
 def min_samples(probability: float) -> int:
-    """Return how many independent samples hold at least one above this quantile, with 95 % confidence."""
+    """Return how many independent samples contain at least one above this quantile, with 95 % confidence."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(probability))
 
 

@@ -44,10 +44,10 @@ class Compared:
     """A pair of cells. `ratio`: time of test / time of base; above 1 is slower.
 
     is_paired: the launches at one index shared an allocation, and the ratio is the median of their ratios.
-    p_value: of the rank test named in `test`, two-sided, uncorrected; None if so few launches cannot reach 0.05
+    p_value: that of the rank test named in `test`, two-sided, uncorrected; None if so few launches cannot reach 0.05
     (fewer than 4 and 4, or 6 pairs).
     shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base,
-    test), or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
+    test), or if paired only that of the difference; None below MIN_LAUNCHES_TEST on either side.
     """
 
     ratio: Estimate
@@ -76,7 +76,7 @@ class Verdict:
     length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 if it is
-    settled. None if the interval of the ratio contains a limit of the margin, where the scatter is unknown, and
+    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, and
     where it would take more than MOST_LAUNCHES.
     """
 

@@ -15,7 +15,7 @@ KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].c
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
-    """Return the format of a text, by its content and never by its name, and what it says. name: for messages."""
+    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)

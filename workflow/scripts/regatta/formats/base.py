@@ -1,7 +1,7 @@
 """What all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a file that was cut off is refused. A writer gets a ResultsFolder: the frozen campaign of a results folder,
+of a file: a truncated file is rejected. A writer gets a ResultsFolder: the frozen campaign of a results folder,
 its tables, and the records behind them.
 """
 
@@ -26,9 +26,9 @@ from regatta.store.records import CENTERS, one_line
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
-LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # beyond these a figure is damaged
+LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # a number beyond these means a damaged file
 MOST_VALUES = 20  # listed in a message
-# Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
+# Times of one record that a file may print. window_step_s: mean over calls or steps that ran back to back.
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
@@ -72,7 +72,7 @@ class Reading:
 class Source:
     """What a file says.
 
-    statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (an error),
+    statistic: description of its times. twice: what the same cell twice in the file means: `refuse` (an error),
     `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time in the file,
     of an unknown time zone. environment: keys of a launch file's `environment`.
     """
@@ -94,7 +94,7 @@ class Format:
 
     contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
-    to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written file holds,
+    to write, or a JSON value; a list has one object per world size. benchmarks: those that a written file contains,
     empty: all. not_held: what else it leaves out.
     """
 
@@ -159,7 +159,7 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
 def parse_json(text: str, name: str) -> object:
     """Return the value of a JSON file. Raises UserError with the line where it breaks off.
 
-    It refuses NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
+    It rejects NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
@@ -225,7 +225,7 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
     return known
 
 
-# Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.
+# Limits of launch files and tables: a file beyond them is rejected before anything is written.
 
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "at most 64 letters, digits and underscores, beginning with a letter or digit"
@@ -254,7 +254,7 @@ READING = {
 
 
 def check_source(name: str, source: Source) -> None:
-    """Raise UserError for implausible figures, and for values that no column of a table can hold. name: of the file."""
+    """Raise UserError for implausible figures, and for values that no table column can represent. name: file name."""
     for reading in source.readings:
         fields = {key: getattr(reading, key) for key in READING["properties"]}
         fields |= {"backend": reading.backend or source.backend, "times_s": {} if reading.failure else reading.times_s}
@@ -377,7 +377,7 @@ def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
 
 
 def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
-    """Return sentences on what a file of a format lacks, so that nothing is dropped silently."""
+    """Return sentences on what a format cannot represent, so that nothing is dropped silently."""
     notes = [f"not in {kind.name}: {kind.not_held}"] if kind.not_held else []
     ok = folder.rows[folder.rows["status"] == "ok"]
     measured = set(ok["cell"])

@@ -2,7 +2,7 @@
 
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
 place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
-the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
+the last lines are a summary, so a truncated run is rejected. JSON has the summary of each size, and with
 -I the time of every call; its environment of the process is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
@@ -60,7 +60,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Run:
-    """What holds for all rows of a file. is_blocking: calls were waited for one by one (-z)."""
+    """Facts on all rows of a file. is_blocking: calls were waited for one by one (-z)."""
 
     name: str
     operation: str
@@ -203,7 +203,7 @@ WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
 MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
 LIBRARY = re.compile(r"NCCL version (\d{1,15}\.\d{1,15}\.\d{1,15})")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
-MOST_SIZES = 10_000  # a head that asks for more is damaged
+MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:

@@ -313,7 +313,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         if size != other:
             raise UserError(
                 f"{folder.path}: {shape(*other)} and {shape(*size)} have the same number of ranks, and this"
-                f" format does not hold nodes. Select one with --where nodes={size[0]}."
+                f" format has no field for nodes. Select one with --where nodes={size[0]}."
             )
 
 

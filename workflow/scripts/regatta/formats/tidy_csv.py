@@ -78,9 +78,9 @@ def _rows(
 
 
 def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
-    """Return a field as the kind of its column; None if it is empty, and where an older file lacks the column.
+    """Return a field as the kind of its column; None if it is empty, or if an older file has no such column.
 
-    least: of integers. Raises UserError.
+    least: minimum of integers. Raises UserError.
     """
     kind = KINDS.get(column, TEXT)
     if not text or kind == TEXT:
@@ -217,7 +217,7 @@ OF_ROW = {
     "repeat": WHOLE,
     "status": TEXT,
 }
-TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has all its digits: no type holds them all
+TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # values keep all digits, which no single type does
 
 
 def _write(folder: ResultsFolder) -> str:

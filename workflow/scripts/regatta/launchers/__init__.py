@@ -55,9 +55,9 @@ def launch_argv(
 ) -> list[str]:
     """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
 
-    variables: of the job, substituted in the stack's binds; None leaves their names. folders: read and written by the
-    ranks, bound into an image. limit_seconds: of a job's step, if the supervisor dies. hosts: the nodes of the step, if
-    the job has more.
+    variables: the job's, substituted in the stack's binds; None keeps their names. folders: read and written by the
+    ranks, bound into an image. limit_seconds: limit of a job's step, if the supervisor dies. hosts: the nodes of the
+    step, if the job has more.
     """
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
@@ -145,9 +145,9 @@ class Allocation:
 
     @contextlib.contextmanager
     def exclusive_use(self, folder: Path, name: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait until nothing else is measured on this machine or in this job, and hold the lock within the context.
+        """Wait until nothing else is measured on this machine or in this job, and keep the lock within the context.
 
-        folder: of all results. name: of what waits, for people. check: called while waiting; raises to give up.
+        folder: that of all results. name: the waiting task, for people. check: called while waiting; raises to give up.
         """
         lock, is_waiting = None, False
         while lock is None:

@@ -47,8 +47,8 @@ class TaskEnd:
 class LogReading:
     """What the launcher reports in the log of a launch. node_problem: its line about a lost node.
 
-    hosts: that it blames. exit_codes: of failed ranks; rank_codes: by rank, if it names each rank. first_end: of the
-    first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
+    hosts: those that it blames. exit_codes: those of failed ranks; rank_codes: by rank, if it names each rank.
+    first_end: the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
     """
 
     node_problem: str | None = None
@@ -64,7 +64,7 @@ Job = str | None  # the id of a job; None outside of one
 
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks are started and jobs are requested under one scheduler. What a scheduler lacks keeps its default."""
+    """How ranks are started and jobs are requested under one scheduler. Fields that it does not need keep defaults."""
 
     name: str
     title: str  # name for people

@@ -258,7 +258,7 @@ def _exit_code(text: str) -> int | None:
     if (found := re.match(r"Exited with exit code (\d+)", text)) is None:
         return None
     code = int(found[1])
-    # Shells, and the first process of some images, report a signal so.
+    # Shells, and the first process of some images, report a signal this way.
     return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
 
 

@@ -152,7 +152,7 @@ def job_state(job: str) -> str | None:
 
 def _states_in_json(text: str) -> list[str]:
     try:
-        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a text before
+        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a string before
     except (ValueError, KeyError, IndexError, TypeError):
         return []
     return [states] if isinstance(states, str) else list(states)

@@ -114,7 +114,7 @@ def submit_variables(cluster: dict) -> dict[str, str]:
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return the request of a job at its first attempt, as sbatch's options: for people. The executor adds others."""
+    """Return a job's request at its first attempt as sbatch options, for people. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
         "mem": cluster["memory_mb_per_node"],
@@ -140,7 +140,7 @@ def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, a
     return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])
 
 
-# Whether the partition can run the jobs of a campaign: by default Slurm accepts a job that can never start.
+# Can the partition run the jobs of a campaign? By default Slurm accepts a job that can never start.
 
 
 @dataclass

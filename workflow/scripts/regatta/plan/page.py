@@ -72,7 +72,7 @@ def _totals(plan: Plan, gpu: str) -> str:
 
 
 def missing_lines(plan: Plan) -> list[str]:
-    """Return why a run on this machine would be refused, under a heading; empty if it would not be."""
+    """Return why a run on this machine would be rejected, under a heading; empty if it would not be."""
     if not plan.campaign.missing:
         return []
     lines = ["cannot run on this machine; missing files or programs:"]
@@ -135,7 +135,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell of the matrix. seconds: of all its launches to come, without their starts."""
+    """A cell of the matrix. seconds: total of its planned launches, without their starts."""
 
     cell: Cell
     state: str
@@ -261,7 +261,7 @@ def write_plan(plan: Plan) -> None:
 
 def render(plan: Plan) -> str:
     """Return the plan as a page. The same campaign and the same store give the same bytes."""
-    import jinja2  # here, so that a plan as text does not wait for it
+    import jinja2  # imported here, because a plan as text does not need it
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

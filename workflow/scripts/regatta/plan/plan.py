@@ -108,7 +108,7 @@ def write_frozen(plan: Plan) -> None:
 
 
 def plan_json(plan: Plan) -> dict:
-    """Return the plan as plan.json holds it."""
+    """Return the content of plan.json."""
     known, preflight = plan.history.cell_seconds(), None
     if plan.preflight:
         content, status = plan.preflight.content, "todo" if plan.has_preflight_to_run else "done"
@@ -225,13 +225,13 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
 def _gone_cells(results: Path, now: set[str]) -> list[dict]:
     """Return the cells of the last frozen campaign that are not planned now; none if it cannot be read.
 
-    Only these are checked against the schema: for all of ten thousand cells, every plan would take a second longer.
+    Only these are checked against the schema: checking ten thousand cells would add a second to every plan.
     """
     for path in sorted(results.glob("campaign.*.json")):
         try:
             content = json.loads(read_file(path))
             gone = [cell for cell in content["cells"] if cell["id"] not in now]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a new one is written
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is replaced by a new one
             continue
         if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
             return gone

@@ -41,7 +41,7 @@ NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.val
 
 
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
-    """Return a template of workflow/report/. is_large: for a page of thousands of cells, with compressed downloads."""
+    """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

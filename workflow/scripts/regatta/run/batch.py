@@ -64,7 +64,7 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
 class Stopped(Exception):
     """The supervisor was stopped by a signal. What was measured is in the store.
 
-    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
+    state: job state, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -105,7 +105,7 @@ class Run:
         return self.results / "launches" / f"{launch}.jsonl"
 
     def summaries(self, *indices: int) -> list[dict]:
-        """Return what the launch files of planned launches hold, the oldest attempt of each first."""
+        """Return the content of the launch files of planned launches, the oldest attempt of each first."""
         folder = self.results / "launches"
         paths = [path for index in indices for path in sorted(folder.glob(f"{self.id}-l{index:03d}-a*.jsonl"))]
         return [entry for entry in (summarize(read_launch_file(path)) for path in paths) if entry]

@@ -10,7 +10,7 @@ from pathlib import Path
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
 
 LOG_TAIL_BYTES = 65_536
-EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
+EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
 MAX_CAUSE_CHARACTERS = 300
 PYTORCH_LOG = r"[WE]\d{4} "
 
@@ -45,10 +45,11 @@ def read_log_tail(log: Path) -> str:
 
 
 def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
-    """Return why a launch died by itself.
+    """Return why a launch ended unexpectedly.
 
-    errors: of its ranks, earliest first. num_oom_kills: processes that the kernel killed meanwhile. The end of one rank
-    makes the others fail with connection errors, so a rank killed by a signal comes first, then the earliest error.
+    errors: those of its ranks, earliest first. num_oom_kills: processes that the kernel killed meanwhile. The end of
+    one rank makes the others fail with connection errors. So a rank killed by a signal counts first, then the earliest
+    error.
     """
     reading = launcher.read_log(log)
     if reading.node_problem:

@@ -53,8 +53,8 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for what is left to do, or None if none is needed: on one machine without containers each
-    launch file holds the same information."""
+    """Return the preflight for the remaining work, or None if none is needed: on one machine without containers each
+    launch file contains the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     if not chosen or not (has_image or launcher_of(campaign.cluster).submits):
@@ -99,7 +99,7 @@ def has_passed(path: Path) -> bool:
 
 
 def latest_preflight(results: Path) -> list[str]:
-    """Return the path of the last preflight, or nothing: for a report when nothing is left to measure."""
+    """Return the path of the last preflight, or nothing, for a report when nothing is left to measure."""
     files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
     return [str(path) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)[-1:]]
 

@@ -64,9 +64,9 @@ FALLBACK = re.compile(r"[.,]?\s*(?:No plugin found \(\S+\), )?[Uu]sing internal 
 class NcclLog:
     """The facts in a log; None or () if it does not contain them.
 
-    networks: of all communicators, in order of appearance. plugin: name and interface of the network plugin that was
-    loaded, but perhaps not used. plugin_problem: why none was, in NCCL's words. provider: of libfabric. transports:
-    without numbers of devices, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
+    networks: those of all communicators, in order of appearance. plugin: name and interface of the loaded network
+    plugin, which may be unused. plugin_problem: why none was loaded, as NCCL logs it. provider: libfabric's.
+    transports: without device numbers, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
     """
 
     version: str | None
@@ -129,7 +129,7 @@ MOST_NAMES = 4  # hosts or ranks named in a note
 def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
     """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
 
-    report: of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
+    report: the ranks' report, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
     launch failed, or None. A problem fails the stack; a note does not.
     """
     nccl, problems = parse_nccl_log(nccl_text), []

@@ -136,7 +136,7 @@ OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # n
 
 @dataclass
 class StackWatch:
-    """The stacks of a batch, by its records so far: which work, and which fail in the same way."""
+    """The stacks of a batch according to its records so far: which work, and which fail in the same way."""
 
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
@@ -162,7 +162,7 @@ class StackWatch:
 def _signature(record: dict) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
-    The phase does not count: records of a supervisor that was restarted lack it.
+    The phase does not count: records of a restarted supervisor have none.
     """
     words = re.sub(r"\d+", "#", record["cause"] or "")
     return record["status"], re.sub(r"\S*/\S*", "/", words)

@@ -38,7 +38,7 @@ from regatta.run.progress import Progress, Watch
 from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
 
 POLL_SECONDS = 0.05
-STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 SECONDS_WITHOUT_ANSWER = 600  # limit without an answer of the scheduler
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell starts; then the launch itself is at fault
@@ -123,7 +123,7 @@ def _wait_for_scheduler(run: Run) -> None:
 
 
 def _leave_nodes(run: Run, cause: Cause) -> None:
-    """End the job after a node has failed: on the remaining nodes no launch of this shape can start."""
+    """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
     text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"

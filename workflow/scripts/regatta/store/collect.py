@@ -60,11 +60,11 @@ def _path_of(name: str, measurements: Path) -> Path:
 
 @dataclass
 class Found:
-    """What the store holds of one campaign, and what of it is not in the tables.
+    """The store's content for one campaign, and which part of it is not in the tables.
 
-    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    rows: for each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
     has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
-    ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
+    ended before their batch was finished, even if a later job finished it. after_now: the latest time of each launch
     that has one in the future; its records are used.
     """
 

@@ -104,7 +104,7 @@ RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **di
 # Outliers among the tested iterations, by class. The class of the others is unknown.
 _CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
 OUTLIERS = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
-# Of each launch of several ranks: a row per quantity and rank that others waited for. cell, line: of the quantiles.
+# For each launch of several ranks, one row per quantity and rank that others waited for. cell, line: the quantiles'.
 WAITS = {
     **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
     **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
@@ -125,7 +125,7 @@ WAITS = {
 COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
 
 
-# Columns of CELL that tables of one benchmark have: where a cell ran, and the parameters of a training step.
+# Columns of CELL in tables of one benchmark: where a cell ran, and the parameters of a training step.
 SHAPE_COLUMNS = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
 STEP_COLUMNS = (
     *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),

@@ -1,4 +1,4 @@
-"""What the store already holds: for each cell and repeat the latest record's status and cost.
+"""Content of the store: status and cost of the latest record of each cell and repeat.
 
 Finished batches are read from their manifests, without the samples; other launch files are read in full.
 """
@@ -42,7 +42,7 @@ def generation_of(header: dict) -> int:
 def record_order(launch: str, generation: int, time_utc: str, line: int) -> tuple[int, int, str, str, int]:
     """Return the key by which records of one cell and repeat are sorted: the last one counts.
 
-    time_utc: of the launch. line: of the record in its launch file.
+    time_utc: start of the launch. line: the record's line in its launch file.
     """
     attempt = ATTEMPT.search(launch) if generation else None
     return generation, int(attempt[1]) if attempt else 0, time_utc, launch, line
@@ -124,7 +124,7 @@ def summarize(launch_file: LaunchFile) -> dict | None:
 
 
 def _summary(record: dict) -> dict:
-    """Return a record without its samples. One that the analysis refuses is `invalid`."""
+    """Return a record without its samples. One that the analysis rejects is `invalid`."""
     from regatta.store.records import problem_of  # imports numpy, which a plan of finished batches does without
 
     problem = problem_of(record)
@@ -146,7 +146,7 @@ def _read_manifest(path: Path) -> list[dict]:
 
 
 def read_history(results: Path) -> History:
-    """Read what a results folder holds. A launch whose file was removed by hand counts as missing."""
+    """Read the history of a results folder. A launch whose file was removed by hand counts as missing."""
     history = History()
     launches = results / "launches"
     present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}

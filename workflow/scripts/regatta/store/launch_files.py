@@ -34,7 +34,7 @@ NEEDED = {
 
 @dataclass
 class LaunchFile:
-    """What one launch file holds. `lines` keeps the line numbers, from 1, by which the report refers to records."""
+    """The content of one launch file. `lines` keeps the line numbers, from 1, by which the report refers to records."""
 
     path: Path
     header: dict | None = None
@@ -75,7 +75,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
     launch_file = LaunchFile(path)
     try:
-        path.name.encode()  # tables are UTF-8, and hold the name
+        path.name.encode()  # tables are UTF-8 and contain the name
         content = read_file(path)
     except UnicodeEncodeError:
         launch_file.problems.append(f"{path.name}: its name is not UTF-8; skipped")
@@ -105,7 +105,7 @@ def read_launch_file(path: Path) -> LaunchFile:
 def read_one_line(path: Path, number: int) -> dict | None:
     """Return the line of a launch file that has this number, from 1; None if it is missing or not readable."""
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would block
             return None
         with path.open("rb") as file:
             text = next(itertools.islice(file, number - 1, number), b"")
@@ -200,7 +200,7 @@ def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
 
 
 def _lost_in_batch(batch: dict) -> str | None:
-    """Return which stack or cell of a launch the batch lacks: JSON Schema cannot compare two places."""
+    """Return which stack or cell of a launch is missing in the batch: JSON Schema cannot compare two places."""
     for index, launch in enumerate(batch["launches"]):
         for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
             if lost := [name for name in names if name not in batch[kind]]:

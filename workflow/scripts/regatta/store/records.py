@@ -234,7 +234,7 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
 
 def _memory(record: dict) -> dict:
-    """Return the bytes of each kind of memory: of the largest rank, where it differs by rank."""
+    """Return the bytes of each kind of memory; the maximum if it differs by rank."""
     row = {name: (record["memory"] or {}).get(name) for name in MEMORY_BYTES}
     by_rank = {name: value for name, value in row.items() if isinstance(value, list)}
     return row | {name: max({*value} - {None}, default=None) for name, value in by_rank.items()}

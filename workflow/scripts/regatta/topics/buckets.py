@@ -71,7 +71,7 @@ class Cost:
 
 
 def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
-    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, where that is less."""
+    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, if that is less."""
     return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
 
 
@@ -135,7 +135,7 @@ def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: l
 
 
 def _from_all_reduces(models: list[dict]) -> Cost | str:
-    """Return a as the cost of a call and B as the bandwidth. models: of one place, so there is one at most."""
+    """Return a as the cost of a call and B as the bandwidth. models: those of one place, so at most one."""
     if not models:
         return "no fp32 all_reduce was measured on this shape and stack"
     [model] = models

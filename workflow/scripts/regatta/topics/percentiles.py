@@ -80,14 +80,14 @@ def _count(num: int | None) -> str:
 
 
 def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in the order of the published table: by number of ranks, those without a wrapper first."""
+    """Return rows in the order of the published table: by number of ranks, those without DDP first."""
     rows = rows.assign(is_wrapped=rows["strategy"] != "none")
     order = ["world_size", "nodes", "is_wrapped", "strategy", "bucket_cap_mb", "gradient_as_bucket_view"]
     return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
 
 
 def exact_ms(seconds: float | None) -> str:
-    """Return milliseconds with four figures: with three, a difference of one percent could not be recomputed."""
+    """Return milliseconds with four digits: three are too few to recompute a difference of one percent."""
     return four(times(seconds, 1e3))
 
 

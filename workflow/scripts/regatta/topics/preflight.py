@@ -101,7 +101,7 @@ def preflight_rows(preflight: dict) -> list[Row]:
 
 
 def _rows_of_ranks(stacks: list[dict]) -> list[Row]:
-    """Return the rows on the report of the ranks: n/a where they left none."""
+    """Return the rows on the report of the ranks: n/a if they wrote none."""
     names = ("ranks", "GPUs", "backends", "torch", "driver")
     cells = [_report_cells(stack["seen"]) if stack["seen"] else [[UNKNOWN]] * len(names) for stack in stacks]
     return [(name, [of_stack[index] for of_stack in cells], False) for index, name in enumerate(names)]

@@ -170,7 +170,7 @@ MACHINES = Topic("machines", "Warnings", {}, None, shared_host_findings, shared_
 
 
 def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each cell with an ok launch that has a time: of one step in windows, else the launch's median.
+    """Return one row for each cell with an ok launch that has a time: one step in windows, else the launch's median.
 
     range_ratio: (largest - smallest) / median; unknown for one launch.
     """

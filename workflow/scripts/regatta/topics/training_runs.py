@@ -93,7 +93,7 @@ def _over_launches(values: pd.Series) -> Estimate:
 
 
 def _outcome(epochs: pd.DataFrame) -> dict:
-    """Return the columns of one cell. epochs: of each launch, in order; losses and accuracy are those of the last."""
+    """Return the columns of one cell. epochs: by launch, in order; losses and accuracy are those of the last."""
     launches = epochs.groupby("repeat")
     by_launch = launches.tail(1).set_index("repeat")[["train_loss", "test_loss", "accuracy_ratio"]]
     by_launch["total_s"] = launches["epoch_s"].sum()
@@ -245,7 +245,7 @@ def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
 
 
 def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
-    """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
+    """Return accuracy, loss and time by epoch in turn, for each workload. tables: those of training runs and ranks."""
     runs = name_rows(tables["training_runs"], BENCHMARK).sort_values(ORDER, kind="stable")
     found = panels(
         runs[runs["num_launches"] > 0],

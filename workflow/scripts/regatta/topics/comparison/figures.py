@@ -37,7 +37,7 @@ def interval_text(row) -> str:
 
 
 def launches_text(row) -> str:
-    """Return n: launches of the reference and of the other, as one number where they are equal."""
+    """Return n: launches of the reference and of the other, as one number if they are equal."""
     reference, other = row.num_reference_launches, row.num_launches
     return str(other) if reference == other else f"{reference}, {other}"
 
@@ -183,7 +183,7 @@ def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) ->
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add `label`, the name of each row: the values compared where they are not the same in all rows, and the cell."""
+    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
     if not len(rows):
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
@@ -253,7 +253,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. low, high: None where there is one launch. is_interval: False where they are a range."""
+    """One comparison. low, high: None with one launch. is_interval: False if they are a range."""
 
     label: str
     ratio: float

@@ -65,7 +65,7 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
 def alike_stacks(campaign: dict) -> list[CellPair]:
     """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
 
-    Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
+    Each is paired with the first of its kind, or with that of the reference if the campaign compares stacks.
     """
     versus = versus_of(campaign)
     first = versus["reference"] if versus["axis"] == "stack" else None

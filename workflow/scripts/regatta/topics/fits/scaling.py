@@ -67,7 +67,7 @@ SCALING_MODELS = {
 class Points:
     """A curve, one point for each world size, by rising size. seconds: step time over the batch of a rank, n/X(n).
 
-    low, high: their range or interval over launches, NaN where unknown. launches: for each size those of its launches.
+    low, high: their range or interval over launches, NaN if unknown. launches: by size, those of its launches.
     """
 
     sizes: np.ndarray

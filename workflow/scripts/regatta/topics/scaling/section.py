@@ -57,7 +57,7 @@ def section(data: ReportData) -> Section:
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
-    """Return a table of weak and one of strong scaling, each only where a cell has two baselines or a strong one."""
+    """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
     names = {row.cell: row.cell_name.full for row in name_rows(scaling, "train_step").itertuples()}
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
@@ -87,7 +87,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
 
 
 def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
-    """Return one table with a row for each model and input size, none where no record has the number of parameters."""
+    """Return one table with a row for each model and input size, none if no record has the number of parameters."""
     rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
     if rows.empty:
         return ()
@@ -113,7 +113,7 @@ def _sample_text(row) -> str:
 
 
 def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
-    """Return the peaks that MFU is relative to, with their sources; empty where there is no MFU."""
+    """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU."""
     used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
     by_source: dict[tuple[str, str], list[str]] = {}
     for peak in campaign["cluster"].get("peaks") or []:

@@ -94,7 +94,7 @@ def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
 
 
 def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
-    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None where it is unknown.
+    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None if it is unknown.
 
     It is the peak of the fastest arithmetic that torch allows, so that MFU is never overstated: with fp32 that of tf32,
     where the file has one for the GPU and the ranks' settings allow it.
@@ -141,7 +141,7 @@ def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) 
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
-    """Return the word for an efficiency, or None where its range is unknown, too wide or crosses a limit."""
+    """Return the word for an efficiency, or None if its range is unknown, too wide or crosses a limit."""
     if low is None or high is None:
         return None  # otherwise one launch would get a firmer statement than six
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))

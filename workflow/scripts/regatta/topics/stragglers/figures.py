@@ -52,7 +52,7 @@ def straggler_figures(
 ) -> list[Figure]:
     """Return the strip of one record, and its map if its times could be read.
 
-    worst: see `worst_of`; text: on it. names: of cells.
+    worst: see `worst_of`; text: its label. names: those of cells.
     """
     if worst is None:
         return []
@@ -123,7 +123,7 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float)
 
 
 def _bands(axes, hosts: pd.Series) -> None:
-    """Shade every second host, and name hosts above: as many as fit. hosts: by rank."""
+    """Shade every second host, and name as many hosts above as fit. hosts: by rank."""
     runs = [ranks for _, ranks in hosts.groupby((hosts != hosts.shift()).cumsum())]
     every = -(-len(runs) // MOST_NAMED_HOSTS)
     for index, ranks in enumerate(runs):

@@ -50,7 +50,7 @@ STRAGGLER_HOSTS = {
 
 
 def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each rank of each examined shape, stack and quantity. hosts: where it ran."""
+    """Return one row for each rank of each examined shape, stack and quantity. hosts: those on which it ran."""
     rows = []
     for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
         world_size = key[_PLACE.index("world_size")]
@@ -130,7 +130,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
     """Return whether a rank or host caused more than half of the outliers of single ones, beyond chance.
 
-    shares: for each of these outliers, its chance to be this one's if all were alike.
+    shares: by outlier, the chance that it is this one's if all were alike.
     """
     if num is None:
         return None
