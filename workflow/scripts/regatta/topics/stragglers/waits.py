@@ -200,7 +200,7 @@ class _Classes:
     computed: np.ndarray | None
 
     def of(self, at: int, most: float) -> tuple[str | None, int | str | None]:
-        """Return class and culprit of the outlier in iteration `at`. most: limit of its excess, in units of the times."""
+        """Return class and culprit of the outlier in iteration `at`. most: limit of its excess, same unit as times."""
         common = [self.apart] if self.computed is None else [self.apart, self.computed]
         if any(_rise(times.min(axis=0), at) > most for times in common):
             return ALL_RANKS, None
