@@ -53,7 +53,7 @@ RECORD = {"cell": "a", "repeat": 0, "launch": "b", "line": 3}
         (manifest(held={"host": "it broke"}), "manifest", None),
         (manifest(held={"host": 7}), "manifest", "held.host = 7 is not a string"),
         (manifest(held={"host": None}), "manifest", "held.host = null is not a string"),
-        (manifest(held=[]), "manifest", "held = [] is not keys and values (Of each stack that was not started, the cause)"),
+        (manifest(held=[]), "manifest", "held = [] is not keys and values (Cause by stack that was not started)"),
         (manifest(schema=True), "manifest", "schema = true is not an integer (Version of this format)"),
         ({}, "manifest", "the file lacks held"),
         ([], "manifest", "the file = [] is not keys and values"),

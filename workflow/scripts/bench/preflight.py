@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def run(request: dict, progress: failures.Progress) -> None:
-    """Prove the placement, try the backends, and report. A rank whose backend failed raises after its report."""
+    """Verify rank placement, try the backends, and report. A rank whose backend failed raises after its report."""
     from harness import placement
 
     proof = placement.prove(request, progress)

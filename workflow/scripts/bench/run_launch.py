@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def run(request: dict, progress: failures.Progress) -> None:
-    """Prove the placement, then measure the cells."""
+    """Verify rank placement, then measure the cells."""
     from harness import peers, placement
 
     begin = time.perf_counter_ns()

@@ -66,13 +66,13 @@ class CampaignResults:
 
     @property
     def first_time_utc(self) -> str | None:
-        """When its first record was written. Unknown if it was imported: its records have the time of the import."""
+        """Time of its first record. Unknown if it was imported: its records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
         return min(times) if len(times) else None
 
     @property
     def notes(self) -> list[str]:
-        """What the import of its files corrected, assumed or left out. Empty for a measured campaign."""
+        """Corrections, assumptions and omissions of the import. Empty for a measured campaign."""
         files = self.campaign.get("imported") or []
         return list(dict.fromkeys(note for file in files for note in file["notes"]))
 

@@ -46,7 +46,7 @@ class Preflight:
 
     @property
     def minutes(self) -> float:
-        """The planned minutes, of which the launcher makes a time limit, as of those of a batch (plan/batches.py)."""
+        """Planned minutes. The launcher derives a time limit from them, as for a batch (plan/batches.py)."""
         return len(self.content["stacks"]) * (self.content["launch_start_seconds"] / 60 + STACK_MINUTES)
 
 
@@ -126,7 +126,7 @@ def run_preflight(folder: Path) -> dict:
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
-    """Launch one stack, wait for it, and judge the report of its ranks."""
+    """Launch one stack, wait for it, and evaluate the report of its ranks."""
     stack = frozen["stacks"][name]
     out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
     (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
