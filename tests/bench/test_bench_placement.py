@@ -1,4 +1,4 @@
-"""What the placement proof finds, and who a rank believes to be."""
+"""What the placement check finds, and which rank a process is."""
 
 import pytest
 

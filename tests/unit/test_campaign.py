@@ -221,7 +221,7 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
         "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
-        " Write a number, or text in quotes.",
+        " Write a number, or a string in quotes.",
     ),
     "a name that is a path": (
         "name: small",

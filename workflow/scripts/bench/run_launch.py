@@ -27,21 +27,21 @@ def run(request: dict, progress: failures.Progress) -> None:
     from harness import peers, placement
 
     begin = time.perf_counter_ns()
-    proof = placement.prove(request, progress)
-    ranks, problems = proof.ranks, proof.verdict.problems
+    placed = placement.verify(request, progress)
+    ranks, problems = placed.ranks, placed.verdict.problems
     try:
         if not problems:
-            load_communication_libraries(request, ranks, proof.store, progress)
+            load_communication_libraries(request, ranks, placed.store, progress)
     finally:
         write = line_writer(request, ranks)
-        write(first_line(request, proof.places, ranks, proof.verdict.threads_per_rank))
+        write(first_line(request, placed.places, ranks, placed.verdict.threads_per_rank))
     peers.end_group()
     if problems:
         refuse_cells(request, problems, write)
     else:
-        measure_cells(request, ranks, proof.store, progress, write)
+        measure_cells(request, ranks, placed.store, progress, write)
     write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
-    placement.await_shutdown(proof.place, proof.places, proof.store)
+    placement.await_shutdown(placed.place, placed.places, placed.store)
 
 
 def line_writer(request: dict, ranks):

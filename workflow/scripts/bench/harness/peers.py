@@ -60,7 +60,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 
     torchrun's agent hosts a store and sets TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a client
     (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the first
-    node of its Slurm step. It does not wait for all ranks: the placement proof does, and reports the missing ones.
+    node of its Slurm step. It does not wait for all ranks: the placement check does, and reports the missing ones.
     """
     address, port = meeting_point(dict(os.environ))
     if not address or not port:

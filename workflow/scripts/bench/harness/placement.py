@@ -32,8 +32,8 @@ class Verdict:
 
 
 @dataclass
-class Proof:
-    """The result of the placement proof on one rank. `places` is filled on rank 0 alone."""
+class Placement:
+    """The verified placement, on one rank. `places` is filled on rank 0 only."""
 
     ranks: peers.Ranks
     store: dist.Store
@@ -42,7 +42,7 @@ class Proof:
     verdict: Verdict
 
 
-def prove(request: dict, progress: failures.Progress) -> Proof:
+def verify(request: dict, progress: failures.Progress) -> Placement:
     """Describe this rank's place, send it, and receive rank 0's verdict. request: a launch's or a preflight's."""
     timeout_seconds = request["start_timeout_seconds"]
     rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
@@ -55,7 +55,7 @@ def prove(request: dict, progress: failures.Progress) -> Proof:
         send_verdicts(problems, places, world_size, store)
     verdict = receive_verdict(rank, store)
     torch.set_num_threads(verdict.threads_per_rank)
-    return Proof(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
+    return Placement(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
 
 
 def host_name() -> str:

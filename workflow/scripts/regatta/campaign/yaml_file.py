@@ -172,7 +172,7 @@ class _Reader:
             return value
         except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or text in quotes."
+            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a string in quotes."
             self._note(self.lines[where], text)
             return None
 

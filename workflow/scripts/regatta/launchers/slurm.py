@@ -185,7 +185,7 @@ ENDED_BY_SLURM = re.compile(
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",
     re.MULTILINE,
 )
-# srun's lines after a task has ended; earlier ones are the reason if no task came up.
+# srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
     r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "

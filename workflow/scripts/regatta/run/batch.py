@@ -77,7 +77,7 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches whose ranks did not come up in this job, each with its last request and the cause.
+    not_started: planned launches whose ranks did not start in this job, each with its last request and the cause.
     held: stacks that are neither started nor recorded, with the cause: the preflight failed them, or they were edited.
     """
 

@@ -140,7 +140,7 @@ def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
 def _settle_launches_without_start(run: Run) -> None:
     """Decide about launches whose ranks did not start.
 
-    If only other stacks came up in this job, or without a scheduler, the stack does not work and its cells fail.
+    If only other stacks started in this job, or without a scheduler, the stack does not work and its cells fail.
     Otherwise the nodes may be at fault: Snakemake resubmits the batch and avoids them.
     """
     if not run.not_started:

@@ -272,7 +272,7 @@ def jobs_of_batch(folder: Path) -> list[dict]:
 
 
 def jobs_without_start(folder: Path) -> list[dict]:
-    """Return the earlier jobs of a batch in which no rank came up."""
+    """Return the earlier jobs of a batch in which no rank started."""
     return [entry for entry in _noted(folder) if entry["kind"] == "no_start"]
 
 
