@@ -34,7 +34,7 @@ from workloads.models import build_task, is_language_model
 # Increase when the same parameters no longer measure the same. The driver reads it from the source text.
 VERSION = 2
 
-# As in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
+# Same values as in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
 LEARNING_RATE = 1e-3
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
@@ -208,7 +208,7 @@ def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     Saved weights are included, although they take no additional memory. Counted, not measured, so the same on every
     device. (A compiled model is counted without compilation.)
     """
-    # By storage, not address: FSDP frees gathered weights, and the next ones may have the same address.
+    # Count by storage, not address: FSDP frees gathered weights, and the next ones may have the same address.
     storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

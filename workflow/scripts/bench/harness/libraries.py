@@ -19,8 +19,8 @@ LIBRARY_PATTERN = re.compile(
 ANY_LIBRARY = re.compile(r"/lib[^/]*\.so[^/]*$")
 DELETED = " (deleted)"  # the kernel's mark of a deleted or replaced file (proc(5))
 
-# What Apptainer and Singularity put into every image that they build or convert, and where --nv mounts the libraries of
-# the host's driver (apptainer.org, user guide, "GPU Support").
+# Variables and directory that Apptainer and Singularity add to every image that they build or convert, and where --nv
+# mounts the libraries of the host's driver (apptainer.org, user guide, "GPU Support").
 CONTAINER_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 CONTAINER_FOLDER = "/.singularity.d"
 DRIVER_FOLDER = f"{CONTAINER_FOLDER}/libs"

@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# After this a rank that waits for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
+# A rank that waits longer for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
 BACKLOG = 4096  # all ranks connect at once; the kernel lowers it to somaxconn
 

@@ -21,7 +21,7 @@ from harness.peers import Ranks
 from workloads import cifar_batches, weights
 from workloads.cifar import Images
 
-# Of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
+# Values of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
 LEARNING_RATE = 0.01
 MOMENTUM = 0.5
 

@@ -104,7 +104,7 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
     stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data.get("stacks", {}).items()}
     for name, stack in stacks.items():
-        # As written: YAML would turn 1.10 into 1.1 and 010 into 8.
+        # Keep values as written: YAML would turn 1.10 into 1.1 and 010 into 8.
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
     return stacks
 

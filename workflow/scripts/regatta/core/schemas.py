@@ -168,7 +168,7 @@ def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> st
     if wanted == "array" and not isinstance(value, dict | None):
         return f" Write [{value if isinstance(value, str) else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
-        # Without an exponent: Python would print 1e-05, which YAML reads as a string.
+        # Print no exponent: Python would write 1e-05, which YAML reads as a string.
         return f" YAML reads it as a string; write {Decimal(value):f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."

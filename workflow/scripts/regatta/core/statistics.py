@@ -17,7 +17,7 @@ Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
 MIN_LAUNCHES_INTERVAL = 6  # the same for launches
 CONFIDENCE = 0.95
-# Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
+# Confidence of each side's interval in a ratio of two medians; the ratio's then covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
 
 INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
@@ -30,7 +30,7 @@ DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
 OUTER_FENCE = 3
 
-# Of the bootstraps of the fitted models.
+# Bootstraps of the fitted models.
 MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
 BOOTSTRAP_SEED = 1
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
 
-# Benjamini and Hochberg's false discovery rate. Where nothing differs it is the chance of any faster or slower in a
-# whole table: in one of 100 campaigns that are compared with themselves.
+# Benjamini and Hochberg's false discovery rate. If nothing differs, it is the chance of any faster or slower in a whole
+# table: one in 100 campaigns that are compared with themselves.
 FALSE_DISCOVERIES = 0.01
 CHANCE = 0.05  # level for a single cell that a rank test must be able to reach
 MIN_LAUNCHES_TEST = 3  # one difference of two launches hardly estimates their scatter

@@ -363,7 +363,7 @@ def _field_text(cell: dict, name: str) -> str | None:
     return None if value is None else json.dumps(value).strip('"')
 
 
-# What Regatta adds to the JSON of other programs, so that an import finds the same cells again.
+# Regatta's additions to the JSON of other programs. With them, an import finds the same cells again.
 
 
 def cell_fields(spec: dict) -> dict:

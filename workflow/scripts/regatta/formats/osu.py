@@ -20,7 +20,7 @@ COLLECTIVES = {
     "Reduce Latency": ("reduce", "1"),
     "Barrier Latency": ("barrier", "1"),
 }
-# Between two ranks. Regatta has no benchmark like them, so they keep their names.
+# Tests between two ranks. Regatta has no benchmark like them, so they keep their names.
 PAIRS = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw"}
 COLUMN = re.compile(
     r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b"

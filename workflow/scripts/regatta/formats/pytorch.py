@@ -188,7 +188,7 @@ def _row_reading(
         note += "; the GPU count in the label is a constant of the program"
         if note not in notes:
             notes.append(note)
-    # Whether the rate is finer than the seconds, over the whole table: ratios must not mix them.
+    # Is the rate finer than the seconds, over the whole table? Ratios must not mix them.
     pairs = [(float(row["s50"]), int(row["x50"])) for _, row in table.rows]
     is_rate = sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
     strategy = "none" if label == "no ddp" else "ddp"

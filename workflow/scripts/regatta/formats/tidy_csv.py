@@ -205,7 +205,7 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
 
 # The tidy CSV, written.
 
-# What a row of any table is of.
+# Columns that identify a row of any table.
 OF_ROW = {
     "cell": TEXT,
     **CELL,

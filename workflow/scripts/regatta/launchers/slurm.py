@@ -168,7 +168,7 @@ def take_over(campaign: str, folder: Path) -> None:
 # srun's messages (Slurm 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
 
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
-# Only Slurm's lines: a rank may print such words about a name server or a peer. And none about its controller.
+# Only Slurm's lines, because a rank may print such words about a name server or a peer. None about Slurm's controller.
 NO_NODE = re.compile(
     r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))"
     r"(?!.*Unable to contact slurm controller).*"
@@ -179,7 +179,7 @@ NO_NODE = re.compile(
 )
 # The nodes that such lines are about. (STEP 7.0 ON n1 names only the node that prints.)
 NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
-# Before a task's end: Slurm ended the step. (DUE TO TASK FAILURE follows the end of another task.)
+# These lines before a task's end mean that Slurm ended the step. (DUE TO TASK FAILURE follows another task's end.)
 ENDED_BY_SLURM = re.compile(
     r"^srun: First task exited (?P<wait>\w+) ago|"
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",

@@ -148,7 +148,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 def _read_batches(batches: Path, found: Found) -> None:
     """Note why cells have no trace in the store: a stack failed the preflight, or a job was stopped before them."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
-    # By recorded times: file times change with each copy of the folder.
+    # Compare recorded times: file times change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):

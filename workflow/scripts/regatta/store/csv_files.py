@@ -48,7 +48,7 @@ def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, st
     return {name: TYPES[types[name]] for name in [*published, *types] if name in types}
 
 
-# What a cell is, from its spec, with a column for each parameter of any benchmark. Used by every table.
+# Columns that identify a cell, from its spec, with one per parameter of any benchmark. Used by every table.
 CELL = {
     "benchmark": TEXT,
     **_in_order({name: axis.type for name, axis in all_axes().items()}, PUBLISHED_AXES),
@@ -91,7 +91,7 @@ MEASUREMENTS = {
     "time_utc": TEXT,
     "command": TEXT,
 }
-# Of each ok record of train_run: a row per epoch (times of its slowest rank), and one per rank.
+# For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
 _RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
 EPOCHS = {
     **_RECORD,

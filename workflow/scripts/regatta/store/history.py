@@ -30,7 +30,7 @@ ATTEMPT = re.compile(r"-a([0-9]+)$")
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
-# Which of several records of one cell and repeat counts: plan and report call the same function, so that they agree.
+# Choice between several records of one cell and repeat. Plan and report call the same function, so they agree.
 
 
 def generation_of(header: dict) -> int:

@@ -24,7 +24,7 @@ from regatta.core.schemas import first_violation, load_schema
 
 SCHEMA = 1  # the version of all frozen files
 
-# What every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
+# Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
 NEEDED = {
     "launch": {"repeat": int, "stack": str, "time_utc": str},
     "start": {"cell": str},

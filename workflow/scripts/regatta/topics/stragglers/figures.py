@@ -24,7 +24,7 @@ from regatta.topics.stragglers.waits import (
     waiting_times,
 )
 
-# What is timed, and how a straggler shows in it.
+# The timed quantity, and how a straggler shows in it.
 WHAT = {
     IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
     COMPUTE: ("step without synchronization", "the straggler computes longest"),

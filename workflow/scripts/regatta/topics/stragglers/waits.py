@@ -17,7 +17,7 @@ from regatta.store.records import slowest_rank, whole_times
 
 # No rank can leave one of these before every rank has arrived.
 ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-# What is timed, and whether the last rank is the one with the longest time of it.
+# The timed quantity, and whether the last rank is the one with its longest time.
 IN_COLLECTIVE, COMPUTE, HOST_WAIT = "in_collective", "compute", "host_wait"
 IS_LAST_LONGEST = {IN_COLLECTIVE: False, COMPUTE: True, HOST_WAIT: False}
 
