@@ -1,4 +1,4 @@
-"""Write what is derived from workflow/schemas/*.yaml: the JSON Schemas for editors, and the tables of config/README.md.
+"""Write the files derived from workflow/schemas/*.yaml: JSON Schemas for editors, and tables of config/README.md.
 
 python workflow/scripts/publish_schemas.py
 

@@ -60,7 +60,7 @@ def total_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Return the kernel's estimate of available memory, less what is free on nodes without cores; None if unknown."""
+    """Return the kernel's estimate of available memory, minus free memory on nodes without cores; None if unknown."""
     available = kilobytes(MEMINFO, "MemAvailable")
     return None if available is None else 1024 * max(0, available - of_nodes_without_cores("MemFree"))
 

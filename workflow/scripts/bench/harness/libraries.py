@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # File names of the libraries whose version or origin changes speed: torch and its backends, CUDA, fabrics and their
-# drivers, MPI and the launchers' side of it, OpenMP, BLAS.
+# drivers, MPI with its launcher libraries, OpenMP, BLAS.
 LIBRARY_PATTERN = re.compile(
     r"/lib(torch|c10|gloo|nccl|rccl|cuda|cudart|cudnn|cublas|fabric|cxi|efa|psm|mpi|pmi|ucp|ucs|uct|ibverbs|rdmacm|"
     r"mlx5|gdrapi|gomp|iomp|omp|mkl|openblas|dnnl)[-_.0-9a-z]*\.so[-_.0-9a-z]*$",
@@ -75,7 +75,7 @@ def is_in_container() -> bool:
 
 
 def origin_of(path: str, mounts: list[Mount]) -> str:
-    """Return `image` for files of the container and `host` for what is mounted into it.
+    """Return `image` for files of the container and `host` for files mounted into it.
 
     With an overlay the image is one mount at /. Without one, the runtime builds / out of many mounts of parts of the
     image (an underlay), which have the same device as the paths that are never bind targets.

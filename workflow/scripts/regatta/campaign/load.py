@@ -23,7 +23,7 @@ COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every be
 
 
 class Missing(NamedTuple):
-    """Why a correct campaign cannot run here: a stack (None: all of them) names a file that is missing on this machine.
+    """The reason why a correct campaign cannot run here: a stack (None: all of them) names a missing file.
 
     is_in_id: ids of the stack's cells depend on it.
     """
@@ -88,7 +88,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
 
 def file_schema(name: str) -> dict:
-    """Return a schema with the names of all launchers, runtimes and benchmarks: a new one takes no edit of it."""
+    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit of it."""
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)

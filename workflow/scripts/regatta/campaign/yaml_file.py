@@ -22,7 +22,7 @@ class FileError(NamedTuple):
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A parsed YAML file. `lines`: the line of each place in `data`, from 1; `texts`: each scalar as it is written."""
+    """A parsed YAML file. `lines`: the line of each place in `data`, from 1; `texts`: each scalar as written."""
 
     path: Path
     text: str

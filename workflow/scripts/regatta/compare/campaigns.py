@@ -163,7 +163,7 @@ def times_of(launches: Times) -> list[float]:
 
 
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
-    """Yield each stack that both campaigns name, with the two sides of it."""
+    """Yield each stack that both campaigns name, with its two sides."""
     for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
         sides = _side(base, stack), _side(test, stack)
         if all(side.specs for side in sides):

@@ -1,4 +1,4 @@
-"""What each benchmark declares in workflow/schemas/benchmarks: its axes, and the results in its records.
+"""Declarations of each benchmark in workflow/schemas/benchmarks: its axes, and the results in its records.
 
 Columns, labels, names of cells, import and export are derived from it. The driver never imports the ranks' programs: it
 reads their `VERSION = 1` from the source text.

@@ -19,13 +19,13 @@ CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status when stdout is closed (SIGPIPE
 
 
 class UserError(Exception):
-    """An error that the user can fix. Its text says what was found, where, and what to do; no traceback is shown."""
+    """An error that the user can fix. Its text states what was found, where, and what to do; no traceback is shown."""
 
 
 class Problem(NamedTuple):
-    """What is wrong at a key of a stack or a cluster file, for a message that names file, line and value.
+    """A problem at a key of a stack or a cluster file, for a message that names file, line and value.
 
-    is_missing: this machine lacks something that the key names, so the campaign can be planned here, but not run.
+    is_missing: the key names something missing on this machine: the campaign can be planned here, but not run.
     is_in_id: cell ids depend on what is missing.
     """
 
@@ -71,7 +71,7 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _flush_stdout() -> None:
-    """Write what was printed while an error can still be reported: at the interpreter's end it is a traceback."""
+    """Flush the output while an error can still be reported: at the interpreter's exit it would be a traceback."""
     try:
         if sys.stdout is not None:  # None if it was closed
             sys.stdout.flush()

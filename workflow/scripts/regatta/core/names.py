@@ -44,7 +44,7 @@ class CellName:
 
     @property
     def workload(self) -> str:
-        """Return the subject and what varies of it, without what labels a line."""
+        """Return the subject and its varying fields, without those that label a line."""
         return self.say("subject", *self.settings, always=("subject",))
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
-# Statuses and phases of records as people read them; other statuses read as they are written.
+# Words for statuses and phases of records; other statuses are shown unchanged.
 STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
 PHASE_WORDS = {
     "launch": "during launch",

@@ -1,4 +1,4 @@
-"""What all formats share: how a format is described, what its reader returns, and what its writer gets.
+"""Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
 of a file: a truncated file is rejected. A writer gets a ResultsFolder: the frozen campaign of a results folder,
@@ -34,7 +34,7 @@ TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s"
 
 @dataclass(frozen=True)
 class Options:
-    """What the user states because the files do not. None: not stated."""
+    """Facts that the user states because the files do not. None: not stated."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -42,7 +42,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file says of one cell.
+    """The content of a file for one cell.
 
     line: from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
     samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
@@ -70,7 +70,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says.
+    """The content of a file.
 
     statistic: description of its times. twice: what the same cell twice in the file means: `refuse` (an error),
     `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time in the file,

@@ -51,7 +51,7 @@ class Import:
 
 @dataclass
 class Outcome:
-    """What an import did. written: (file, format, number of cells) of each new file."""
+    """The result of an import. written: (file, format, number of cells) of each new file."""
 
     folder: Path
     written: list[tuple[str, str, int]] = field(default_factory=list)

@@ -152,7 +152,7 @@ EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 
 @dataclass
 class Launch:
-    """A launch of a cell: the first row of it, and its numbers by quantity."""
+    """A launch of a cell: its first row, and its numbers by quantity."""
 
     line: int
     row: dict[str, str]

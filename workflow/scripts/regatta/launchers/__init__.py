@@ -101,7 +101,7 @@ def stack_variables(stack: dict) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Where launches of one launcher are started: a job of its scheduler, or this machine, whose `job` is None."""
+    """The place where launches of one launcher start: a job of its scheduler, or this machine, whose `job` is None."""
 
     launcher: Launcher = LAUNCHERS["none"]
     job: str | None = None

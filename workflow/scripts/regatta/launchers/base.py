@@ -21,7 +21,7 @@ STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where ranks are started: cluster, number of nodes, ranks on each, and device."""
+    """The place where ranks start: cluster, number of nodes, ranks per node, and device."""
 
     cluster: dict
     nodes: int
@@ -31,7 +31,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How one rank ended.
+    """The end of one rank.
 
     exit_code: negative for a signal, as in Python; None if the launcher's message is unknown or the scheduler ended
     the rank.
@@ -45,7 +45,7 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class LogReading:
-    """What the launcher reports in the log of a launch. node_problem: its line about a lost node.
+    """The launcher's messages in the log of a launch. node_problem: its line about a lost node.
 
     hosts: those that it blames. exit_codes: those of failed ranks; rank_codes: by rank, if it names each rank.
     first_end: the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
@@ -64,7 +64,7 @@ Job = str | None  # the id of a job; None outside of one
 
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks are started and jobs are requested under one scheduler. Fields that it does not need keep defaults."""
+    """The ways to start ranks and request jobs under one scheduler. Fields that it does not need keep defaults."""
 
     name: str
     title: str  # name for people

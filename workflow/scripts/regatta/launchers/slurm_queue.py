@@ -213,7 +213,7 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
 
 
 def wait_for_live_jobs(campaign: str, folder: Path) -> None:
-    """Wait until no job of an earlier run of this campaign is left, so that nothing is measured twice."""
+    """Wait until no job of an earlier run of this campaign remains, so that nothing is measured twice."""
     is_waiting = False
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
     while (jobs := live_jobs(campaign, folder)) != []:

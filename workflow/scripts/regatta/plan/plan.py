@@ -57,7 +57,7 @@ class Plan:
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
-    """Plan a campaign. Raises UserError if it cannot be run as it is written.
+    """Plan a campaign. Raises UserError if it cannot run as written.
 
     is_retry: repeat measurements whose record is not ok. may_lack_files: the plan is only shown, with a list of what
     this machine lacks to run it.
@@ -77,7 +77,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 
 
 def freeze_campaign(plan: Plan) -> dict:
-    """Return the frozen campaign, which analysis and report read: what is planned, measured or not."""
+    """Return the frozen campaign, which analysis and report read: all planned cells, measured or not."""
     data = plan.campaign.data
     return {
         "schema": 1,

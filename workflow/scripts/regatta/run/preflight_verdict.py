@@ -294,7 +294,7 @@ def _where(rank: dict) -> tuple[str, int]:
 
 
 def _on(some: list[tuple[str, int]], every, everywhere: str = "on all ranks") -> str:
-    """Return in words on which ranks: `on all ranks`, `on host n2`, or `on rank 3 of n2`."""
+    """Return a description of ranks: `on all ranks`, `on host n2`, or `on rank 3 of n2`."""
     if set(some) == set(every):
         return everywhere
     hosts = list(dict.fromkeys(host for host, _ in some))

@@ -96,7 +96,7 @@ class Watch:
         self.since = self.clock()
 
     def update(self) -> list[dict]:
-        """Read what was appended. Returns the new lines; a line without its end waits for the next call."""
+        """Read the appended lines and return them; a line without its end waits for the next call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)

@@ -27,7 +27,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the Python of a stack is started, and which keys of the stack that involves."""
+    """The way to start the Python of a stack, and the keys of the stack that this involves."""
 
     place: str  # location of the ranks' libraries, for messages
     has_image: bool  # False on the host, where all paths are those of the host

@@ -1,4 +1,4 @@
-"""Whether a line of a launch file is valid, and the columns that are computed from one record.
+"""Validation of the lines of a launch file, and the columns computed from one record.
 
 The schema is workflow/schemas/record.yaml. The many samples are checked as arrays instead.
 """

@@ -1,4 +1,4 @@
-"""How long a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
+"""Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
 import pandas as pd
 

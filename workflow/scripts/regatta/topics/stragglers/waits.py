@@ -57,7 +57,7 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Waits:
-    """Who waited for whom in one record.
+    """Waiting of ranks for each other in one record.
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
     suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
