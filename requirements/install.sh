@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make the environment VENV hold what the lock files of the named sets pin: sh requirements/install.sh VENV SET...
+# Install the packages pinned in the lock files into VENV: sh requirements/install.sh VENV SET...
 #
-# VENV/.regatta/ marks an environment that Regatta made: `made` says with which Python and at which path, `installing` that an
-# installation has begun and not ended, and at which path. A copy of each lock file that was installed to the end lets a
-# second call do nothing. An environment without that folder belongs to the user: checked, never changed.
-# Nothing is ever removed here: what was made elsewhere, or by whom is not known, may be in use. `make clean-env` removes.
+# VENV/.regatta/ marks an environment that Regatta created. `made` contains its Python version and path. `installing`
+# exists during an installation and contains its path. The copy of a lock file means that it is completely installed, so
+# a second call does nothing. An environment without that folder belongs to the user: it is checked, never changed.
+# Never remove anything: an environment of unknown origin may be in use. `make clean-env` removes it.
 # PYTHON names the interpreter of a new environment; empty: the first of python3, python3.13, ... that is new enough.
 set -eu
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT CDPATH
@@ -27,7 +27,7 @@ is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
 owner() { ls -ld "$venv" | awk '{print $3}'; }
 
-look() { # made: Python and path as they were noted; now: as they are, empty where bin/python3 does not run; here: the path
+look() { # made: recorded Python and path; now: actual ones, empty if bin/python3 does not run; here: the path
     here=$(cd "$venv" 2>/dev/null && pwd -P) || here=
     made=$(cat "$state/made" 2>/dev/null) || made=
     now=$("$venv/bin/python3" -I -c "$describe" 2>/dev/null) || now=
@@ -35,14 +35,14 @@ look() { # made: Python and path as they were noted; now: as they are, empty whe
 
 is_made_here() { [ -n "$made" ] && [ "$now" = "$made" ] && [ "$now" = "${made%% *} $here" ]; }
 
-is_complete() { # also one that was made at another path: it is only read
+is_complete() { # true even if it was created at a different path: it is only read
     [ -n "$made" ] && [ "$now" = "${made%% *} $here" ] && [ ! -e "$state/installing" ] || return 1
     for set in "$@"; do cmp -s "requirements/$set.lock" "$state/$set.lock" || return 1; done
 }
 
 use_if_complete() {
     is_complete "$@" || return 0
-    is_made_here || say "$venv was made at ${made#* }. It is complete, so it is used and not changed; bin/activate and the scripts in bin/ belong to that path."
+    is_made_here || say "$venv was created at ${made#* }. It is complete, so it is used and not changed; bin/activate and the scripts in bin/ refer to that path."
     exit 0
 }
 
@@ -50,27 +50,27 @@ refuse_what_is_not_ours() {
     if is_made_here; then return; fi
     if [ -n "$made" ]; then
         if [ -z "$now" ]; then
-            why="its bin/python3 does not run here (it was made at ${made#* } with Python ${made%% *})"
+            why="its bin/python3 does not run here (it was created at ${made#* } with Python ${made%% *})"
         elif [ "${now#* }" != "${made#* }" ]; then
-            why="it was made at ${made#* } and is incomplete"
+            why="it was created at ${made#* } and is incomplete"
         else
-            why="it was made with Python ${made%% *}, and its bin/python3 is ${now%% *}"
+            why="it was created with Python ${made%% *}, but its bin/python3 is ${now%% *}"
         fi
     elif [ -e "$state/installing" ]; then
         began=$(cat "$state/installing")
         [ "$began" != "$here" ] || return 0
-        why="its installation was interrupted, and it began at ${began:-an unknown path}"
+        why="its installation at ${began:-an unknown path} was interrupted"
     elif [ "$(ls -A "$venv")" = .regatta ]; then
         return 0
     else
-        why="it is not known how it was made (it has no .regatta/made)"
+        why="its origin is unknown (no .regatta/made)"
     fi
     fail "$venv cannot be used: $why. Nothing was changed." \
         "Use another folder: make VENV=DIR. Or, if no job uses it any more, remove it ($clean) and run the same command again."
 }
 
 refuse_what_is_not_writable() {
-    if [ -e "$venv" ] && [ -n "$(ls -A "$venv")" ] && [ ! -O "$venv" ]; then # also where the group may write, or root
+    if [ -e "$venv" ] && [ -n "$(ls -A "$venv")" ] && [ ! -O "$venv" ]; then # even if the group or root may write
         [ -z "$made" ] || [ -n "$now" ] ||
             fail "$venv belongs to $(owner), and its bin/python3 does not run for $(id -un || id -u). Use another folder: make VENV=DIR"
         fail "$venv is incomplete and belongs to $(owner). Ask them to run the same command, or use another folder: make VENV=DIR"
@@ -123,14 +123,14 @@ if [ -n "${PYTHON:-}" ] && [ -n "$made" ] && [ -n "$now" ]; then
     wanted=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
         fail "PYTHON=$PYTHON does not run. Specify Python 3.11 or newer: make PYTHON=python3.12"
     have=${made%% *}
-    [ "$wanted" = "$have" ] || fail "$venv was made with Python $have, and PYTHON=$PYTHON is $wanted. Remove it ($clean), or have two: make VENV=.venv-$wanted PYTHON=$PYTHON"
+    [ "$wanted" = "$have" ] || fail "$venv was created with Python $have, but PYTHON=$PYTHON is $wanted. Remove it ($clean), or create a second one: make VENV=.venv-$wanted PYTHON=$PYTHON"
 fi
 use_if_complete "$@"
 
 refuse_what_is_not_writable
 [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || refuse_what_is_not_ours
 mkdir -p "$state" || fail "$venv cannot be created. Use another folder: make VENV=DIR"
-if command -v flock >/dev/null; then # macOS has none; there two makes at once in a fresh checkout are the user's risk
+if command -v flock >/dev/null; then # macOS has none: concurrent runs of make are not serialized there
     exec 9>"$state/lock"
     flock -n 9 || { say "Another make is installing into $venv; waiting for it."; flock 9 || fail "$state/lock: the file system has no locks. Put the environment elsewhere: make VENV=DIR"; }
 fi
@@ -139,17 +139,17 @@ use_if_complete "$@"
 refuse_what_is_not_ours
 if [ -e "$state/installing" ]; then
     say "The last installation into $venv was interrupted; continuing it."
-    rm -f "$state"/*.lock # which packages are whole is for pip to say
+    rm -f "$state"/*.lock # pip determines which packages are complete
     for info in "$venv"/lib/python*/site-packages/*.dist-info; do
-        # pip writes INSTALLER last, and takes a package without it for installed.
+        # pip writes INSTALLER last, but considers a package without it installed.
         [ ! -d "$info" ] || [ -e "$info/INSTALLER" ] || rm -r "$info"
     done
 fi
 [ -n "$made" ] || choose_python
-# Before anything is written: half an environment must never pass for a whole one.
+# Before anything is written: an incomplete environment must never pass for a complete one.
 printf '%s\n' "$here" >"$state/installing.part" && mv "$state/installing.part" "$state/installing"
 if [ -z "$made" ]; then
-    say "Making the environment $venv with Python $version ..."
+    say "Creating the environment $venv with Python $version ..."
     "$python" -m venv "$venv"
     "$venv/bin/python3" -I -c "$describe" >"$state/made.part" && mv "$state/made.part" "$state/made"
 fi

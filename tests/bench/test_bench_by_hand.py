@@ -156,7 +156,7 @@ def test_one_process_needs_no_launcher(run_alone, tmp_path):
         ("train_step.py", "--batch-size x", "argument --batch-size: invalid int value: 'x'"),
         ("train_step.py", "--batch-size 0", "batch_size = 0: must be at least 1."),
         ("train_step.py", "--model resnet19", "is not a classifier of torchvision. The nearest name is 'resnet1"),
-        ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Leave it out."),
+        ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Remove it."),
         ("train_step.py", "--max-seconds 0", "--max-seconds = 0.0: must be a number above 0"),
         ("train_step.py", "--device cuda", "no GPU"),
         ("collective.py", "", "operation all_reduce needs at least 2 ranks, but there is 1"),
@@ -215,7 +215,7 @@ def test_threads_that_are_no_number_are_refused_and_no_rank_waits(run_ranks):
     done = run_ranks(2, BENCH / "collective.py", "--message-bytes", "4096", *SHORT, REGATTA_THREADS_PER_RANK="4,2")
     assert done.returncode != 0
     [line] = [line for line in done.stderr.splitlines() if line.startswith("collective.py: error:")]
-    assert "REGATTA_THREADS_PER_RANK = '4,2': must be one whole number above 0" in line
+    assert "REGATTA_THREADS_PER_RANK = '4,2': must be an integer above 0" in line
 
 
 def test_only_one_rank_says_what_is_wrong(run_ranks):

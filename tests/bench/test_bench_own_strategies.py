@@ -152,7 +152,7 @@ def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
         ("bucketed", None, "bucket_cap_mb = None: strategy bucketed needs a size above 0, in MiB."),
         ("bucketed", 0, "bucket_cap_mb = 0: strategy bucketed needs a size above 0, in MiB."),
         ("bucketed", math.nan, "bucket_cap_mb = nan: strategy bucketed needs a size above 0, in MiB."),
-        ("flat", 25, "bucket_cap_mb = 25 has no effect with strategy flat. Leave it out."),
+        ("flat", 25, "bucket_cap_mb = 25 has no effect with strategy flat. Remove it."),
     ],
 )
 def test_make_refuses_in_words(strategy, cap, message):

@@ -1,4 +1,4 @@
-"""What the placement proof finds, and who a rank believes to be."""
+"""What the placement check finds, and which rank a process is."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_position_comes_from_torchrun_then_srun_then_alone():
 def test_half_an_environment_is_an_error():
     with pytest.raises(ValueError, match="RANK is set, but not WORLD_SIZE, LOCAL_RANK"):
         peers.position_from_environment({"RANK": "0"})
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match="integer"):
         peers.position_from_environment({"RANK": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
 
 
@@ -113,7 +113,7 @@ def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypa
     placement.send_verdicts([], [place(0), place(1)], 3, store)
     for rank in range(3):
         [problem] = placement.receive_verdict(rank, store).problems
-        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': must be one whole number above 0")
+        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': must be an integer above 0")
 
 
 def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):

@@ -126,7 +126,7 @@ preflight.main()
     (gloo,) = seen()["backends"]
     assert not gloo["ok"]
     assert gloo["cause"].startswith("rank 1 on host ")
-    assert gloo["cause"].endswith("RuntimeError: all_reduce with gloo gave 1 wrong sums of 262144.")
+    assert gloo["cause"].endswith("RuntimeError: all_reduce with gloo returned 1 wrong values out of 262144.")
 
 
 def as_tasks_of_srun(port: int) -> list[dict[str, str]]:

@@ -146,7 +146,7 @@ def test_table_counts_the_slowest_rank_and_the_bus():
     assert "median           4.000 ms" in text
     assert "algbw            2 GB/s" in text  # 8 MB in 4 ms
     assert "busbw            2.667 GB/s  (algbw x 1.333)" in text  # 2 (3 - 1) / 3
-    assert "3.0 MiB on the largest rank" in text
+    assert "3.0 MiB (maximum over ranks)" in text
 
 
 def test_table_shows_a_percentile_only_where_the_sample_carries_it():

@@ -89,15 +89,15 @@ def test_when_a_rank_fails_the_others_are_ended_and_its_exit_code_is_the_launch_
     process = start(3, text)
     errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == code
-    assert errors[0] == f"start_ranks: rank 1 ended with exit code {printed}"
-    assert sorted(errors[1:]) == [f"start_ranks: rank {rank} ended with exit code -15" for rank in (0, 2)]
+    assert errors[0] == f"start_ranks: rank 1 exited with code {printed}"
+    assert sorted(errors[1:]) == [f"start_ranks: rank {rank} exited with code -15" for rank in (0, 2)]
 
 
 def test_a_rank_that_fails_while_others_are_still_being_started_is_seen(start):
     process = start(48, "import os, sys, time\nif os.environ['RANK'] == '0': sys.exit(3)\ntime.sleep(600)")
     errors = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == 3
-    assert errors[0] == "start_ranks: rank 0 ended with exit code 3"
+    assert errors[0] == "start_ranks: rank 0 exited with code 3"
     assert len(errors) == 48
 
 

@@ -64,7 +64,7 @@ DDP = {"strategy": "ddp", "compression": "none"}
             1,
             "'huge' is not a known transformer",
         ),
-        ({"context_length": 8}, 1, "context_length = 8 has no effect with model resnet18. Leave it out."),
+        ({"context_length": 8}, 1, "context_length = 8 has no effect with model resnet18. Remove it."),
         ({"optimizer": "adam"}, 1, "optimizer = 'adam': expected one of sgd, adamw."),
         ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
         ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
@@ -170,5 +170,5 @@ def test_a_language_model_that_does_not_fit_is_refused_before_it_is_built(monkey
         train_step.build(parameters, make_ranks(0, 2))
     assert str(refusal.value) == (
         f"lm_small with weights, gradients and optimizer state needs {needed_gib} GiB on each rank, but rank 0 has 0.858 GiB"
-        " as its share of its host's free memory. Choose a smaller model, or take fewer ranks per host."
+        " as its share of its host's free memory. Choose a smaller model, or use fewer ranks per host."
     )

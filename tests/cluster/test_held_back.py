@@ -1,4 +1,4 @@
-"""What the preflight holds back costs next to nothing, and is tried again once it is mended."""
+"""A stack that fails the preflight costs next to nothing, and is tried again once it is fixed."""
 
 import json
 import signal
@@ -40,7 +40,7 @@ def test_what_can_never_start_is_told_before_anything_is_submitted(site):
         (
             {"partition": "short", "cpus_per_rank": 72},
             [
-                "max_walltime_minutes = 10, but partition short ends jobs after 1.",
+                "max_walltime_minutes = 10, but partition short limits jobs to 1 min.",
                 "a shape needs 144 cores on a node (gpus_per_node x cpus_per_rank)",
             ],
         ),

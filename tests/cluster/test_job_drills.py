@@ -68,7 +68,7 @@ def test_a_second_snakemake_on_the_campaign_is_told_so(site):
     site.wait_until_held()
     second = site.snakemake(check=False)
     assert second.returncode == 2
-    assert "results/drill: another Snakemake is running this campaign" in second.stderr
+    assert "results/drill: another Snakemake process is running this campaign" in second.stderr
     site.release()
     assert first.wait(300) == 0
     assert site.statuses() == {"ok": NUM_RECORDS}

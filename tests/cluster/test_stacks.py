@@ -50,7 +50,7 @@ def test_every_kind_of_stack_measures_on_every_shape_and_one_that_fell_back_is_h
         env={"OMP_NUM_THREADS": 1},  # ranks of other tests may want the cores, too
     )
     done = site.snakemake(timeout=1000, check=False)
-    assert done.returncode == 3  # one stack is held back
+    assert done.returncode == 3  # one stack failed the preflight
     assert submitted(done) == 3  # the preflight, and a batch of each shape
     check_records(site)
     check_launches(site, cpu_image)

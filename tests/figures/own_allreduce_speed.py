@@ -76,7 +76,7 @@ def time_algorithms(message_bytes: int, num_rounds: int) -> dict[str, float]:
 
     from algorithms import allreduce
 
-    # Sums of small whole numbers are exact in any order, so that one result can be held against the others.
+    # Sums of small integers are exact in any order, so that one result can be held against the others.
     values = (torch.arange(message_bytes // 4) % 127 + dist.get_rank()).to(torch.float32)
     expected, buffer = values.clone(), values.clone()
     dist.all_reduce(expected)

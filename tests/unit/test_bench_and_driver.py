@@ -79,7 +79,7 @@ def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):
         [sys.executable, "-c", code], env={"PYTHONPATH": str(BENCH)}, capture_output=True, text=True, check=False
     )
     assert done.returncode == causes.EXIT_STORE_UNWRITABLE
-    log = f"{done.stderr}start_ranks: rank 0 ended with exit code {done.returncode}\n"
+    log = f"{done.stderr}start_ranks: rank 0 exited with code {done.returncode}\n"
     found = causes.store_write_error(LAUNCHERS["none"], log)
     assert found.startswith("cannot write the launch file x.jsonl: [Errno 28] No space left on device")
 

@@ -18,7 +18,7 @@ TOP_KEYS = (
     "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
     " benchmarks, exclude, baseline, versus, gate"
 )
-PRECISION = "Half width of the median's 95 % interval, as a ratio of the median, at which sampling ends"
+PRECISION = "Target relative half-width of the 95 % confidence interval of the median, at which sampling ends"
 
 # What is replaced in the small campaign, by what, and all that is said.
 ERRORS = {
@@ -58,13 +58,13 @@ ERRORS = {
     "a wrong type": (
         "repeats: 3",
         "repeats: three",
-        "campaign.yaml:10: repeats = 'three' is not a whole number (Launches per cell).",
+        "campaign.yaml:10: repeats = 'three' is not an integer (Launches per cell).",
     ),
     "a number in quotes": (
         "repeats: 3",
         "repeats: '3'",
-        "campaign.yaml:10: repeats = '3' is not a whole number (Launches per cell)."
-        " YAML reads it as text; write 3, without quotes.",
+        "campaign.yaml:10: repeats = '3' is not an integer (Launches per cell)."
+        " YAML reads it as a string; write 3, without quotes.",
     ),
     "a number out of range": (
         "repeats: 3",
@@ -97,12 +97,12 @@ ERRORS = {
     "a value twice": (
         "batch_size: [8]",
         "batch_size: [8, 16, 8]",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [8, 16, 8] holds 8 twice. Keep one of the two.",
+        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [8, 16, 8] lists 8 more than once. Keep one of them.",
     ),
     "a value twice in two spellings": (
         "bucket_cap_mb: [1, 25]",
         "bucket_cap_mb: [25, 25.0]",
-        "campaign.yaml:17: benchmarks[0].parameters.bucket_cap_mb = [25, 25] holds 25 twice. Keep one of the two.",
+        "campaign.yaml:17: benchmarks[0].parameters.bucket_cap_mb = [25, 25] lists 25 more than once. Keep one of them.",
     ),
     "a key twice": (
         "repeats: 3",
@@ -137,13 +137,13 @@ ERRORS = {
         "[4KiB, 1MiB]",
         "[4KiB, 1 Mib]",
         "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' is invalid"
-        " (A whole number of bytes, or a text such as 64KiB or 1MB).",
+        " (A number of bytes, or a string such as 64KiB or 1MB).",
     ),
     "a size with a line break": (
         "[4KiB, 1MiB]",
         '["4KiB\\n"]',
         "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' is invalid"
-        " (A whole number of bytes, or a text such as 64KiB or 1MB).",
+        " (A number of bytes, or a string such as 64KiB or 1MB).",
     ),
     "a shape with more nodes than the cluster": (
         "nodes: [1]",
@@ -204,13 +204,13 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-3}",
         f"campaign.yaml:11: sampling.target_precision = '1e-3' is not a number ({PRECISION})."
-        " YAML reads it as text; write 0.001, without quotes.",
+        " YAML reads it as a string; write 0.001, without quotes.",
     ),
     "a small number, whose remedy must not be a text again": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-7}",
         f"campaign.yaml:11: sampling.target_precision = '1e-7' is not a number ({PRECISION})."
-        " YAML reads it as text; write 0.0000001, without quotes.",
+        " YAML reads it as a string; write 0.0000001, without quotes.",
     ),
     "nan as a text": (
         "repeats: 3",
@@ -221,7 +221,7 @@ ERRORS = {
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: .nan}",
         "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
-        " Write a number, or text in quotes.",
+        " Write a number, or a string in quotes.",
     ),
     "a name that is a path": (
         "name: small",
@@ -262,7 +262,7 @@ ERRORS = {
     "a variable that YAML reads as a truth value": (
         "{kind: host}",
         "{kind: host, env: {NCCL_NET: off}}",
-        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a text or a number (String or number, passed verbatim;"
+        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a string or a number (String or number, passed verbatim;"
         " yes, no, on, off, true and false need quotes).",
     ),
     "a variable that no process can be given": (
@@ -321,7 +321,7 @@ def test_a_cluster_file_must_bear_its_own_name(tmp_path):
 @pytest.mark.parametrize("cluster", [{"gpus_per_node": "four"}, {"gpus_per_node": -1}])
 def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster):
     path = write(tmp_path, TEXT, cluster=cluster)
-    with pytest.raises(UserError, match=r"is invalid \(GPUs of a node, or detect to count"):
+    with pytest.raises(UserError, match=r"is invalid \(GPUs per node, or detect to count"):
         load_campaign(path, tmp_path / "clusters")
 
 

@@ -134,7 +134,7 @@ def test_ranks_that_the_launcher_itself_stopped_are_not_the_cause():
 )
 def test_without_error_files_the_cause_is_the_last_line_of_the_ranks_and_not_of_their_launcher(name, end):
     cause = find_cause([], golden(name), 1, 0)
-    assert cause == Cause("failed", "launch", f"the launch ended with exit code 1; last line of the log: {end}")
+    assert cause == Cause("failed", "launch", f"the launch exited with code 1; last line of the log: {end}")
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,7 @@ def test_the_last_line_is_one_that_says_something(log, line):
 
 def test_a_launcher_that_a_signal_ended_is_said():
     assert (
-        find_cause([], "", -signal.SIGKILL, 0).text
-        == "the launch ended with signal SIGKILL; last line of the log: (empty)"
+        find_cause([], "", -signal.SIGKILL, 0).text == "the launch was killed by SIGKILL; last line of the log: (empty)"
     )
 
 
@@ -247,7 +246,7 @@ OF_SRUN = {
         "rank 2 on n2: Exited with exit code 127; last line of the log: /.singularity.d/runscript: 2: exec: python3: not found",
     ),
     "one_left_early": Cause(
-        "failed", None, "rank 0 ended without an error while others were running; srun then ended the others (--wait)"
+        "failed", None, "rank 0 ended without an error while others were running; srun then killed the others (--wait)"
     ),
     "time_limit": Cause(
         "failed", "launch", "rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
@@ -277,7 +276,7 @@ def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
 )
 def test_where_srun_starts_no_task_its_own_word_is_the_cause(name, end):
     cause = find_cause([], srun(name), 1, 0)
-    assert cause == Cause("failed", "launch", f"the launch ended with exit code 1; last line of the log: {end}")
+    assert cause == Cause("failed", "launch", f"the launch exited with code 1; last line of the log: {end}")
 
 
 def test_a_rank_that_slurm_killed_for_memory_is_out_of_memory():
@@ -320,7 +319,7 @@ srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
 srun: error: n2: task 3: Killed
 srun: error: n1: tasks 0-1: Killed
 """
-    text = "rank 2 ended without an error while others were running; srun then ended the others (--wait)"
+    text = "rank 2 ended without an error while others were running; srun then killed the others (--wait)"
     assert find_cause([], log, 137, 0) == Cause("failed", None, text)
 
 

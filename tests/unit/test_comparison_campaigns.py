@@ -171,7 +171,7 @@ def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2
     assert script(slower, base)[0] == 0  # faster
     code, _, errors = script(base, tmp_path / "nowhere")
     assert code == 2
-    assert "nowhere does not hold one campaign.<digest>.json" in errors
+    assert "nowhere contains no single campaign.<digest>.json" in errors
     assert script(base)[0] == script(base, base, base)[0] == 2
     for margin in ("nan", "-1", "inf", "1e308"):
         assert script(base, base, f"--margin={margin}")[0] == 2

@@ -191,15 +191,15 @@ def suite(parameters=None, **entry):
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        (suite({"image_size": "<b>x"}), "image_size = '<b>x' is not a whole number"),
-        (suite({"image_size": 224.5}), "image_size = 224.5 is not a whole number"),
-        (suite({"image_size": True}), "image_size = true is not a whole number"),
+        (suite({"image_size": "<b>x"}), "image_size = '<b>x' is not an integer"),
+        (suite({"image_size": 224.5}), "image_size = 224.5 is not an integer"),
+        (suite({"image_size": True}), "image_size = true is not an integer"),
         (suite({"image_size": 2**63}), "image_size = 9223372036854775808 is out of range"),
         (suite({"image_size": -1}), "image_size = -1 is out of range"),
         (suite({"bucket_cap_mb": "x"}), "bucket_cap_mb = 'x' is not a number"),
         (suite({"bucket_cap_mb": True}), "bucket_cap_mb = true is not a number"),
         (suite({"compile": "yes"}), "compile = 'yes' is not true or false"),
-        (suite({"optimizer": 7}), "optimizer = 7 is not a text"),
+        (suite({"optimizer": 7}), "optimizer = 7 is not a string"),
         (suite({"optimizer": ""}), "optimizer = '' is invalid"),
         (suite(model="a\0b"), r"model = .* is invalid \(1 to 200 printable characters"),
         (suite(model="a\nb"), r"model = .* is invalid \(1 to 200 printable characters"),
@@ -263,5 +263,5 @@ def test_a_number_of_a_csv_has_ascii_digits_and_no_underscores(tmp_path, number)
     with pytest.raises(UserError, match=r"x.csv:5: seconds .*; expected a number above 0"):
         run_import(tmp_path / "c", path)
     path.write_text(text.replace("2,4,nccl,cuda,0.0260", "1_0,4,nccl,cuda,0.0260", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"x.csv:5: nodes '1_0'; expected a whole number of 1 or more"):
+    with pytest.raises(UserError, match=r"x.csv:5: nodes '1_0'; expected an integer of at least 1"):
         run_import(tmp_path / "c", path)

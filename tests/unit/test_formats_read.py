@@ -170,8 +170,8 @@ def test_measurements_of_a_report_are_samples_rank_by_rank():
         (lambda r: r["benchmark_results"][0]["result"][0]["ranks"].append(1), "expected one rank in the first result"),
         (lambda r: r.pop("bucket_size"), "the file lacks bucket_size"),
         (lambda r: r["benchmark_results"].clear(), "expected measurements of at least one model"),
-        (lambda r: r["benchmark_results"][1].update(batch_size=True), "batch_size = true is not a whole number"),
-        (lambda r: r["benchmark_results"][0].update(model=7), "model = 7 is not a text"),
+        (lambda r: r["benchmark_results"][1].update(batch_size=True), "batch_size = true is not an integer"),
+        (lambda r: r["benchmark_results"][0].update(model=7), "model = 7 is not a string"),
     ],
 )
 def test_a_report_that_breaks_its_form_is_refused_with_the_place(change, message):

@@ -51,18 +51,18 @@ RECORD = {"cell": "a", "repeat": 0, "launch": "b", "line": 3}
         (manifest(), "manifest", None),
         (manifest(more=1), "manifest", None),
         (manifest(held={"host": "it broke"}), "manifest", None),
-        (manifest(held={"host": 7}), "manifest", "held.host = 7 is not a text"),
-        (manifest(held={"host": None}), "manifest", "held.host = null is not a text"),
-        (manifest(held=[]), "manifest", "held = [] is not keys and values (Of each stack that was not started, the cause)"),
-        (manifest(schema=True), "manifest", "schema = true is not a whole number (Version of this format)"),
+        (manifest(held={"host": 7}), "manifest", "held.host = 7 is not a string"),
+        (manifest(held={"host": None}), "manifest", "held.host = null is not a string"),
+        (manifest(held=[]), "manifest", "held = [] is not keys and values (Cause by stack that was not started)"),
+        (manifest(schema=True), "manifest", "schema = true is not an integer (Version of this format)"),
         ({}, "manifest", "the file lacks held"),
         ([], "manifest", "the file = [] is not keys and values"),
         (problems(interrupted=[]), "problems", None),
         (problems(corrupt={}), "problems", "corrupt = {} is not a list, as in [a, b]"),
-        (problems(corrupt=["a", {}]), "problems", "corrupt[1] = {} is not a text"),
+        (problems(corrupt=["a", {}]), "problems", "corrupt[1] = {} is not a string"),
         (problems(superseded=[RECORD]), "problems", "superseded[0] lacks status, by"),
-        (problems(superseded=[RECORD | {"line": 3.0, "status": "ok", "by": "c"}]), "problems", "superseded[0].line = 3.0 is not a whole number"),
-        (problems(beyond_repeats=[RECORD | {"line": True}]), "problems", "beyond_repeats[0].line = true is not a whole number"),
+        (problems(superseded=[RECORD | {"line": 3.0, "status": "ok", "by": "c"}]), "problems", "superseded[0].line = 3.0 is not an integer"),
+        (problems(beyond_repeats=[RECORD | {"line": True}]), "problems", "beyond_repeats[0].line = true is not an integer"),
     ],
 )  # fmt: skip
 def test_a_mismatch_is_told_with_its_place_and_value(value, kind, expected):
@@ -74,13 +74,13 @@ def test_a_mismatch_is_told_with_its_place_and_value(value, kind, expected):
     [
         ("repeats", 0, "repeats = 0 is out of range: it must be at least 1 (Launches of each cell)"),
         ("repeats", 10**7 + 1, "repeats = 10000001 is out of range: it must be at most 10000000 (Launches of each cell)"),
-        ("repeats", None, "repeats = null is not a whole number (Launches of each cell)"),
-        ("repeats", 1.0, "repeats = 1.0 is not a whole number (Launches of each cell)"),
+        ("repeats", None, "repeats = null is not an integer (Launches of each cell)"),
+        ("repeats", 1.0, "repeats = 1.0 is not an integer (Launches of each cell)"),
         ("description", None, None),
-        ("description", 5, "description = 5 is not a text or null"),
-        ("device", ["x"], "device = ['x'] is not a text"),
-        ("baseline", {"nodes": []}, "baseline.nodes = [] is not a text or a number or true or false or null"),
-        ("repeats", "x" * 99, f"repeats = '{'x' * 76}... is not a whole number (Launches of each cell)"),
+        ("description", 5, "description = 5 is not a string or null"),
+        ("device", ["x"], "device = ['x'] is not a string"),
+        ("baseline", {"nodes": []}, "baseline.nodes = [] is not a string or a number or true or false or null"),
+        ("repeats", "x" * 99, f"repeats = '{'x' * 76}... is not an integer (Launches of each cell)"),
         ("versus", {"axis": "stack", "margin": float("nan")}, "versus.margin = nan is not a number or null"),
         ("versus", {"axis": "stack", "margin": float("inf")}, "versus.margin = inf is out of range: it must be at most 1e+300"),
         ("versus", {"axis": "stack", "margin": -0.1}, "versus.margin = -0.1 is out of range: it must be at least 0"),
@@ -92,13 +92,13 @@ def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected)
 
 def test_of_several_errors_the_first_by_place_is_reported_in_any_order_of_names():
     held = {f"s{n}": n for n in range(9)}
-    assert mismatch(manifest(held=held), "manifest") == "held.s0 = 0 is not a text"
-    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 = 0 is not a text"
+    assert mismatch(manifest(held=held), "manifest") == "held.s0 = 0 is not a string"
+    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 = 0 is not a string"
 
 
 def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
     batch = {"launches": [{"repeat": 0, "stack": "host", "cells": ["a", 5]}]}
-    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] = 5 is not a text"
+    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] = 5 is not a string"
     assert mismatch({"launches": []}, "batch", "launches") is None
     assert mismatch({}, "batch", "launches") == "the file lacks launches"
 
@@ -142,7 +142,7 @@ def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, t
 @pytest.mark.parametrize("schema", [2, 0, "1", None, [], {"a": 1}])
 def test_another_version_of_the_schema_is_told_as_such(tmp_path, schema):
     with pytest.raises(
-        UserError, match=r"batch.json: has schema .*; this Regatta reads schema 1. Use the Regatta that"
+        UserError, match=r"batch.json: has schema .*; this version of Regatta reads schema 1. Use the version that"
     ):
         read_frozen(written(tmp_path, "batch.json", {"schema": schema}))
 
@@ -184,7 +184,7 @@ def test_a_cell_without_the_name_of_its_model_is_told(tmp_path, kind, value, sho
     campaign = laptop_campaign()
     parameters = campaign[kind][0]["spec"]["parameters"]
     parameters["model"] = value
-    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model = {shown} is not a text\)"):
+    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model = {shown} is not a string\)"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
     del parameters["model"]
     with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters lacks model\)"):

@@ -207,7 +207,7 @@ def test_another_version_of_a_benchmark_is_not_compared():
     now = {**CELL, "spec": {**CELL["spec"], "version": 2}}
     gate = gate_of([(now, [2.0])], [(CELL, [1.0])])
     assert gate.compared == []
-    assert gate.notes == ["not compared: 1 measured by another version of the benchmark"]
+    assert gate.notes == ["not compared: 1 measured by a different version of the benchmark"]
 
 
 def test_what_cannot_be_compared_is_noted_and_fails_nothing():
@@ -218,7 +218,7 @@ def test_what_cannot_be_compared_is_noted_and_fails_nothing():
     assert gate.is_passed
     assert headline(gate) == "gate: passed: 3 cells ok, no regression of 1 compared with 'old' (margin 5.0 %)"
     assert gate.notes == [
-        "not compared: 1 new, 1 not ok before",
+        "not compared: 1 new, 1 previously not ok",
         "2 cells measured in 'old' no longer planned; 1 skipped, such as: not of interest",
         "'old' was measured on cluster 'local', this campaign on 'new-machine'",
     ]

@@ -146,13 +146,13 @@ def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folde
     with pytest.raises(UserError) as caught:
         read_baseline_campaign(folders / "odl")
     assert re.sub(r"\S+/", "", str(caught.value)) == (
-        "odl does not hold one campaign.<digest>.json, so there is nothing to compare with. Did you mean 'old'? Run that"
+        "odl contains no single campaign.<digest>.json, so there is nothing to compare with. Did you mean 'old'? Run that"
         " campaign first, or name another. Campaigns with results: new, old."
     )
     done = run_gate(folders / "new", "--baseline", folders / "odl")
     assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (2, False, "")
     (folders / "old" / "measurements.csv").unlink()
-    with pytest.raises(UserError, match=r"does not hold measurements\.csv"):
+    with pytest.raises(UserError, match=r"contains no measurements\.csv"):
         read_baseline_campaign(folders / "old")
 
 

@@ -61,6 +61,6 @@ def test_without_a_baseline_there_is_no_map(tmp_path):
 
 
 def test_above_100_per_cent_is_the_brightest_colour():
-    """A colour map takes the whole number 1 for its second entry, which is nearly black."""
+    """A colour map takes the integer 1 for its second entry, which is nearly black."""
     assert color_of(1.3) == color_of(1.0) == matplotlib.colormaps["cividis"](1.0)
     assert color_of(-0.1) == matplotlib.colormaps["cividis"](0.0)

@@ -63,7 +63,7 @@ def test_a_file_without_its_launch_line_gives_nothing_and_is_said(tmp_path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
     history = read_history(tmp_path)
     assert history.slots == {}
-    assert history.problems == ["x.jsonl: no readable launch line, so its records cannot be placed"]
+    assert history.problems == ["x.jsonl: no readable launch line; its records cannot be attributed to a launch"]
 
 
 def test_launch_files_without_a_manifest_are_read(tmp_path):

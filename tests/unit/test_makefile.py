@@ -122,7 +122,7 @@ def installed(tmp_path_factory) -> Checkout:
     checkout = Checkout(tmp_path_factory.mktemp("installed") / "a checkout")
     done = checkout.make("env-driver", f"PYTHON={sys.executable}")
     assert done.returncode == 0, done.stderr
-    assert "Making the environment .venv with Python" in done.stderr
+    assert "Creating the environment .venv with Python" in done.stderr
     assert "Installing Snakemake" in done.stderr
     return checkout
 
@@ -197,7 +197,7 @@ def test_another_python_for_an_environment_that_exists_is_refused(made, tmp_path
     other = script(tmp_path / "python", "echo 3.99")
     done = made.make("env-driver", f"PYTHON={other}")
     assert done.returncode == 2
-    assert f"and PYTHON={other} is 3.99. Remove it (make clean-env), or have two: make VENV=.venv-3.99" in done.stderr
+    assert f"but PYTHON={other} is 3.99. Remove it (make clean-env), or create a second one: make VENV=" in done.stderr
 
 
 @pytest.mark.install
@@ -205,7 +205,7 @@ def test_a_changed_lock_file_is_installed(installed):
     installed.add_requirement("newcomer")
     done = installed.make("env-driver")
     assert "Installing Snakemake" in done.stderr
-    assert "Making the environment" not in done.stderr
+    assert "Creating the environment" not in done.stderr
     assert list(installed.venv.glob("lib/*/site-packages/newcomer.py"))
     assert installed.make("env-driver").stderr == ""
 
@@ -222,7 +222,7 @@ def test_an_interrupted_installation_is_continued_and_nothing_is_removed(install
     done = installed.make("env-driver")
     assert done.returncode == 0, done.stderr
     assert "was interrupted; continuing it" in done.stderr
-    assert "Making the environment" not in done.stderr
+    assert "Creating the environment" not in done.stderr
     assert before - files(installed.venv) == {".regatta/installing"}
     assert package.read_text() == FAKE_SNAKEMAKE
     assert installed.make("env-driver").stderr == ""
@@ -236,7 +236,7 @@ def test_an_environment_that_was_half_made_is_continued(checkout):
     (checkout.venv / "bin" / "half").touch()
     done = checkout.make("env-driver", f"PYTHON={sys.executable}")
     assert done.returncode == 0, done.stderr
-    assert "Making the environment" in done.stderr
+    assert "Creating the environment" in done.stderr
     assert (checkout.venv / "bin" / "half").exists()
     assert checkout.make("env-driver").stderr == ""
 
@@ -280,14 +280,14 @@ def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
     (moved / ".regatta" / "driver.lock").unlink()
     said = refused(made, moved)
     assert said == (
-        f"{moved} cannot be used: it was made at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
+        f"{moved} cannot be used: it was created at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
         " and run the same command again."
     )
     (moved / ".regatta" / "made").unlink()
-    assert "it is not known how it was made (it has no .regatta/made)" in refused(made, moved)
+    assert "its origin is unknown (no .regatta/made)" in refused(made, moved)
     for text, began in (("", "an unknown path"), (f"{made.venv}\n", str(made.venv))):
         (moved / ".regatta" / "installing").write_text(text)
-        assert f"its installation was interrupted, and it began at {began}. {ELSE}" in refused(made, moved)
+        assert f"its installation at {began} was interrupted. {ELSE}" in refused(made, moved)
     assert made.make("clean-env", f"VENV={moved}").returncode == 0
     assert not moved.exists()
 
@@ -297,22 +297,22 @@ def test_an_environment_whose_python_is_gone_or_another_now_is_refused(made, mov
     python = moved / "bin" / "python3"
     python.unlink()
     python.symlink_to("/no/such/python3")
-    gone = f"its bin/python3 does not run here (it was made at {moved} with Python 3.11). {ELSE}"
+    gone = f"its bin/python3 does not run here (it was created at {moved} with Python 3.11). {ELSE}"
     assert f"{moved} cannot be used: {gone}" in refused(made, moved)
     python.unlink()
     script(python, f"echo 3.99 '{moved}'")
-    assert f"it was made with Python 3.11, and its bin/python3 is 3.99. {ELSE}" in refused(made, moved)
+    assert f"it was created with Python 3.11, but its bin/python3 is 3.99. {ELSE}" in refused(made, moved)
 
 
 @pytest.mark.parametrize("name", ["photographs", "-photographs"])
 def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout, name):
-    """Such as a home folder."""
+    """Such as a home directory."""
     folder = checkout.folder / name
     (folder / ".regatta").mkdir(parents=True)
     (folder / "one").touch()
     where = f"VENV={name}"
     for target, said in (
-        ("env-driver", "it is not known how it was made"),
+        ("env-driver", "its origin is unknown"),
         ("clean-env", "was not created by Regatta"),
     ):
         done = checkout.make(target, where)

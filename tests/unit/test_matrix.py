@@ -398,4 +398,4 @@ def test_all_axes_are_crossed(tmp_path):
 
 def test_a_baseline_that_no_cell_is_is_noted(tmp_path):
     found = matrix(tmp_path, small(baseline={"strategy": "none", "nodes": 1, "gpus_per_node": 2}))
-    assert any("no cell is the baseline, so efficiency will be n/a" in note for note in found.notes)
+    assert any("no cell matches `baseline`; efficiency will be n/a" in note for note in found.notes)

@@ -61,7 +61,7 @@ def test_why_there_is_no_plugin_is_told_in_nccls_words(name, problem):
     assert (log.plugin, log.plugin_problem) == (None, problem)
 
 
-# The words of src/plugin/plugin_open.cc where the plug-in is there and something that it needs is not.
+# The words of src/plugin/plugin_open.cc where the plugin is there and something that it needs is not.
 @pytest.mark.parametrize("before", ["", "libnccl-net.so: "])
 def test_a_library_that_the_plugin_needs_is_told_before_the_missing_plugin(before):
     missing = f"{before}libfabric.so.1: cannot open shared object file: No such file or directory"

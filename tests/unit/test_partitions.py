@@ -39,7 +39,7 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
         (
             {"partition": "short"},
             [(1, 1)],
-            ["max_walltime_minutes = 1440, but partition short ends jobs after 60. Use at most that."],
+            ["max_walltime_minutes = 1440, but partition short limits jobs to 60 min. Use at most that."],
         ),
         ({"partition": "short,main"}, [(4, 1)], []),
         ({}, [(5, 1)], ["num_nodes: a shape needs 5 nodes, and partition main has 4."]),

@@ -116,7 +116,10 @@ def test_what_failed_is_done_until_it_is_asked_for(tmp_path, play, status):
         8: ("done", f"1 ok, 2 not ok ({why}); --forcerun measure retries them", ()),
     }
     retry = plan(tmp_path, collectives(4, 8), is_retry=True)
-    assert reasons(retry) == {4: ("done", "3 ok", ()), 8: ("todo", f"asked for: failed before ({why})", (0, 2))}
+    assert reasons(retry) == {
+        4: ("done", "3 ok", ()),
+        8: ("todo", f"retry requested: previously failed ({why})", (0, 2)),
+    }
     assert [launch.repeat for batch in retry.batches for launch in batch.launches] == [0, 2]
 
 
@@ -141,7 +144,7 @@ def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_r
     dead = "node_failure"
     play(collectives(4, 8), {(4, 0): dead, (4, 1): dead, (4, 2): dead, (8, 0): dead})
     assert reasons(plan(tmp_path, collectives(4, 8))) == {
-        4: ("todo", "failed before (node failure: cause of node_failure)", (0, 1, 2)),
+        4: ("todo", "previously failed (node failure: cause of node_failure)", (0, 1, 2)),
         8: ("todo", "1 of 3 launches missing", (0,)),
     }
 

@@ -110,7 +110,7 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert f"{sums['skipped']} skipped" in head
     batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
     price = f"about {sums['minutes']:.1f} min and {rank_time(sums['gpu_hours'], 'cpu')}"
-    assert f"{batches}: {price}, estimated from the store's history where available" in page.words("run")
+    assert f"{batches}: {price}, estimated from history if available" in page.words("run")
     assert f"At most {sums['at_most_minutes'] / 60:.2f} hours" in page.words("run")
     bars = shape_bars(plan_json(made)["batches"])
     assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)
@@ -155,7 +155,7 @@ def test_reasons_are_grouped_and_counted(partial):
             ("new", 10, [("repeats 0, 1, 2", 10)]),
             ("launches missing", 4, [("1 of 3 launches missing; repeat 2", 4)]),
             (change, 2, [(f"{change} 16777216 -> 8388608; repeats 0, 1, 2", 2)]),
-            ("failed before", 2, [("failed before (node failure: cause of node_failure); repeats 0, 1, 2", 2)]),
+            ("previously failed", 2, [("previously failed (node failure: cause of node_failure); repeats 0, 1, 2", 2)]),
         ],
         "done": [("3 ok", 4, [("", 4)])],
         "not_ok": [("not ok", 2, [("2 ok, 1 not ok (failed: cause of failed); --forcerun measure retries them", 2)])],
@@ -179,9 +179,9 @@ def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
 
 def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
     groups = dict(reason_groups(planned_cells(partly_finished(tmp_path, is_retry=True))))
-    asked = [g for g in groups["todo"] if g["kind"] == "asked for"]
+    asked = [g for g in groups["todo"] if g["kind"] == "retry requested"]
     assert [(g["num"], g["parts"][0][0]) for g in asked] == [
-        (2, "asked for: failed before (failed: cause of failed); repeat 1")
+        (2, "retry requested: previously failed (failed: cause of failed); repeat 1")
     ]
     assert "not_ok" not in groups
 

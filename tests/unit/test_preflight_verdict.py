@@ -56,9 +56,10 @@ def test_a_backend_that_does_not_work_fails_the_stack_with_what_nccl_says():
         " NCCL: Error: network AWS Libfabric not found. No cell of this stack"
     )
     assert found[1] == (
-        "NCCL found no network; required: 'AWS Libfabric'. The image has no libnccl-net.so that loads"
-        " (NCCL: Could not find: ofi libnccl-net-ofi.so). Mount NCCL's plug-in and libfabric from the host:"
-        " binds (now /opt/cray:/host, /usr/lib64/libcxi.so.1), wrapper (containers/README.md)."
+        "NCCL found no network; required: 'AWS Libfabric'. No loadable libnccl-net.so in the image"
+        " (NCCL: Could not find: ofi libnccl-net-ofi.so). Mount NCCL's plugin and libfabric from the host"
+        " with `binds` (now /opt/cray:/host, /usr/lib64/libcxi.so.1) and put them first in LD_LIBRARY_PATH in the"
+        " `wrapper` (see containers/README.md)."
     )
 
 
@@ -66,9 +67,10 @@ def test_sockets_instead_of_the_required_network_say_why_and_what_to_mount():
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.20-old-libfabric"))
     assert problem == (
         "NCCL uses Socket; required: 'AWS Libfabric'. All traffic between nodes would go through TCP sockets."
-        " The image has no libnccl-net.so that loads (NCCL: dlerror=/opt/amazon/efa/lib/libfabric.so.1: version"
-        " `FABRIC_1.7' not found (required by /usr/local/lib/libnccl-net.so)). Mount NCCL's plug-in and libfabric from"
-        " the host: binds (now /opt/cray:/host, /usr/lib64/libcxi.so.1), wrapper (containers/README.md)."
+        " No loadable libnccl-net.so in the image (NCCL: dlerror=/opt/amazon/efa/lib/libfabric.so.1: version"
+        " `FABRIC_1.7' not found (required by /usr/local/lib/libnccl-net.so)). Mount NCCL's plugin and libfabric from"
+        " the host with `binds` (now /opt/cray:/host, /usr/lib64/libcxi.so.1) and put them first in LD_LIBRARY_PATH in"
+        " the `wrapper` (see containers/README.md)."
     )
 
 
@@ -76,23 +78,24 @@ def test_what_to_do_depends_on_how_libraries_reach_the_stack():
     text = nccl_log("2.26-one-host")
     (contained,) = problems(make_stack(kind="contained", required_network="OFI"), make_seen(), text)
     assert contained.endswith(
-        "(NCCL: Could not find: libnccl-net.so). Build an image that contains NCCL's plug-in and libfabric,"
-        " or make the stack bind-mounted: binds, wrapper (containers/README.md)."
+        "(NCCL: Could not find: libnccl-net.so). Build an image that contains NCCL's plugin and libfabric,"
+        " or make the stack bind-mounted with `binds` and a `wrapper` (see containers/README.md)."
     )
     (host,) = problems(make_stack(kind="host", required_network="IB"), make_seen(), text)
-    assert "The environment has no libnccl-net.so that loads" in host
-    assert host.endswith("Put libibverbs and its drivers first in LD_LIBRARY_PATH: env of the stack.")
+    assert "No loadable libnccl-net.so in the environment" in host
+    assert host.endswith("Put libibverbs and its drivers first in LD_LIBRARY_PATH in the stack's `env`.")
     (other,) = problems(make_stack(required_network="Mesh"), make_seen(), text)
     assert other.endswith(
-        "Mount NCCL's plug-in for it from the host: binds (now none), wrapper (containers/README.md)."
+        "Mount NCCL's plugin for it from the host with `binds` (now none) and put them first in LD_LIBRARY_PATH in the"
+        " `wrapper` (see containers/README.md)."
     )
 
 
 def test_a_plugin_that_is_loaded_and_not_used_is_no_network():
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-fails"))
-    assert "NCCL loads the plug-in Libfabric (v10), but does not use it (NCCL: NET/OFI Failed to initialize" in problem
+    assert "NCCL loads the plugin Libfabric (v10), but does not use it (NCCL: NET/OFI Failed to initialize" in problem
     (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-not-used"))
-    assert problem.startswith("NCCL uses IB; required: 'AWS Libfabric'. NCCL loads the plug-in AWS Libfabric (v6), but")
+    assert problem.startswith("NCCL uses IB; required: 'AWS Libfabric'. NCCL loads the plugin AWS Libfabric (v6), but")
     assert problem.endswith("Or set required_network to 'IB', if that is intended.")
 
 
@@ -143,7 +146,7 @@ def test_a_host_library_that_is_not_loaded_fails_the_stack():
     without = {name: where for name, where in LIBRARIES.items() if "cxi" not in name}
     ranks = [make_rank(rank, without if rank > 3 else LIBRARIES) for rank in range(8)]
     (problem,) = problems(make_stack(**HOST_LIBRARIES), make_seen(ranks=ranks))
-    assert problem.startswith("libcxi is not loaded on host n2; required from the host. Mount it, and put it first in")
+    assert problem.startswith("libcxi is not loaded on host n2; required from the host. Mount it with `binds`")
     (problem,) = problems(make_stack(**HOST_LIBRARIES), make_seen(ranks=[make_rank(r, without) for r in range(8)]))
     assert problem.startswith("libcxi is not loaded on any rank;")
 

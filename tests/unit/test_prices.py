@@ -30,7 +30,7 @@ def test_a_price_with_history_is_its_median(tmp_path, play):
     made = plan(tmp_path, collectives(4, 8, repeats=5))
     sums = totals(made)
     assert (sums["launches"], sums["minutes"], sums["estimate_from"]) == (2, 0.37, "history")
-    assert "about 22 s, 44 process seconds (from the store's history;" in plan_text(made)
+    assert "about 22 s, 44 process seconds, estimated from history." in plan_text(made)
 
 
 def test_a_price_of_old_and_new_cells_says_so(tmp_path, play):

@@ -113,7 +113,7 @@ def test_a_campaign_that_runs_already_is_refused(capsys):
     found = session()
     with hold(found.results / ".lock", ""):
         assert status_of(found.prepare) == USER_ERROR
-    assert "another Snakemake is running this campaign" in capsys.readouterr().err
+    assert "another Snakemake process is running this campaign" in capsys.readouterr().err
 
 
 def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeypatch):

@@ -27,9 +27,9 @@ GIVEN = "is set by Regatta, from the campaign's shapes and the cluster file. Rem
 ABSOLUTE = "is not absolute. Begin both source and target with / or a variable."
 FORM = "is not source, source:target or source:target:ro."
 NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
-FROM = "relative to the working folder"
+FROM = "relative to the working directory"
 
-THREADS = "is invalid (threads per rank, a whole number above 0 such as 4; without it, ranks share the host's cores)."
+THREADS = "is invalid (threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores)."
 
 # The stack's kind, its further lines, and all that is said, without the file's name.
 ERRORS = {
@@ -73,7 +73,7 @@ ERRORS = {
     "no image": (
         "contained",
         [],
-        "7: stacks.a is of kind contained and lacks image. Add `image:` (path of a SIF file).",
+        "7: stacks.a has kind `contained` but no `image`. Add `image:` (path of a SIF file).",
     ),
     "an image that is not there": (
         "contained",
@@ -118,7 +118,7 @@ ERRORS = {
     "nothing mounted": (
         "bind-mounted",
         ["image: a.sif"],
-        "7: stacks.a is of kind bind-mounted and lacks binds. Add the host's libraries (source:target), or make it contained.",
+        "7: stacks.a has kind `bind-mounted` but no `binds`. Add the host's libraries (source:target), or make it contained.",
     ),
     "a search path that the runtime drops": (
         "contained",

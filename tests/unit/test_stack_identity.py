@@ -48,7 +48,7 @@ def test_a_header_that_is_cut_off_is_no_image(tmp_path):
 
 
 def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
-    with pytest.raises(ValueError, match="has no UUID in its header, which identifies an image"):
+    with pytest.raises(ValueError, match="has no UUID in its header; Regatta needs one"):
         image_id(fake_sif(tmp_path / "a.sif", 0))
 
 

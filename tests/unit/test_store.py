@@ -99,7 +99,7 @@ def test_empty_lines_count_but_say_nothing(tmp_path):
 
 def test_records_without_a_launch_line_are_not_placed_and_said(tmp_path):
     found = read(tmp_path, b"\n".join(TEXTS[1:]))
-    assert found.problems == ["l000.jsonl: no readable launch line, so its records cannot be placed"]
+    assert found.problems == ["l000.jsonl: no readable launch line; its records cannot be attributed to a launch"]
     assert list(records([found])) == []
 
 

@@ -132,7 +132,7 @@ def test_the_wait_of_hosts_is_looked_at_on_a_cpu_for_want_of_better():
     ("samples", "says"),
     [
         ([[5, 5], [4]], "different numbers"),
-        ([[5.5], [4.0]], "whole number"),
+        ([[5.5], [4.0]], "integer"),
         ([[5], [4], [3]], "has 3 ranks; the shape has 2"),
         ("no list", "not a list of values"),
         ([[], []], "not a list of values"),

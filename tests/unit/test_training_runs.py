@@ -142,8 +142,8 @@ BROKEN = [
     ({"accuracy_by_rank": [[0.1, 0.1]]}, "values.accuracy_by_rank: is not a list with a list for each of 2 epochs"),
     ({"accuracy_by_rank": [[0.1, 0.1], [0.1]]}, "values.accuracy_by_rank: expected 2 values, one per rank; found 1"),
     ({"accuracy_by_rank": [0.1, 0.2]}, "values.accuracy_by_rank: is not a list with a number for each rank"),
-    ({"train_samples_per_epoch": 19.5}, "values.train_samples_per_epoch = 19.5: is not a whole number of at least 0"),
-    ({"train_samples_per_epoch": -1}, "values.train_samples_per_epoch = -1: is not a whole number of at least 0"),
+    ({"train_samples_per_epoch": 19.5}, "values.train_samples_per_epoch = 19.5: is not an integer of at least 0"),
+    ({"train_samples_per_epoch": -1}, "values.train_samples_per_epoch = -1: is not an integer of at least 0"),
 ]
 
 

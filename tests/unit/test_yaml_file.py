@@ -64,39 +64,39 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ("s:\n  - {x: 1, x: 2}\n", "c.yaml:2: s[0].x is specified twice (first in line 2). Keep one of the two."),
         (
             "a: 1\nb: .nan\n",
-            "c.yaml:2: b = '.nan' cannot be used: nan is not a finite number. Write a number, or text in quotes.",
+            "c.yaml:2: b = '.nan' cannot be used: nan is not a finite number. Write a number, or a string in quotes.",
         ),
         (
             "a: [1, -.inf]\n",
-            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is not a finite number. Write a number, or text in quotes.",
+            "c.yaml:1: a[1] = '-.inf' cannot be used: -inf is not a finite number. Write a number, or a string in quotes.",
         ),
         (
             "a: 2026-01-31\n",
-            "c.yaml:1: a = '2026-01-31' cannot be used: it is a date. Write a number, or text in quotes.",
+            "c.yaml:1: a = '2026-01-31' cannot be used: it is a date. Write a number, or a string in quotes.",
         ),
         (
             "a: 2026-13-45\n",
-            "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or text in quotes.",
+            "c.yaml:1: a = '2026-13-45' cannot be used: month must be in 1..12. Write a number, or a string in quotes.",
         ),
         (
             "a: 12:00:00\n",
             "c.yaml:1: a = '12:00:00' cannot be used: YAML reads it as the base-60 number 43200."
-            " Write a number, or text in quotes.",
+            " Write a number, or a string in quotes.",
         ),
         (
             "a: !!binary aGk=\n",
-            "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or text in quotes.",
+            "c.yaml:1: a = 'aGk=' cannot be used: it is a bytes. Write a number, or a string in quotes.",
         ),
         (
             'a: 1\nb: "\\ud800"\n',
             "c.yaml:2: b = '\\ud800' cannot be used: it contains an unpaired surrogate."
-            " Write a number, or text in quotes.",
+            " Write a number, or a string in quotes.",
         ),
         (
             "a: 1\nb: &b [1, *b]\n",
             "c.yaml:2: b[1] is an alias (*name) of a value that contains itself. Write the value out.",
         ),
-        ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be one word."),
+        ("a: 1\n? [x, y]\n: 2\n", "c.yaml:2: a key must be a string, not a list or mapping."),
         (
             "a: 1\n\tb: 2\n",
             "c.yaml:2: not valid YAML at `b: 2`: while scanning for the next token found character '\\t' that cannot start"

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-ENDED = "start_ranks: rank 0 ended with exit code {code}"
+ENDED = "start_ranks: rank 0 exited with code {code}"
 
 
 def utc_now():

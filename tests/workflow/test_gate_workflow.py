@@ -60,7 +60,7 @@ def slow_down(results, factor):
 def test_a_gate_passes_and_always_runs_and_all_does_not_hold_it(finished, tmp_path):
     path, results = finished
     listed = snakemake(tmp_path, path, "-n")
-    assert "Judge" not in listed.stdout + listed.stderr
+    assert "Evaluate the gate" not in listed.stdout + listed.stderr
     done = snakemake(tmp_path, path, "gate")
     assert done.returncode == 0, done.stderr
     assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
@@ -80,7 +80,7 @@ def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp
     assert snakemake(tmp_path, path).returncode == 0
     done = snakemake(tmp_path, path, "--retries", "2", "gate")
     assert done.returncode == 1
-    assert done.stderr.count("Judge results/small") == 1
+    assert done.stderr.count("Evaluate the gate of results/small") == 1
     assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
     assert headline(done) == ("failed", [1])
     assert "2 of 2 failed: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]

@@ -209,10 +209,10 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path):
     ("old", "new", "message"),
     [
         ("repeats: 2", "repeat: 2", "unknown key 'repeat'. Did you mean 'repeats'?"),
-        ("repeats: 2", "repeats: two", "repeats = 'two' is not a whole number"),
+        ("repeats: 2", "repeats: two", "repeats = 'two' is not an integer"),
         ("- resnet18", "- resnet19", "= 'resnet19' is unknown. Did you mean 'resnet18'?"),
         ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is unknown."),
-        ("- 65536", "- 4096", "holds 4096 twice"),
+        ("- 65536", "- 4096", "lists 4096 more than once"),
         ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7 is out of range: it must be at most 1"),
     ],
 )
@@ -307,7 +307,7 @@ def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_pa
     with hold(tmp_path / "results" / "small" / ".lock", "taken"):  # as a Snakemake that runs does
         second = snakemake(tmp_path, path)
         assert second.returncode == 2
-        assert "another Snakemake is running this campaign" in second.stdout + second.stderr
+        assert "another Snakemake process is running this campaign" in second.stdout + second.stderr
         assert "common.smk" not in second.stdout + second.stderr
         assert snakemake(tmp_path, path, "plan").returncode == 0
     run(tmp_path, path)

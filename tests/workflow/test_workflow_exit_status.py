@@ -99,7 +99,7 @@ def test_where_the_preflight_holds_every_stack_it_is_4_each_time(tmp_path):
     for _ in range(2):
         done = snakemake(tmp_path, path, env=environment)
         assert done.returncode == 4
-        assert "stack image is held back by the preflight: " in done.stderr
+        assert "stack image failed the preflight and is excluded from this run: " in done.stderr
         ended = "nothing was measured: 14 of 14 measurements have no record, and none is ok"
         assert f"exit status 4: {ended}. {REPORT}" in done.stderr
 

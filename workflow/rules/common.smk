@@ -26,7 +26,7 @@ PREFLIGHT_RESOURCES = SESSION.preflight_resources()
 if PLAN:
     CAMPAIGN = str(PLAN.campaign.file.path)
     FROZEN = str(PLAN.frozen_campaign)
-    # All cores: without submission, also within an allocation of the user, one batch runs at a time.
+    # All cores: without submission, even within the user's allocation, one batch runs at a time.
     THREADS = ALL_CORES if workflow.local_exec else 1
     # Only unfinished batches can be made.
     BATCH_PATTERN = "|".join(map(re.escape, BATCHES)) or "none"

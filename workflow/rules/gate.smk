@@ -13,7 +13,7 @@ def made_by_all(wildcards):
 
 
 rule gate:
-    """Judge the campaign. Without a declared output it always runs, and its files are kept if it fails."""
+    """Evaluate the gate. Without a declared output it always runs, and its files are kept if it fails."""
     input:
         made_by_all,
     log:
@@ -28,7 +28,7 @@ rule gate:
         text=SESSION.gate_files[0],
         junit=SESSION.gate_files[1],
     message:
-        "Judge {RESULTS}"
+        "Evaluate the gate of {RESULTS}"
     shell:
         # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"

@@ -4,7 +4,7 @@
 
 
 rule preflight:
-    """Run one short launch per stack, which reports what it runs on. A stack that fails is held back from the batches."""
+    """Run one short launch per stack, which reports what it runs on. A stack that fails is excluded from this run."""
     input:
         request="results/{campaign}/preflight/{preflight}/request.json",
     output:

@@ -3,7 +3,7 @@
 python workflow/scripts/check_environment.py driver rank
 
 Each set is a file requirements/<set>.in: its packages must be installed, in the minimum version given with `>=`. An
-exact pin (`==`) is installed by `make`; the user's environment may have another version. For `rank`, torch and
+exact pin (`==`) is installed by `make`; the user's environment may have a different version. For `rank`, torch and
 torchvision must be from the same build: pip accepts a CPU build of one with a CUDA build of the other.
 """
 
@@ -64,7 +64,7 @@ def is_surely_a_pair(torch: str, torchvision: str, torch_requirement: str | None
 def pair_problem(is_import_wanted: bool) -> list[str]:
     """Return what is wrong with torch and torchvision together.
 
-    They are imported only if wanted or necessary, since it takes seconds; in another process, since it may crash.
+    They are imported only if wanted or necessary, since it takes seconds; in a separate process, since it may crash.
     """
     torch, torchvision = installed_version("torch"), installed_version("torchvision")
     if torch is None or torchvision is None:

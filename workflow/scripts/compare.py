@@ -57,7 +57,7 @@ def arguments() -> argparse.Namespace:
         "--margin",
         type=margin_option,
         default=0.05,
-        help="largest relative difference of equivalent times (default: 0.05)",
+        help="largest relative difference that still counts as equivalent (default: 0.05)",
     )
     parser.add_argument("--all", action="store_true", help="show all rows, including those within the margin")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page to FILE")

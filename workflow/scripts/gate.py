@@ -1,4 +1,4 @@
-"""Judge whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
+"""Check whether a campaign passes: every cell ok, and none slower than in a baseline campaign.
 
 Exit status: 0 passed, 1 failed, 2 error.
 

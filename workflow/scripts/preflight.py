@@ -23,7 +23,7 @@ def stop_once(number: int, _frame: object) -> None:
 
 def main() -> None:
     for number in STOPPING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under nohup
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, stop_once)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_log_option(parser)

@@ -1,4 +1,4 @@
-"""Write what is derived from workflow/schemas/*.yaml: the JSON Schemas for editors, and the tables of config/README.md.
+"""Write the files derived from workflow/schemas/*.yaml: JSON Schemas for editors, and tables of config/README.md.
 
 python workflow/scripts/publish_schemas.py
 
@@ -40,7 +40,7 @@ UNITS = {
 TYPES = {"object": "mapping"}  # others have JSON Schema's names
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-MAX_NAMES = 12  # of an enum in a table; longer ones have a separate list
+MAX_NAMES = 12  # longest enum in a table; longer ones have a separate list
 
 
 def published_schemas() -> dict[Path, str]:
@@ -63,7 +63,7 @@ def campaign_schema() -> dict:
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
     keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
     keys["baseline"] |= fields_schema(baseline_fields())
-    # An axis is a text alone, or the key `axis` of an object.
+    # An axis is a string, or the key `axis` of an object.
     axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
     del versus["type"]
     of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}

@@ -21,7 +21,7 @@ def main() -> None:
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
         raise UserError(f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")
-    # With an equals sign, because the folder's name may begin with a dash.
+    # Use an equals sign, because the folder's name may begin with a dash.
     campaign, measurements = f"--campaign={frozen[0]}", f"--measurements={folder / 'measurements.csv'}"
     tables, launches = folder / "tables", f"--launches={folder / 'launches'}"
     preflight = [f"--preflight={path}" for path in latest_preflight(folder)]

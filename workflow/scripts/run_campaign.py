@@ -7,7 +7,7 @@ Exit status, also of Snakemake called without this script:
   0  every planned measurement has a record, and at least one is ok; a cell that failed is a record
   1  unexpected error, or the gate failed
   2  error in the campaign, the cluster file or the command line, or another run has locked the campaign
-  3  some planned measurements have no record: the run was stopped, a stack held back, or a batch not finished
+  3  some planned measurements have no record: the run was stopped, a stack excluded, or a batch not finished
   4  nothing measured: no planned cell has an ok record
 `plan` exits with 0 or 2. make prints these as "Error 3" and exits with 2: call this script if the status matters.
 """
@@ -43,7 +43,7 @@ def run_snakemake(arguments: list[str]) -> int:
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     status = snakemake.wait()
-    return status if status >= 0 else 128 - status  # as a shell counts a death by signal
+    return status if status >= 0 else 128 - status  # exit status of a shell after a signal
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ after the other, with one wait at the end (throughput per call). all_reduce also
 receives.
 Why: time over message sizes shows latency and bandwidth of the path that the ranks use.
 Not included: overlap with computation, the reset of the buffers between calls. The first call of a process group, which
-makes connections, is part of set-up and warm-up.
+makes connections, is part of setup and warm-up.
 
   torchrun --nproc-per-node=2 workflow/scripts/bench/collective.py --message-bytes 1048576
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/collective.py \\
@@ -77,7 +77,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
     num_in_flight = count_in_flight(wanted, dist.get_backend())
     if wanted.message_bytes is not None:
         what = f"{wanted.operation} with message_bytes = {wanted.message_bytes}"
-        remedy = "Measure smaller messages, or take fewer ranks per host."
+        remedy = "Measure smaller messages, or use fewer ranks per host."
         require_memory(what, buffer_bytes(wanted, num_in_flight, ranks.world_size), ranks, remedy)
     make_call = OPERATIONS[wanted.operation](message)
     measured = Measured([make_call() for _ in range(num_in_flight)])
@@ -109,7 +109,7 @@ def check_parameters(wanted: Parameters, num_ranks: int) -> None:
     if wanted.operation != "barrier":
         check_size(wanted, num_ranks)
     elif wanted.message_bytes is not None or wanted.dtype is not None:
-        raise ValueError("message_bytes and dtype have no effect with operation barrier. Leave them out.")
+        raise ValueError("message_bytes and dtype have no effect with operation barrier. Remove them.")
     if num_ranks < 2:
         raise ValueError(f"operation {wanted.operation} needs at least 2 ranks, but there is 1.")
 
@@ -256,10 +256,10 @@ def byte_count(text: str) -> int:
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     group.add_argument("--operation", choices=tuple(OPERATIONS), default="all_reduce", help="(default: %(default)s)")
-    size = "a number or a size such as 64KiB; of all_gather, reduce_scatter and all_to_all the sum over ranks"
+    size = "message size, such as 64KiB; total over ranks for all_gather, reduce_scatter and all_to_all"
     group.add_argument("--message-bytes", type=byte_count, metavar="BYTES", help=f"{size} (default: 1MiB)")
     group.add_argument("--dtype", choices=tuple(DTYPES), help="element type (default: fp32)")
-    group.add_argument("--algorithm", choices=ALGORITHMS, help="of all_reduce (default: torch)")
+    group.add_argument("--algorithm", choices=ALGORITHMS, help="all-reduce algorithm (default: torch)")
 
 
 def parameters_from(arguments) -> dict:

@@ -1,6 +1,6 @@
 """The preflight: what the ranks of a stack run on, and whether its backends work, before anything is measured.
 
-Every rank proves its placement as in a launch, reduces 1 MiB with each backend, checks the sum, and reports which
+Every rank verifies its placement as in a launch, reduces 1 MiB with each backend, checks the sum, and reports which
 libraries it has loaded, from the image or the host. The times include the start of a backend and are no measurement.
 NCCL logs its transport; the driver requests that with NCCL_DEBUG.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness import failures, launch_file
 
-NUM_ELEMENTS = 1 << 18  # of fp32: 1 MiB, enough for NCCL to make its connections
+NUM_ELEMENTS = 1 << 18  # fp32 elements: 1 MiB, enough for NCCL to establish its connections
 WRITTEN = "written"
 
 
@@ -28,30 +28,30 @@ def main() -> None:
 
 
 def run(request: dict, progress: failures.Progress) -> None:
-    """Prove the placement, try the backends, and report. A rank whose backend failed raises after its report."""
+    """Verify rank placement, try the backends, and report. A rank whose backend failed raises after its report."""
     from harness import placement
 
-    proof = placement.prove(request, progress)
-    report, error = try_backends(request, proof, progress)
-    proof.store.set(f"report/{report['rank']}", json.dumps(report))
+    placed = placement.verify(request, progress)
+    report, error = try_backends(request, placed, progress)
+    placed.store.set(f"report/{report['rank']}", json.dumps(report))
     wait_seconds = request["start_timeout_seconds"]
-    if proof.ranks.rank == 0:
-        keys = [f"report/{place.rank}" for place in proof.places]
-        present = placement.wait_for_keys(proof.store, keys, wait_seconds)
-        write_out(request, proof, [json.loads(proof.store.get(key)) for key in present])
-        proof.store.set(WRITTEN, "1")
+    if placed.ranks.rank == 0:
+        keys = [f"report/{place.rank}" for place in placed.places]
+        present = placement.wait_for_keys(placed.store, keys, wait_seconds)
+        write_out(request, placed, [json.loads(placed.store.get(key)) for key in present])
+        placed.store.set(WRITTEN, "1")
         if error is None and len(present) < len(keys):
             error = RuntimeError(f"{len(present)} of {len(keys)} ranks reported within {wait_seconds:g} s.")
-    placement.wait_for_keys(proof.store, [WRITTEN], wait_seconds)
-    placement.await_shutdown(proof.place, proof.places, proof.store)
+    placement.wait_for_keys(placed.store, [WRITTEN], wait_seconds)
+    placement.await_shutdown(placed.place, placed.places, placed.store)
     if error is not None:
         raise error
 
 
-def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dict, Exception | None]:
+def try_backends(request: dict, placed, progress: failures.Progress) -> tuple[dict, Exception | None]:
     """Try each backend on this rank. Returns the rank's report, and the exception of a backend.
 
-    Libraries are listed while a group exists: NCCL closes its plug-in with its last communicator. After an exception
+    Libraries are listed while a group exists: NCCL closes its plugin with its last communicator. After an exception
     the group is not ended, because that may never return, and no further backend is tried.
     """
     import torch
@@ -60,12 +60,12 @@ def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dic
 
     loaded = {library["path"]: library for library in libraries.loaded_with_origin()}
     tried, error = [], None
-    for backend in [] if proof.verdict.problems else request["backends"]:
+    for backend in [] if placed.verdict.problems else request["backends"]:
         progress.phase = "init"
         begin = time.perf_counter_ns()
         try:
-            reduce_once(backend, proof)
-        except (AssertionError, RuntimeError, ValueError) as raised:  # of torch.distributed, or a wrong sum
+            reduce_once(backend, placed)
+        except (AssertionError, RuntimeError, ValueError) as raised:  # raised by torch.distributed, or for a wrong sum
             error = raised
         loaded |= {library["path"]: library for library in libraries.loaded_with_origin()}
         cause = None if error is None else failures.cause_of(error)
@@ -73,7 +73,7 @@ def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dic
         if error is not None:
             break
         peers.end_group()
-    place = proof.place
+    place = placed.place
     report = {
         "rank": place.rank, "host": place.host, "device": place.device,
         "torch": torch.__version__,
@@ -84,7 +84,7 @@ def try_backends(request: dict, proof, progress: failures.Progress) -> tuple[dic
     return report, error
 
 
-def reduce_once(backend: str, proof) -> None:
+def reduce_once(backend: str, placed) -> None:
     """Make a group of all ranks, sum their numbers, and check the sum. Raises RuntimeError if it is wrong.
 
     The NCCL path is not yet run on a GPU.
@@ -94,31 +94,31 @@ def reduce_once(backend: str, proof) -> None:
 
     from harness import peers
 
-    ranks = proof.ranks
-    peers.begin_group(ranks, backend, proof.store, f"preflight/{backend}")
+    ranks = placed.ranks
+    peers.begin_group(ranks, backend, placed.store, f"preflight/{backend}")
     numbers = torch.full((NUM_ELEMENTS,), ranks.rank + 1, dtype=torch.float32, device=peers.group_device(ranks))
     dist.all_reduce(numbers)
     ranks.synchronize()
     expected = ranks.world_size * (ranks.world_size + 1) // 2  # exact in fp32 for up to 5,792 ranks
     num_wrong = int((numbers != expected).sum())
     if num_wrong:
-        raise RuntimeError(f"all_reduce with {backend} gave {num_wrong} wrong sums of {NUM_ELEMENTS}.")
+        raise RuntimeError(f"all_reduce with {backend} returned {num_wrong} wrong values out of {NUM_ELEMENTS}.")
 
 
-def write_out(request: dict, proof, reports: list[dict]) -> None:
+def write_out(request: dict, placed, reports: list[dict]) -> None:
     """Write the reports of all ranks, on rank 0, atomically."""
     from harness import environment, libraries
 
     paths = [library["path"] for library in reports[0]["libraries"]]
-    described = environment.describe(proof.places, proof.ranks.device, proof.verdict.threads_per_rank)
-    missing = sorted({place.rank for place in proof.places} - {report["rank"] for report in reports})
+    described = environment.describe(placed.places, placed.ranks.device, placed.verdict.threads_per_rank)
+    missing = sorted({place.rank for place in placed.places} - {report["rank"] for report in reports})
     backends = dict.fromkeys(tried["backend"] for report in reports for tried in report["backends"])
     content = {
         "schema": 1,
         "stack": request["stack"],
         "launch": request["launch"],
         "time_utc": launch_file.utc_now(),
-        "placement_problems": proof.verdict.problems,
+        "placement_problems": placed.verdict.problems,
         "environment": described | {"libraries": libraries.relevant(paths)},
         "backends": [merge(backend, reports, missing) for backend in backends],
         "ranks": [{key: value for key, value in report.items() if key != "backends"} for report in reports],

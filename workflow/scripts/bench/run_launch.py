@@ -23,25 +23,25 @@ def main() -> None:
 
 
 def run(request: dict, progress: failures.Progress) -> None:
-    """Prove the placement, then measure the cells."""
+    """Verify rank placement, then measure the cells."""
     from harness import peers, placement
 
     begin = time.perf_counter_ns()
-    proof = placement.prove(request, progress)
-    ranks, problems = proof.ranks, proof.verdict.problems
+    placed = placement.verify(request, progress)
+    ranks, problems = placed.ranks, placed.verdict.problems
     try:
         if not problems:
-            load_communication_libraries(request, ranks, proof.store, progress)
+            load_communication_libraries(request, ranks, placed.store, progress)
     finally:
         write = line_writer(request, ranks)
-        write(first_line(request, proof.places, ranks, proof.verdict.threads_per_rank))
+        write(first_line(request, placed.places, ranks, placed.verdict.threads_per_rank))
     peers.end_group()
     if problems:
         refuse_cells(request, problems, write)
     else:
-        measure_cells(request, ranks, proof.store, progress, write)
+        measure_cells(request, ranks, placed.store, progress, write)
     write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
-    placement.await_shutdown(proof.place, proof.places, proof.store)
+    placement.await_shutdown(placed.place, placed.places, placed.store)
 
 
 def line_writer(request: dict, ranks):
@@ -73,9 +73,9 @@ def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dic
 
 
 def load_communication_libraries(request: dict, ranks, store, progress: failures.Progress) -> None:
-    """On GPUs, gather one number, so that NCCL has loaded its network plug-in before the loaded libraries are listed.
+    """On GPUs, gather one number, so that NCCL has loaded its network plugin before the loaded libraries are listed.
 
-    NCCL opens libfabric and its plug-in with its first communicator and closes them with its last
+    NCCL opens libfabric and its plugin with its first communicator and closes them with its last
     (src/plugin/net.cc, ncclNetPluginUnload): so the group exists until they are listed. gloo is a part of torch and
     loads nothing. Not yet run on a GPU.
     """
@@ -87,7 +87,7 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
     peers.begin_group(ranks, request["cells"][0]["spec"]["backend"], store, "probe")
     num_ranks = sum(row[0] for row in peers.gather_rows([1], ranks))
     if num_ranks != ranks.world_size:
-        raise RuntimeError(f"a gather over {ranks.world_size} ranks gave {num_ranks}: the backend does not work.")
+        raise RuntimeError(f"a gather over {ranks.world_size} ranks returned {num_ranks}: the backend does not work.")
 
 
 def refuse_cells(request: dict, problems: list[str], write) -> None:

@@ -35,7 +35,7 @@ def main() -> None:
     if options.nproc_per_node < 1:
         parser.error(f"--nproc-per-node = {options.nproc_per_node}: must be at least 1")
     running: dict[int, int] = {}  # process id -> rank
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the ranks, which print their stacks on it
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the ranks, which print their stacks
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: stop(running))
@@ -81,7 +81,7 @@ def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
     environment = {**os.environ, **{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": LOOPBACK}
     for name in SOCKET_INTERFACES:
         environment.setdefault(name, "lo")
-    if num_ranks > 1:  # as torchrun does; ranks set their number of threads later
+    if num_ranks > 1:  # torchrun does the same; ranks set their number of threads later
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
@@ -95,7 +95,7 @@ def wait(running: dict[int, int]) -> int:
         rank = running.pop(pid, None)
         if rank is None or code == 0:
             continue
-        print(f"start_ranks: rank {rank} ended with exit code {code}", file=sys.stderr, flush=True)
+        print(f"start_ranks: rank {rank} exited with code {code}", file=sys.stderr, flush=True)
         if not first_failure:
             first_failure = code
             stop(running)

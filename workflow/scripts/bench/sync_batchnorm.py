@@ -62,7 +62,7 @@ class Passes:
 
 @dataclass
 class Tensors:
-    """The tensors of one rank's iteration. output: of the last forward pass, None before it."""
+    """The tensors of one rank's iteration. output: the last forward pass's, None before it."""
 
     layer: nn.Module
     x: torch.Tensor  # (batch_size, hidden)
@@ -129,7 +129,9 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     if wanted.batch_size * ranks.world_size < 2:
         raise ValueError("batch_size = 1 on 1 rank: a variance needs at least 2 rows over all ranks.")
     if wanted.implementation == "torch" and ranks.device.type == "cpu":
-        raise ValueError("implementation torch: torch.nn.SyncBatchNorm runs on GPUs only. Use own, or device cuda.")
+        raise ValueError(
+            "implementation torch: torch.nn.SyncBatchNorm runs on GPUs only. Set implementation own or device cuda."
+        )
 
 
 def values_of_rank(rank: int, wanted: Parameters) -> tuple[torch.Tensor, torch.Tensor]:
@@ -207,12 +209,15 @@ def layer_bytes(tensors: Tensors) -> dict[str, int]:
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     group.add_argument(
-        "--implementation", choices=IMPLEMENTATIONS, default="own", help="torch needs a GPU (default: %(default)s)"
+        "--implementation",
+        choices=IMPLEMENTATIONS,
+        default="own",
+        help="own: Regatta's; torch: needs a GPU (default: %(default)s)",
     )
     group.add_argument(
-        "--batch-size", type=int, default=32, metavar="ROWS", help="rows on each rank (default: %(default)s)"
+        "--batch-size", type=int, default=32, metavar="ROWS", help="rows per rank (default: %(default)s)"
     )
-    group.add_argument("--hidden", type=int, default=128, metavar="FEATURES", help="of a row (default: %(default)s)")
+    group.add_argument("--hidden", type=int, default=128, metavar="FEATURES", help="row length (default: %(default)s)")
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="(default: %(default)s)")
 
 

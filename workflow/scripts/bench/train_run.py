@@ -33,7 +33,7 @@ MAX_SEED = 2**63 - 1
 class Parameters:
     """batch_size: images per rank in one backward pass; accumulation_steps of these make one optimizer step.
 
-    data_folder: of the unpacked CIFAR-100; None with synthetic data.
+    data_folder: directory of the unpacked CIFAR-100; None with synthetic data.
     """
 
     model: str
@@ -89,9 +89,9 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
         if getattr(wanted, name) < 1:
             raise ValueError(f"{name} = {getattr(wanted, name)}: must be at least 1.")
     if not 0 <= wanted.seed <= MAX_SEED:
-        raise ValueError(f"seed = {wanted.seed}: expected a whole number from 0 to 2**63 - 1.")
+        raise ValueError(f"seed = {wanted.seed}: expected an integer from 0 to 2**63 - 1.")
     if wanted.data == "synthetic" and wanted.data_folder is not None:
-        raise ValueError(f"data_folder = {wanted.data_folder!r} has no effect with data synthetic. Leave it out.")
+        raise ValueError(f"data_folder = {wanted.data_folder!r} has no effect with data synthetic. Remove it.")
     if wanted.data == "cifar100" and wanted.data_folder is None:
         raise ValueError("data cifar100 needs data_folder, where CIFAR-100 was unpacked. Nothing is downloaded.")
     if wanted.strategy == "none" and ranks.world_size > 1:
@@ -112,13 +112,21 @@ def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     group.add_argument("--model", choices=cifar_cnn.MODELS, default="cifar_cnn", help="(default: %(default)s)")
     group.add_argument("--data", choices=DATA, default="synthetic", help="(default: %(default)s)")
-    group.add_argument("--data-folder", metavar="FOLDER", help="of CIFAR-100, unpacked; with --data cifar100 only")
+    group.add_argument("--data-folder", metavar="FOLDER", help="directory of the unpacked CIFAR-100 (cifar100 only)")
     group.add_argument("--epochs", type=int, default=3, metavar="COUNT", help="(default: %(default)s)")
     group.add_argument(
-        "--batch-size", type=int, default=64, metavar="SAMPLES", help="per rank and backward (default: %(default)s)"
+        "--batch-size",
+        type=int,
+        default=64,
+        metavar="SAMPLES",
+        help="images per rank per backward pass (default: %(default)s)",
     )
     group.add_argument(
-        "--accumulation-steps", type=int, default=1, metavar="COUNT", help="backwards per step (default: %(default)s)"
+        "--accumulation-steps",
+        type=int,
+        default=1,
+        metavar="COUNT",
+        help="backward passes per optimizer step (default: %(default)s)",
     )
     group.add_argument(
         "--strategy", choices=STRATEGIES, default="none", help="own: one all-reduce after backward (default: none)"

@@ -34,7 +34,7 @@ from workloads.models import build_task, is_language_model
 # Increase when the same parameters no longer measure the same. The driver reads it from the source text.
 VERSION = 2
 
-# As in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
+# Same values as in pytorch/pytorch, benchmarks/distributed/ddp/benchmark.py.
 LEARNING_RATE = 1e-3
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
@@ -172,7 +172,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
     for name in without_effect(wanted):
         if getattr(wanted, name) is not None:
             what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
-            raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Leave it out.")
+            raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Remove it.")
     if wanted.compression == "bf16" and not has_bf16_hook():
         needed = f"needs a torch with CUDA and NCCL, also on CPUs; this is {torch.__version__}"
         raise ValueError(f"compression = 'bf16' {needed}. Leave compression at none, or use such a build.")
@@ -208,7 +208,7 @@ def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     Saved weights are included, although they take no additional memory. Counted, not measured, so the same on every
     device. (A compiled model is counted without compilation.)
     """
-    # By storage, not address: FSDP frees gathered weights, and the next ones may have the same address.
+    # Count by storage, not address: FSDP frees gathered weights, and the next ones may have the same address.
     storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -231,7 +231,7 @@ def precision_context(dtype: str, device: torch.device):
 
 
 def number(text: str) -> float:
-    """Return a whole number as int, so that a cell by hand has the same spec. For argparse."""
+    """Return an integral number as int, so that a cell run by hand has the same spec. For argparse."""
     value = float(text)
     return int(value) if value.is_integer() else value
 
@@ -239,28 +239,45 @@ def number(text: str) -> float:
 def add_arguments(group) -> None:
     """Add this benchmark's parameters to a command line (an argparse group)."""
     yes_no = ("true", "false")
-    group.add_argument("--model", default="resnet18", help="a classifier of torchvision, or lm_tiny, lm_small, ...")
-    group.add_argument("--image-size", type=int, metavar="PIXELS", help="a side; classifiers (default: 64)")
-    group.add_argument("--context-length", type=int, metavar="TOKENS", help="lm_... (default: 128)")
+    group.add_argument("--model", default="resnet18", help="torchvision classifier, or lm_tiny, lm_small, ...")
     group.add_argument(
-        "--batch-size", type=int, default=8, metavar="SAMPLES", help="per rank per step (default: %(default)s)"
+        "--image-size", type=int, metavar="PIXELS", help="image height and width (classifiers only; default: 64)"
+    )
+    group.add_argument(
+        "--context-length", type=int, metavar="TOKENS", help="sequence length (language models only; default: 128)"
+    )
+    group.add_argument(
+        "--batch-size", type=int, default=8, metavar="SAMPLES", help="samples per rank per step (default: %(default)s)"
     )
     group.add_argument("--dtype", choices=DTYPES, default="fp32", help="bf16: autocast (default: %(default)s)")
-    group.add_argument("--strategy", choices=STRATEGIES, default="none", help="of gradient synchronization")
     group.add_argument(
-        "--bucket-cap-mb", type=number, metavar="MIB", help="size of a gradient bucket; ddp, bucketed (default: 25)"
+        "--strategy",
+        choices=STRATEGIES,
+        default="none",
+        help="gradient synchronization strategy (default: %(default)s)",
     )
-    group.add_argument("--gradient-as-bucket-view", choices=yes_no, help="ddp: gradients are views (default: false)")
-    group.add_argument("--static-graph", choices=yes_no, help="ddp: every step is the same (default: false)")
-    group.add_argument("--compression", choices=COMPRESSIONS, help="ddp: send gradients as bf16 (default: none)")
+    group.add_argument(
+        "--bucket-cap-mb", type=number, metavar="MIB", help="gradient bucket size (ddp and bucketed only; default: 25)"
+    )
+    group.add_argument(
+        "--gradient-as-bucket-view", choices=yes_no, help="gradients are views into buckets (ddp only; default: false)"
+    )
+    group.add_argument(
+        "--static-graph", choices=yes_no, help="the graph is the same in every step (ddp only; default: false)"
+    )
+    group.add_argument(
+        "--compression", choices=COMPRESSIONS, help="bf16: send gradients as bf16 (ddp only; default: none)"
+    )
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="(default: %(default)s)")
-    group.add_argument("--compile", choices=yes_no, default="false", help="torch.compile (default: %(default)s)")
-    group.add_argument("--channels-last", choices=yes_no, help="classifiers: memory format (default: false)")
+    group.add_argument("--compile", choices=yes_no, default="false", help="use torch.compile (default: %(default)s)")
+    group.add_argument(
+        "--channels-last", choices=yes_no, help="channels-last memory format (classifiers only; default: false)"
+    )
 
 
 def parameters_from(arguments) -> dict:
-    """Return the cell's parameters from a parsed command line; those without effect are None unless given, which is
-    refused later."""
+    """Return the cell's parameters from a parsed command line. Those without effect are None, or rejected later if
+    they were given."""
     given = {name: getattr(arguments, name) for name in Parameters.__annotations__}
     given |= {name: value == "true" for name, value in given.items() if value in ("true", "false")}
     defaults = {"image_size": 64, "context_length": DEFAULT_CONTEXT_LENGTH, "bucket_cap_mb": 25, "compression": "none"}

@@ -135,7 +135,7 @@ class Session:
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
-        if problems:  # the plan may be for another machine
+        if problems:  # the plan may be for a different machine
             print(problems, file=sys.stderr)
         if is_run and launcher.submits:
             self._lock_campaign(campaign.name)
@@ -145,8 +145,8 @@ class Session:
         return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
 
     def _lock_campaign(self, name: str) -> None:
-        """Lock a campaign until this process ends. Raises UserError if another Snakemake runs it."""
-        taken = f"results/{name}: another Snakemake is running this campaign. Wait for it, or stop it."
+        """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
+        taken = f"results/{name}: another Snakemake process is running this campaign. Wait for it, or stop it."
         if self.lock is None:
             self.lock = hold(Path("results") / name / ".lock", taken)
 
@@ -237,14 +237,14 @@ class Session:
             self._lock_campaign(self.plan.campaign.name)
             if self.baseline and "gate" in self.targets:
                 self._check_baseline()
-        # On SIGTERM Snakemake would wait for its jobs, also for one that can never start.
+        # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
             threading.Thread(target=end_jobs, args=(self.is_stopping, self.is_closing), daemon=True).start()
             signal.signal(signal.SIGINT, self._stop_once)
-            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else it runs under nohup
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores SIGHUP
                 signal.signal(signal.SIGHUP, self._stop_once)
-        for path in self.gate_files:  # of earlier results
+        for path in self.gate_files:  # left by earlier runs
             path.unlink(missing_ok=True)
 
     def _check_baseline(self) -> None:
@@ -298,7 +298,7 @@ class Session:
             self._print_gate()
             sys.exit(UNEXPECTED_ERROR)
         if self.targets == {"plan"}:
-            sys.exit(USER_ERROR)  # such as a folder that cannot be written; printed above
+            sys.exit(USER_ERROR)  # such as an unwritable directory; printed above
         report_problem = self._build_partial_report()
         print(f"Snakemake's log: {log}", file=sys.stderr)
         rules = {name for job in self.workflow.scheduler.failed for name in job.rules} - {"preflight", "measure"}
@@ -355,7 +355,7 @@ class Session:
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
     """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
 
-    As with Ctrl-C, only this process group receives it. A launch is in another, and its supervisor ends it.
+    As with Ctrl-C, only this process group receives it. A launch has a separate one, and its supervisor ends it.
     """
     stop.wait()
     known: set[psutil.Process] = set()

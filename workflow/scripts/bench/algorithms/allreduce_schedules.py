@@ -2,7 +2,7 @@
 
 A schedule is one rank's list of rounds. In a round a rank sends pieces of its buffer as they were at its start, and
 receives pieces at the same position of the buffer. All ranks have the same number of rounds, some perhaps empty, and a
-piece is sent and received in the same round: so a schedule cannot deadlock, on NCCL either.
+piece is sent and received in the same round: so a schedule cannot deadlock, even on NCCL.
 
 In all three each element is summed on one rank and then copied, so results are bitwise equal on all ranks.
 

@@ -104,7 +104,7 @@ def joined_statistics(x: torch.Tensor, group=None) -> tuple[torch.Tensor, torch.
     num_ranks, num_channels = group_size(group), x.shape[1]
     num_values = x.numel() // num_channels
     if num_ranks == 1 and num_values < 2:
-        raise ValueError(f"{num_values} values per channel: a batch norm that trains needs at least 2.")
+        raise ValueError(f"batch norm in training mode needs at least 2 values per channel, not {num_values}.")
     row = torch.zeros(2 * num_channels + 1, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     if num_values:
         variance, mean = torch.var_mean(x.to(row.dtype), dim=all_but_channels(x), correction=0)

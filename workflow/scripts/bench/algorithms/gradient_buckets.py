@@ -11,8 +11,8 @@ from torch import nn
 class Bucket:
     """Gradients of one dtype that are reduced by one call.
 
-    parameters: in the order in which backward is expected to finish their gradients.
-    divisor: of each rank's gradients before they are summed; 1 if the backend averages.
+    parameters: ordered as backward is expected to finish their gradients.
+    divisor: applied to each rank's gradients before the sum; 1 if the backend averages.
     buffer: flat memory of all gradients. None for a bucket of one parameter: its .grad is reduced, without a copy.
     views: the part of the buffer of each parameter, in its shape and strides; after a reduction it is the .grad.
     """

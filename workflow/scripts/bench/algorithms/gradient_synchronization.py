@@ -63,7 +63,7 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
         cap_bytes = bucket_cap_mb * MIB
     else:
         if bucket_cap_mb is not None:
-            raise ValueError(f"bucket_cap_mb = {bucket_cap_mb} has no effect with strategy {strategy}. Leave it out.")
+            raise ValueError(f"bucket_cap_mb = {bucket_cap_mb} has no effect with strategy {strategy}. Remove it.")
         cap_bytes = math.inf if strategy == "flat" else 0
     for name, module in model.named_modules():
         if getattr(module, "sparse", False):
@@ -77,7 +77,7 @@ class GradientSync:
 
     gradient_bytes: reduced per step. num_calls: collective calls per step. extra_bytes: bucket buffers. host_wait_ns:
     how long the host waited in the last finish(): in wait() if overlapped with backward, else in the whole reduction.
-    On NCCL that is only the time to enqueue it. events: of a step that is traced (stream_times.py).
+    On NCCL that is only the time to enqueue it. events: those of a traced step (stream_times.py).
     """
 
     def __init__(self, model: nn.Module, cap_bytes: float, is_overlapped: bool, group) -> None:

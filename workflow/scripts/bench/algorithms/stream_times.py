@@ -88,7 +88,7 @@ class DdpStreams:
 
     def read(self) -> tuple[int, int]:
         """Return (communication, exposed) of the last step, and reset torch's sample rate."""
-        self.ddp.logger.set_runtime_stats_and_log()  # else computed at the start of the next forward pass
+        self.ddp.logger.set_runtime_stats_and_log()  # otherwise they are computed at the start of the next forward pass
         self.ddp._set_ddp_runtime_logging_sample_rate(DDP_SAMPLE_RATE)
         logged = self.ddp._get_ddp_logging_data()
         # 0 means unknown for the communication, and none for the overlap.

@@ -21,12 +21,12 @@ START_TIMEOUT_SECONDS = 120
 
 # Keys of the cell's `sampling` with type, default and unit, in the order of docs/contracts.md.
 SAMPLING_OPTIONS = (
-    ("target_precision", float, 0.01, "ratio: stop when half the 95 %% interval is this share of the median"),
-    ("min_seconds", float, 1.0, "never sample for less"),
-    ("max_seconds", float, 5.0, "stop sampling after this"),
-    ("min_samples", int, 10, "never take fewer"),
-    ("max_samples", int, 100_000, "never take more"),
-    ("max_warmup_seconds", float, 5.0, "end warm-up after this"),
+    ("target_precision", float, 0.01, "target relative half-width of the 95 %% CI of the median"),
+    ("min_seconds", float, 1.0, "minimum sampling time"),
+    ("max_seconds", float, 5.0, "maximum sampling time; the minima take precedence"),
+    ("min_samples", int, 10, "minimum number of iterations"),
+    ("max_samples", int, 100_000, "maximum number of iterations"),
+    ("max_warmup_seconds", float, 5.0, "maximum warm-up time"),
 )
 MAY_BE_ZERO = ("min_seconds", "max_warmup_seconds")
 
@@ -56,7 +56,7 @@ def main(name: str, benchmark: ModuleType) -> None:
     except (ValueError, RuntimeError) as error:
         if progress.phase != "setup":
             raise
-        if isinstance(error, ValueError):  # all ranks refuse the same parameters
+        if isinstance(error, ValueError):  # all ranks reject the same parameters
             stop(str(error), rank)
         stop(f"rank {rank}: {error}", rank=0)  # it may be the only one
     if rank == 0:
@@ -79,13 +79,13 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         parser.error = lambda message: sys.exit(2)
         parser.print_help = lambda file=None: None
     benchmark.add_arguments(parser.add_argument_group("parameters"))
-    where = parser.add_argument_group("where")
-    where.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)")
-    where.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
-    how_long = parser.add_argument_group("sampling")
+    device = parser.add_argument_group("device")
+    device.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)")
+    device.add_argument("--backend", help="gloo, nccl, ... (default: gloo on cpu, nccl on cuda)")
+    sampling = parser.add_argument_group("sampling")
     for key, kind, default, meaning in SAMPLING_OPTIONS:
         word, text = key.split("_")[-1].upper(), f"{meaning} (default: %(default)s)"
-        how_long.add_argument(option(key), type=kind, default=default, metavar=word, help=text)
+        sampling.add_argument(option(key), type=kind, default=default, metavar=word, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the record to this file, as one line of JSON")
     arguments = parser.parse_args()
     arguments.backend = arguments.backend or ("nccl" if arguments.device == "cuda" else "gloo")
@@ -93,7 +93,7 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         parser.error("--backend nccl needs --device cuda")
     for key, *_ in SAMPLING_OPTIONS:
         value = getattr(arguments, key)
-        if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # not a number fails both
+        if not value > 0 and not (value == 0 and key in MAY_BE_ZERO):  # NaN fails both
             parser.error(f"{option(key)} = {value}: must be a number above 0")
     return arguments
 

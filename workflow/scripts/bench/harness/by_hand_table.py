@@ -30,7 +30,7 @@ PART_NAMES = {"step": "step (alternating)", "no_sync": "without sync", "communic
 
 
 def render(record: dict, places: list, threads_per_rank: int) -> str:
-    """Return the text for a record. places: of all ranks."""
+    """Return the text for a record. places: one per rank."""
     spec = record["spec"]
     lines = configuration(spec, places, threads_per_rank)
     rows = outcome_rows(record, len(places)) + memory_rows(record["memory"]) + check_rows(record)
@@ -46,7 +46,8 @@ def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
         f"# {spec['benchmark']} version {spec['version']}: {settings}",
         f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
         f"{spec['backend']}, {threads}",
-        "# times of the slowest rank, device idle around each iteration; one launch: repeat for independent ones",
+        "# Slowest rank; device synchronized before and after each iteration."
+        " One launch: rerun for independent results.",
     ]
 
 
@@ -127,7 +128,7 @@ def memory_rows(memory: dict) -> list[tuple[str, str]]:
     for key, label in MEMORY_LABELS.items():
         value = memory.get(key)
         if isinstance(value, list):
-            rows.append((label, f"{max(value) / 2**20:.1f} MiB on the largest rank"))
+            rows.append((label, f"{max(value) / 2**20:.1f} MiB (maximum over ranks)"))
         elif value is not None:
             rows.append((label, f"{value / 2**20:.1f} MiB"))
     return rows

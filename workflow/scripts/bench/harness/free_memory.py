@@ -1,6 +1,6 @@
 """Check whether a message or a model fits into memory before it is allocated, with the same result on all ranks.
 
-On a CPU an allocation that is too large does not fail: the kernel kills a process, perhaps another one.
+On a CPU an allocation that is too large does not fail: the kernel kills a process, possibly a different one.
 """
 
 import os
@@ -33,7 +33,7 @@ def require_memory(what: str, num_bytes: int, ranks: peers.Ranks, remedy: str) -
 
 
 def free_bytes(ranks: peers.Ranks) -> int | None:
-    """Return the bytes available to this rank: of its GPU, else its share of the host; None if unknown.
+    """Return the bytes available to this rank: on its GPU, else its share of the host; None if unknown.
 
     Called on all ranks.
     """
@@ -60,7 +60,7 @@ def total_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Return the kernel's estimate of available memory, less what is free on nodes without cores; None if unknown."""
+    """Return the kernel's estimate of available memory, minus free memory on nodes without cores; None if unknown."""
     available = kilobytes(MEMINFO, "MemAvailable")
     return None if available is None else 1024 * max(0, available - of_nodes_without_cores("MemFree"))
 

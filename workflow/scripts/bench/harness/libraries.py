@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # File names of the libraries whose version or origin changes speed: torch and its backends, CUDA, fabrics and their
-# drivers, MPI and the launchers' side of it, OpenMP, BLAS.
+# drivers, MPI with its launcher libraries, OpenMP, BLAS.
 LIBRARY_PATTERN = re.compile(
     r"/lib(torch|c10|gloo|nccl|rccl|cuda|cudart|cudnn|cublas|fabric|cxi|efa|psm|mpi|pmi|ucp|ucs|uct|ibverbs|rdmacm|"
     r"mlx5|gdrapi|gomp|iomp|omp|mkl|openblas|dnnl)[-_.0-9a-z]*\.so[-_.0-9a-z]*$",
     re.IGNORECASE,
 )
 ANY_LIBRARY = re.compile(r"/lib[^/]*\.so[^/]*$")
-DELETED = " (deleted)"  # as the kernel marks a file that is no longer under its name (proc(5))
+DELETED = " (deleted)"  # the kernel's mark of a deleted or replaced file (proc(5))
 
-# What Apptainer and Singularity put into every image that they build or convert, and where --nv mounts the libraries of
-# the host's driver (apptainer.org, user guide, "GPU Support").
+# Variables and directory that Apptainer and Singularity add to every image that they build or convert, and where --nv
+# mounts the libraries of the host's driver (apptainer.org, user guide, "GPU Support").
 CONTAINER_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 CONTAINER_FOLDER = "/.singularity.d"
 DRIVER_FOLDER = f"{CONTAINER_FOLDER}/libs"
@@ -47,7 +47,7 @@ def relevant(paths: list[str]) -> list[str]:
 
 
 def mapped_files(maps: str) -> list[str]:
-    """Return the paths in /proc/<pid>/maps, sorted. A path is the sixth field and may hold blanks (proc(5))."""
+    """Return the paths in /proc/<pid>/maps, sorted. A path is the sixth field and may contain blanks (proc(5))."""
     return sorted({fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6})
 
 
@@ -75,7 +75,7 @@ def is_in_container() -> bool:
 
 
 def origin_of(path: str, mounts: list[Mount]) -> str:
-    """Return `image` for files of the container and `host` for what is mounted into it.
+    """Return `image` for files of the container and `host` for files mounted into it.
 
     With an overlay the image is one mount at /. Without one, the runtime builds / out of many mounts of parts of the
     image (an underlay), which have the same device as the paths that are never bind targets.

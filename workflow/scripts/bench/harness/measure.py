@@ -1,4 +1,4 @@
-"""Measure one cell: process group, set-up, check, warm-up, samples, windows, check, memory."""
+"""Measure one cell: process group, setup, check, warm-up, samples, windows, check, memory."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from harness.process import count_other_ranks
 
 # With more samples in total, a record keeps the maximum over ranks and quantiles per rank (docs/contracts.md).
 MAX_SAMPLES_IN_RECORD = 65_536
-MAX_PART_ITERATIONS = 1000  # in parts_ns
+MAX_PART_ITERATIONS = 1000  # limit of parts_ns
 NO_SIZES = {"parameter_bytes": None, "gradient_bytes": None}
 PEAKS = ("peak_rss_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
 QUANTILE_PROBABILITIES = [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1]
@@ -144,7 +144,7 @@ def part_fields(parts: dict[str, list[int]], ranks: peers.Ranks) -> dict[str, li
 def reset_peaks(ranks: peers.Ranks) -> bool:
     """Reset the peaks of memory to the current use. Return whether the peak of resident memory is known.
 
-    Memory that the set-up has freed is no part of a step: the whole model before it was sharded, data as they were
+    Memory that the setup has freed is no part of a step: the whole model before it was sharded, data as they were
     read.
     """
     ranks.synchronize()

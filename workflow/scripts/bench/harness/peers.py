@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# After this a rank that waits for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
+# A rank that waits longer for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
 BACKLOG = 4096  # all ranks connect at once; the kernel lowers it to somaxconn
 
@@ -50,7 +50,7 @@ def position_from_environment(environment: dict[str, str]) -> tuple[int, int, in
         try:
             rank, world_size, local_rank = (int(found[name]) for name in names)
         except ValueError:
-            raise ValueError(f"{found}: each of these variables must be a whole number.") from None
+            raise ValueError(f"{found}: each of these variables must be an integer.") from None
         return rank, world_size, local_rank
     return 0, 1, 0
 
@@ -60,7 +60,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 
     torchrun's agent hosts a store and sets TORCHELASTIC_USE_AGENT_STORE=True; then every rank is a client
     (torch/distributed/rendezvous.py, _create_c10d_store). Otherwise rank 0 hosts it, on MASTER_ADDR or on the first
-    node of its Slurm step. It does not wait for all ranks: the placement proof does, and reports the missing ones.
+    node of its Slurm step. It does not wait for all ranks: the placement check does, and reports the missing ones.
     """
     address, port = meeting_point(dict(os.environ))
     if not address or not port:
@@ -84,7 +84,7 @@ def connect_store(rank: int, world_size: int, timeout_seconds: float, name: str)
 
 
 def meeting_point(environment: dict[str, str]) -> tuple[str | None, str | None]:
-    """Return address and port of the store: of the launcher, or the first node of the Slurm step, where rank 0 is."""
+    """Return the store's address and port: the launcher's, or the first node of the Slurm step, where rank 0 runs."""
     address = environment.get("MASTER_ADDR")
     if "SLURM_PROCID" in environment and "RANK" not in environment:  # even if an image or a wrapper sets MASTER_ADDR
         address = first_host(environment.get("SLURM_STEP_NODELIST", "")) or address
@@ -102,7 +102,7 @@ def listen_options(address: str, port: int) -> dict[str, object]:
 
     torch before 2.8 accepts a listening socket only without libuv (pytorch/pytorch#150215).
     """
-    inherited = os.environ.get("STORE_LISTEN_FD")  # from start_ranks.py
+    inherited = os.environ.get("STORE_LISTEN_FD")  # set by start_ranks.py
     descriptor = int(inherited) if inherited else listen(address, port).detach()
     version = [int(part) for part in torch.__version__.split(".")[:2]]
     return {"master_listen_fd": descriptor, **({} if version >= [2, 8] else {"use_libuv": False})}
@@ -142,7 +142,7 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
         raise ValueError(
             f"device cuda, but this rank sees no GPU (torch {torch.__version__}, "
             f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r}). "
-            "Ask for GPUs in the job; in a container, pass them through (singularity: --nv)."
+            "Request GPUs for the job; in a container, pass them through (singularity: --nv)."
         )
     if num_visible > 1 and local_rank >= num_visible:
         raise ValueError(
@@ -158,7 +158,7 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
     """Make a process group of all ranks that shares nothing with an earlier one: `name` must be new.
 
     With NCCL, `device_id` makes the communicator now instead of in the first collective, so that its time counts as
-    set-up (docs.pytorch.org, init_process_group). Not yet run on a GPU.
+    setup (docs.pytorch.org, init_process_group). Not yet run on a GPU.
     """
     dist.init_process_group(
         backend,

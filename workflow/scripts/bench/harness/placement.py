@@ -1,7 +1,7 @@
-"""Prove where the ranks are before anything is timed.
+"""Verify rank placement before anything is timed.
 
 A launcher that starts too few ranks, all of them on one host, or two on one GPU, would give a fast and wrong number.
-The proof uses the store alone, so it needs no working backend.
+The check uses only the store, so it needs no working backend.
 """
 
 import json
@@ -32,8 +32,8 @@ class Verdict:
 
 
 @dataclass
-class Proof:
-    """The result of the placement proof on one rank. `places` is filled on rank 0 alone."""
+class Placement:
+    """The verified placement, on one rank. `places` is filled on rank 0 only."""
 
     ranks: peers.Ranks
     store: dist.Store
@@ -42,8 +42,8 @@ class Proof:
     verdict: Verdict
 
 
-def prove(request: dict, progress: failures.Progress) -> Proof:
-    """Describe this rank's place, send it, and receive rank 0's verdict. request: of a launch or of a preflight."""
+def verify(request: dict, progress: failures.Progress) -> Placement:
+    """Describe this rank's place, send it, and receive rank 0's verdict. request: a launch's or a preflight's."""
     timeout_seconds = request["start_timeout_seconds"]
     rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
     store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
@@ -55,7 +55,7 @@ def prove(request: dict, progress: failures.Progress) -> Proof:
         send_verdicts(problems, places, world_size, store)
     verdict = receive_verdict(rank, store)
     torch.set_num_threads(verdict.threads_per_rank)
-    return Proof(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
+    return Placement(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
 
 
 def host_name() -> str:
@@ -118,7 +118,7 @@ def find_problems(
 ) -> list[str]:
     """Return all differences from `nodes` hosts with `gpus_per_node` ranks each.
 
-    world_size: by the launcher's variables. places: of the ranks that answered.
+    world_size: from the launcher's variables. places: one per rank that answered.
     """
     problems, expected = [], nodes * gpus_per_node
     if world_size != expected:
@@ -158,7 +158,7 @@ def send_verdicts(problems: list[str], places: list[Place], world_size: int, sto
     fixed = os.environ.get("REGATTA_THREADS_PER_RANK")
     if fixed and not WHOLE_NUMBER.fullmatch(fixed):
         # Sent to all ranks: if it were raised here, the others would wait for a verdict until the store's timeout.
-        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: must be one whole number above 0"]
+        problems = [*problems, f"REGATTA_THREADS_PER_RANK = {fixed!r}: must be an integer above 0"]
         fixed = None
     threads = dict.fromkeys(range(world_size), 1)
     for place in places:

@@ -1,4 +1,4 @@
-"""How long to warm up and how many samples to take: pure functions, called on rank 0 with the slowest rank's times.
+"""Stopping rules for warm-up and sampling: pure functions, called on rank 0 with the slowest rank's times.
 
 A block is a run of iterations between two decisions. Every duration is in integer nanoseconds. Standard library only.
 """

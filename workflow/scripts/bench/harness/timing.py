@@ -28,7 +28,7 @@ class Ablation:
 
 @dataclass
 class Workload:
-    """What a benchmark measures: plain functions, called on every rank alike.
+    """The functions of a benchmark, called on every rank alike.
 
     iterate: one iteration, the timed work and nothing else.
     check: named results of checks on this rank, run after the measurement, untimed.

@@ -15,7 +15,7 @@ from workloads import cifar_pickle
 NUM_CLASSES = 100
 SHAPE_CHW = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
-RECORD_BYTES = 2 + IMAGE_BYTES  # of the binary version: coarse label, fine label, image
+RECORD_BYTES = 2 + IMAGE_BYTES  # binary version: coarse label, fine label, image
 SPLITS = ("train", "test")
 NUM_IMAGES = {"train": 50_000, "test": 10_000}
 VERSIONS = {"cifar-100-python": "", "cifar-100-binary": ".bin"}  # folder: suffix of its files
@@ -23,7 +23,7 @@ VERSIONS = {"cifar-100-python": "", "cifar-100-binary": ".bin"}  # folder: suffi
 # Synthetic images, 20 and 5 per class: an epoch of the small CNN takes about 3 s on one core.
 NUM_SYNTHETIC = {"train": 2_000, "test": 500}
 SYNTHETIC_CONTRAST = 45.0  # standard deviation of a class's pattern, in steps of 0 to 255
-SYNTHETIC_NOISE = 30.0  # of each pixel of an image
+SYNTHETIC_NOISE = 30.0  # standard deviation per pixel
 
 REMEDY = "Download it again from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it there."
 
@@ -93,14 +93,14 @@ def read_python(path: Path) -> Images:
     found = cifar_pickle.load(path)
     if not isinstance(found, dict):
         raise ValueError(f"a {type(found).__name__} found, a dictionary expected")
-    # Keys are bytes in the original file, and texts in rewritten ones.
+    # Keys are bytes in the original file, and strings in rewritten ones.
     entries = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
     data, labels = entries.get("data"), entries.get("fine_labels")
     if not isinstance(data, cifar_pickle.ByteArray) or not isinstance(labels, list):
         names = ", ".join(sorted(map(str, entries))) or "nothing"
         raise ValueError(f"{names} found, an array data and a list fine_labels expected")
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
-        raise ValueError(f"fine_labels other than whole numbers from 0 to {NUM_CLASSES - 1}")
+        raise ValueError(f"fine_labels other than integers from 0 to {NUM_CLASSES - 1}")
     if data.shape != (len(labels), IMAGE_BYTES) or len(data.data) != len(labels) * IMAGE_BYTES:
         found = f"data of shape {data.shape} with {len(data.data)} bytes for {len(labels)} labels"
         raise ValueError(f"{found}, {IMAGE_BYTES} bytes a label expected")

@@ -52,4 +52,4 @@ def build_model(name: str, norm: str) -> nn.Module:
 def check_norm(norm: str, ranks: Ranks) -> None:
     """Raise ValueError for a norm that this device does not support."""
     if norm == "torch_sync" and ranks.device.type == "cpu":
-        raise ValueError("norm torch_sync: torch.nn.SyncBatchNorm runs on GPUs only. Use own_sync, or device cuda.")
+        raise ValueError("norm torch_sync: torch.nn.SyncBatchNorm runs on GPUs only. Set norm own_sync or device cuda.")

@@ -31,7 +31,7 @@ class ByteArray:
             order = ", Fortran order" if is_fortran else ""
             raise pickle.UnpicklingError(f"array of {dtype.name}{order}; uint8 expected")
         if not isinstance(data, (bytes, bytearray, pickle.PickleBuffer)):
-            raise pickle.UnpicklingError(f"an array holds {type(data).__name__} instead of bytes")
+            raise pickle.UnpicklingError(f"an array contains {type(data).__name__} instead of bytes")
         self.shape, self.data = tuple(shape), bytes(data)
 
     def tensor(self) -> torch.Tensor:
@@ -57,7 +57,7 @@ def from_buffer(data, dtype: ElementType, shape: tuple, order: str = "C") -> Byt
 
 
 def encoded(text: str, encoding: str) -> bytes:
-    """Stands for codecs.encode: up to protocol 2, Python 3 writes bytes as a text in latin1."""
+    """Stands for codecs.encode: up to protocol 2, Python 3 writes bytes as a latin1 string."""
     if encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError(f"bytes in encoding {encoding!r}; latin1 expected")
     return text.encode("latin1")
@@ -78,7 +78,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def load(path: Path) -> object:
-    """Return the pickled object, texts of Python 2 as bytes. Raises ValueError for any other file."""
+    """Return the pickled object, with Python 2 strings as bytes. Raises ValueError for any other file."""
     content = path.read_bytes()
     try:
         check_memo(content)

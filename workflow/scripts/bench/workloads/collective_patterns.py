@@ -15,8 +15,8 @@ from harness.peers import Ranks
 # Values are 1 to 127: bfloat16 represents integers exactly up to 256. A prime, so that the pattern does not align with
 # the chunks of a message.
 NUM_VALUES = 127
-PIECE_ELEMENTS = 1 << 20  # per piece that is written or checked: temporary 8-byte numbers take about 32 MiB
-INVALID = -1  # in a result buffer before the operation; in no pattern
+PIECE_ELEMENTS = 1 << 20  # size of a piece to write or check: temporary 8-byte numbers take about 32 MiB
+INVALID = -1  # content of a result buffer before the operation; no pattern contains it
 
 
 def pieces(num_elements: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 FORWARD_PASSES_OF_A_STEP = 3
-# Attention on a CPU has a separate operator, which torch's table of formulas lacks (2.12).
+# Attention on a CPU has a separate operator, which is missing in torch's table of formulas (2.12).
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 

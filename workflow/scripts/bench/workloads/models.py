@@ -1,7 +1,7 @@
 """The models of train_step, each with a batch and a loss.
 
 Untrained classifiers of torchvision by their names, on random images; transformer language models (transformer.py) as
-lm_<size>, on random tokens. Every rank has another batch, so that without gradient synchronization weights differ.
+lm_<size>, on random tokens. Every rank has a different batch, so that without gradient synchronization weights differ.
 """
 
 import difflib
@@ -33,7 +33,7 @@ IMAGE_SIZE_ARGUMENT = {"vit": "image_size", "maxvit": "input_size"}
 
 @dataclass
 class Task:
-    """loss_of(outputs, targets) is a scalar. values: of the model and the batch, for the record."""
+    """loss_of(outputs, targets) is a scalar. values: facts on the model and the batch, for the record."""
 
     model: nn.Module
     inputs: torch.Tensor
@@ -78,7 +78,7 @@ def language_model(wanted, ranks: Ranks, generator: torch.Generator) -> Task:
     dimensions = transformer.dimensions_of(wanted.model.removeprefix(LM), wanted.context_length)
     needed_bytes = training_bytes(wanted, transformer.num_parameters(dimensions), ranks)
     what = f"{wanted.model} with weights, gradients and optimizer state"
-    require_memory(what, needed_bytes, ranks, "Choose a smaller model, or take fewer ranks per host.")
+    require_memory(what, needed_bytes, ranks, "Choose a smaller model, or use fewer ranks per host.")
     model = transformer.Transformer(dimensions)
     shape = (wanted.batch_size, wanted.context_length + 1)
     tokens = torch.randint(dimensions.vocab_size, shape, generator=generator)

@@ -21,7 +21,7 @@ from harness.peers import Ranks
 from workloads import cifar_batches, weights
 from workloads.cifar import Images
 
-# Of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
+# Values of the published run: mryab/efficient-dl-systems, week 3, ddp_cifar100.py.
 LEARNING_RATE = 0.01
 MOMENTUM = 0.5
 
@@ -34,7 +34,7 @@ class Trainer:
     """A model and how it is trained. stepped: the model as wrapped by the strategy.
 
     no_sync: makes a context in which backward keeps gradients local. finish: after the last backward of a step,
-    averages gradients over ranks. extra_bytes: of buckets, read after the steps.
+    averages gradients over ranks. extra_bytes: size of the buckets, read after the steps.
     """
 
     model: nn.Module
@@ -48,7 +48,7 @@ class Trainer:
 
 @dataclass
 class EpochPlan:
-    """num_batches: of batch_size images, on each rank and in each epoch."""
+    """num_batches: batches of batch_size images, per rank and epoch."""
 
     seed: int
     batch_size: int

@@ -17,13 +17,13 @@ CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
-THREADS = "threads per rank, a whole number above 0 such as 4; without it, ranks share the host's cores"
+THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
-COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # that cells of every benchmark have
+COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
 class Missing(NamedTuple):
-    """Why a correct campaign cannot run here: a stack (None: each of them) names a file that this machine lacks.
+    """The reason why a correct campaign cannot run here: a stack (None: all of them) names a missing file.
 
     is_in_id: ids of the stack's cells depend on it.
     """
@@ -47,7 +47,7 @@ class Campaign:
 
     @property
     def provisional_stacks(self) -> list[str]:
-        """Return the stacks whose cells may have other ids where the missing files are."""
+        """Return the stacks whose cell ids may differ on machines that have the missing files."""
         found = {missing.stack for missing in self.missing if missing.is_in_id}
         return [name for name in self.data["stacks"] if found & {name, None}]
 
@@ -64,7 +64,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     file = read_yaml(path)
     schema = file_schema("campaign")
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file)
-    # The checks that follow skip the keys that the schema refuses, so that all errors are reported together.
+    # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
@@ -88,7 +88,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
 
 def file_schema(name: str) -> dict:
-    """Return a schema with the names of all launchers, runtimes and benchmarks: a new one takes no edit of it."""
+    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit of it."""
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
@@ -104,13 +104,13 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
     stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data.get("stacks", {}).items()}
     for name, stack in stacks.items():
-        # As written: YAML would turn 1.10 into 1.1 and 010 into 8.
+        # Keep values as written: YAML would turn 1.10 into 1.1 and 010 into 8.
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
     return stacks
 
 
 def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
-    """Return the campaign's data with defaults also in stacks and benchmarks, and values as cells hold them."""
+    """Return the campaign's data with defaults even in stacks and benchmarks, and values as in cells."""
     filled = _filled_stacks(file, data, schema)
     stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
@@ -207,7 +207,7 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
 
 
 def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
-    """Return the shapes that the cluster does not have. GPUs are counted only where the campaign uses them."""
+    """Return the shapes that the cluster does not have. GPUs are counted only if the campaign uses them."""
     limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = "gpus_per_node"
@@ -241,7 +241,7 @@ def fields_schema(fields: dict[str, dict]) -> dict:
 
 
 def _parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all where it has none that is correct."""
+    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is correct."""
     names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
     return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
 
@@ -263,7 +263,7 @@ def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
 
 
 def complete_versus(versus: str | dict) -> dict:
-    """Return `versus` with all its keys, also where the campaign gives the axis alone. Sizes are in bytes."""
+    """Return `versus` with all its keys, even if the campaign gives the axis alone. Sizes are in bytes."""
     given = {"axis": versus} if isinstance(versus, str) else versus
     full = fill_defaults(given, load_schema("campaign")["properties"]["versus"])
     return full | {"reference": _in_bytes(full["axis"], full["reference"])}
@@ -309,7 +309,7 @@ def _is_among(value: object, values: Iterable) -> bool:
 
 
 def _in_bytes(name: str, value: object) -> object:
-    """Return a message size, or a list of them, as the numbers that cells hold. Anything else is left as written.
+    """Return a message size, or a list of them, as the numbers in cells. Anything else is left as written.
 
     A value that is not a size matches no cell, and the plan reports that the rule has no effect.
     """

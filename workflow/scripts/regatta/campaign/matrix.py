@@ -20,7 +20,7 @@ class Cell:
     id: str
     spec: dict
     limit_seconds: float
-    stack: dict  # as launches need it, with the paths that are not in `spec`
+    stack: dict  # entry for launches, including the paths that are not in `spec`
     cluster: dict
 
     @property
@@ -78,7 +78,7 @@ def expand(campaign: Campaign) -> Matrix:
     notes = [file.error(("exclude", i), f"exclude[{i}] matches no cell") for i, num in enumerate(uses) if num == 0]
     trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
     if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
-        text = "no cell is the baseline, so efficiency will be n/a; add its shape and strategy"
+        text = "no cell matches `baseline`; efficiency will be n/a. Add its shape and strategy to the campaign."
         notes.append(file.error(("baseline",), text))
     axis = data["versus"]["axis"]
     if "versus" in file.data and len(axis_values(data, axis)) <= 1:
@@ -98,7 +98,7 @@ def impossible(spec: dict, cluster: dict) -> str | None:
 
 
 def field_value(spec: dict, name: str) -> object:
-    """Return a field of a cell by its name in `exclude` and the plan; None where the cell has no such field."""
+    """Return a field of a cell by its name in `exclude` and the plan; None if the cell has no such field."""
     if name == "world_size":
         return spec["nodes"] * spec["gpus_per_node"]
     if name == "stack":

@@ -56,7 +56,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
         except (OSError, ValueError):
             if not may_lack_files:
                 raise
-    # Absent where there is none, so that ids from before scripts were hashed stay.
+    # Absent if there is none: ids from before scripts were hashed stay valid.
     scripts = _script_hashes(complete, cluster)
     return complete | ({"scripts": scripts} if scripts else {})
 

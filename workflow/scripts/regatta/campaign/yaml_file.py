@@ -22,7 +22,7 @@ class FileError(NamedTuple):
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A parsed YAML file. `lines`: the line of each place in `data`, from 1; `texts`: each scalar as it is written."""
+    """A parsed YAML file. `lines`: the line of each place in `data`, from 1; `texts`: each scalar as written."""
 
     path: Path
     text: str
@@ -47,7 +47,7 @@ def schema_errors(file: YamlFile, data: object, schema: dict, base: Where = ()) 
 
 
 def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
-    """Raise one UserError that holds all errors in the order of the file, if there are any."""
+    """Raise one UserError with all errors in the order of the file, if there are any."""
     lines = [error.text for error in sorted(errors, key=lambda error: file.lines.get(error.where, 0))]
     if len(lines) > MAX_ERRORS_SHOWN:
         lines = [*lines[:MAX_ERRORS_SHOWN], f"... and {len(lines) - MAX_ERRORS_SHOWN} more."]
@@ -58,8 +58,8 @@ def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file whose top level is a mapping.
 
-    Raises UserError with file and line for a file that cannot be read, a syntax error, or another top level; and one
-    for all duplicate keys, aliases of themselves, and values that are neither text nor number.
+    Raises UserError with file and line if it cannot be read, has a syntax error or is not a mapping. One error lists
+    all duplicate keys, recursive aliases, and values that are neither string nor number.
     """
     text = _read_text(path)
     loader = None
@@ -125,7 +125,7 @@ class _Reader:
     lines: dict[Where, int] = field(default_factory=dict)
     texts: dict[Where, str] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
-    parents: list[yaml.Node] = field(default_factory=list)  # of the node that is being built
+    parents: list[yaml.Node] = field(default_factory=list)  # ancestors of the node that is being built
 
     def build(self, node: yaml.Node, where: Where) -> object:
         self.lines.setdefault(where, node.start_mark.line + 1)
@@ -148,7 +148,7 @@ class _Reader:
         for key_node, _ in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                raise UserError(f"{self.path}:{line}: a key must be one word.")
+                raise UserError(f"{self.path}:{line}: a key must be a string, not a list or mapping.")
             key = key_node.value
             if key in key_lines and key != "<<":
                 first = f"first in line {key_lines[key]}"
@@ -172,7 +172,7 @@ class _Reader:
             return value
         except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or text in quotes."
+            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a string in quotes."
             self._note(self.lines[where], text)
             return None
 

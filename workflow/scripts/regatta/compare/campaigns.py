@@ -24,10 +24,10 @@ from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 
-# Columns of measurements.csv: as few as possible, since an old file may lack the others.
+# Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
-MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and the stack's name
+MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name
 
 
 def match_key(spec: dict) -> str:
@@ -36,14 +36,14 @@ def match_key(spec: dict) -> str:
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
-    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError where one is missing."""
+    """Return the frozen campaign and measurements.csv of a results folder. Raises UserError if one is missing."""
     frozen, measurements = sorted(results.glob("campaign.*.json")), results / "measurements.csv"
     if len(frozen) == 1 and measurements.is_file():
         return frozen[0], measurements
     known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
-    lacking = "measurements.csv" if len(frozen) == 1 else "one campaign.<digest>.json"
+    lacking = "measurements.csv" if len(frozen) == 1 else "single campaign.<digest>.json"
     raise UserError(
-        f"{results} does not hold {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
+        f"{results} contains no {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
         f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
     )
 
@@ -56,7 +56,7 @@ def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class CampaignResults:
-    """The results that a comparison needs. headers: of the launches in measurements. nccl: verdicts by stack."""
+    """The results that a comparison needs. headers: one per launch in measurements. nccl: verdicts by stack."""
 
     folder: Path
     campaign: dict
@@ -66,13 +66,13 @@ class CampaignResults:
 
     @property
     def first_time_utc(self) -> str | None:
-        """When its first record was written. Unknown if it was imported: its records have the time of the import."""
+        """Time of its first record. Unknown if it was imported: its records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
         return min(times) if len(times) else None
 
     @property
     def notes(self) -> list[str]:
-        """What the import of its files corrected, assumed or left out. Empty for a measured campaign."""
+        """Corrections, assumptions and omissions of the import. Empty for a measured campaign."""
         files = self.campaign.get("imported") or []
         return list(dict.fromkeys(note for file in files for note in file["notes"]))
 
@@ -116,7 +116,7 @@ def read_campaign(folder: Path) -> CampaignResults:
 
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
-    """Return how the cells of `test` compare with those of `base`. Raises UserError where no cell is in both."""
+    """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
     cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
     others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
     shared = [key for key in others if key in cells]
@@ -163,7 +163,7 @@ def times_of(launches: Times) -> list[float]:
 
 
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
-    """Yield each stack that both campaigns name, with the two sides of it."""
+    """Yield each stack that both campaigns name, with its two sides."""
     for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
         sides = _side(base, stack), _side(test, stack)
         if all(side.specs for side in sides):
@@ -179,7 +179,7 @@ def _side(results: CampaignResults, stack: str) -> Side:
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:
-    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if refused."""
+    """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if rejected."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     frozen = next(folder.glob("campaign.*.json"))
@@ -208,7 +208,7 @@ HISTORY = {
 class History:
     """Cells over campaigns.
 
-    campaigns: in the order of their first records, or as given where one is undated. table: HISTORY, where `place`
+    campaigns: ordered by their first records, or as given if one is undated. table: HISTORY, where `place`
     counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
     before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
     """
@@ -227,7 +227,7 @@ class History:
 def history_of_cells(campaigns: list[CampaignResults]) -> History:
     """Return the history of the cells that have ok launches in two campaigns or more.
 
-    Raises UserError where there is no such cell. Cells of two versions of a benchmark are two cells.
+    Raises UserError if there is no such cell. Cells of two versions of a benchmark are two cells.
     """
     if all(campaign.first_time_utc for campaign in campaigns):
         campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)

@@ -26,7 +26,7 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against the same cell of the baseline campaign. ratio: of the median times; above 1 is slower now.
+    """One cell against the same cell of the baseline campaign. ratio: ratio of median times; above 1 is slower now.
 
     verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
     if the cell is screened, with too few launches on one side for a test.
@@ -62,7 +62,7 @@ class JudgedCell:
 
 @dataclass(frozen=True)
 class Gate:
-    """The result of the gate. problems: of no single cell, fail the gate; notes do not."""
+    """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not."""
 
     campaign: str
     baseline_campaign: str | None
@@ -96,7 +96,7 @@ def judge(
     """Return the result of the gate for a frozen campaign and its measurements.
 
     before: the same of the baseline campaign, with at least cell, status and p50_s.
-    margin: by which a median may be longer.
+    margin: allowed relative increase of a median.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
     known = measurements.astype(object).where(measurements.notna(), None)
@@ -168,9 +168,9 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
         if old is None:
             reasons["new"] += 1
         elif old["spec"]["version"] != cell["spec"]["version"]:
-            reasons["measured by another version of the benchmark"] += 1
+            reasons["measured by a different version of the benchmark"] += 1
         elif old["id"] not in old_times:
-            reasons["not ok before"] += 1
+            reasons["previously not ok"] += 1
         elif cell["id"] in times:
             pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
@@ -181,7 +181,7 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
 
 
 def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
-    """Yield notes on cells that are `gone` (match_key), and on another cluster."""
+    """Yield notes on cells that are `gone` (match_key), and on a different cluster."""
     skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
     reasons = [skipped[key] for key in gone if key in skipped]
     if gone:

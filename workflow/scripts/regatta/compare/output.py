@@ -159,7 +159,7 @@ def _names(history: History) -> dict[str, str]:
     return dict(zip(cells["cell"], full_names(cells), strict=True))
 
 
-MOST_LINES, MOST_PANELS = 4, 3  # so that long names fit; all cells are in the table
+MOST_LINES, MOST_PANELS = 4, 3  # limits that fit long names; all cells are in the table
 
 
 def history_figures(history: History) -> list[Figure]:

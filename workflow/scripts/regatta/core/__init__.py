@@ -1,1 +1,1 @@
-"""What every package uses: errors, files, text, statistics, verdicts. Imports nothing of Regatta."""
+"""Code that every package uses: errors, files, text, statistics, verdicts. Imports nothing of Regatta."""

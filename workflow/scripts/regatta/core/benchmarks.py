@@ -1,4 +1,4 @@
-"""What each benchmark declares in workflow/schemas/benchmarks: its axes, and the results in its records.
+"""Declarations of each benchmark in workflow/schemas/benchmarks: its axes, and the results in its records.
 
 Columns, labels, names of cells, import and export are derived from it. The driver never imports the ranks' programs: it
 reads their `VERSION = 1` from the source text.
@@ -13,7 +13,7 @@ from pathlib import Path
 from regatta.core import schemas
 
 SCHEMAS = schemas.SCHEMAS / "benchmarks"
-SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # in messages
+SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # shown in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
@@ -23,7 +23,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter of a benchmark. type: of its column; words: how a value reads, a pattern or a text for each value.
+    """A parameter of a benchmark. type: column type; words: how a value reads, a pattern or a string for each value.
 
     is_series: figures show it as the label of a line, not of the panel.
     """
@@ -143,7 +143,7 @@ def all_axes() -> dict[str, Axis]:
 
 @cache
 def results_of(name: str) -> dict[tuple[str, str], Result]:
-    """Return the results that a record of a benchmark may hold, by group and field."""
+    """Return the results that a record of a benchmark may contain, by group and field."""
     common = _results(schemas.load_schema("results"), "workflow/schemas/results.yaml")
     benchmark = load_benchmark(name)
     return common | _results(benchmark.schema.get("x-results", {}), f"{benchmark.file}: x-results")
@@ -165,7 +165,7 @@ def result_columns(group: str, table: str = "measurements") -> dict[str, Result]
 def undeclared(record: dict) -> list[str]:
     """Return an error for each field of a record that its benchmark does not declare.
 
-    Records of another version of the program are not checked: the schema declares only the present one.
+    Records of a different version of the program are not checked: the schema declares only the present one.
     """
     spec = record["spec"]
     name = spec.get("benchmark")
@@ -215,7 +215,7 @@ def _column_type(rule: dict, where: str) -> str:
 
 
 def parse_bytes(value: int | str) -> int:
-    """Return a number of bytes from a whole number or a text such as `64KiB`. The schema has checked the form."""
+    """Return a number of bytes from an integer or a string such as `64KiB`. The schema has checked the form."""
     if isinstance(value, int):
         return value
     number, unit = re.fullmatch(r"(\d+) ?([A-Za-z]+)", value).groups()
@@ -223,7 +223,7 @@ def parse_bytes(value: int | str) -> int:
 
 
 def normalize(benchmark: Benchmark, parameters: dict) -> dict:
-    """Return a cell's parameters as they are hashed: bytes as numbers, and null where a parameter has no effect."""
+    """Return a cell's parameters as they are hashed: bytes as numbers, and null if a parameter has no effect."""
     normal = {}
     for name, rule in benchmark.parameters.items():
         value = parameters[name]

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Exit statuses (README). 1 is also that of a failed gate, and of a comparison in which a cell got slower.
+# Exit statuses (README). 1 is also used for a failed gate, and for a comparison with a slower cell.
 UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
-CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells report a program that lost its reader
+CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status when stdout is closed (SIGPIPE)
 
 
 class UserError(Exception):
-    """An error that the user can fix. Its text says what was found, where, and what to do; no traceback is shown."""
+    """An error that the user can fix. Its text states what was found, where, and what to do; no traceback is shown."""
 
 
 class Problem(NamedTuple):
-    """What is wrong at a key of a stack or a cluster file, for a message that names file, line and value.
+    """A problem at a key of a stack or a cluster file, for a message that names file, line and value.
 
-    is_missing: this machine lacks something that the key names, so the campaign can be planned here, but not run.
+    is_missing: the key names something missing on this machine: the campaign can be planned here, but not run.
     is_in_id: cell ids depend on what is missing.
     """
 
@@ -71,12 +71,12 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _flush_stdout() -> None:
-    """Write what was printed while an error can still be reported: at the interpreter's end it is a traceback."""
+    """Flush the output while an error can still be reported: at the interpreter's exit it would be a traceback."""
     try:
         if sys.stdout is not None:  # None if it was closed
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter does not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter would flush again at exit
         raise
 
 
@@ -104,7 +104,7 @@ class _CopyOutput(argparse.Action):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             log = path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
-        except OSError as error:  # measurements must not fail for lack of a log
+        except OSError as error:  # measurements must not fail because the log cannot be written
             print(f"{path}: no log written ({error.strerror}).", file=sys.stderr)
             return
         sys.stdout, sys.stderr = _Copied(sys.stdout, log), _Copied(sys.stderr, log)

@@ -85,7 +85,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:
-    """Raise ValueError if a module of regatta.`package` defines a `kind` that the list `where` lacks."""
+    """Raise ValueError if a module of regatta.`package` defines a `kind` that is missing in the list `where`."""
     for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):
         module = sys.modules.get(".".join(path.relative_to(SCRIPTS).with_suffix("").parts))
         for name in re.findall(rf"^(\w+) = {kind}\(", path.read_text(encoding="utf-8"), re.MULTILINE):

@@ -13,9 +13,9 @@ from regatta.core.benchmarks import Axis, axes_of, benchmark_names, load_benchma
 from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
-PLACE = ("stack", "backend", "version")  # last in a name, where they vary
+PLACE = ("stack", "backend", "version")  # last in a name, if they vary
 NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", "cluster", "sampling", "parameters", *PLACE)
-ALWAYS = ("strategy", "implementation", "shape")  # in names within a table also where they do not vary
+ALWAYS = ("strategy", "implementation", "shape")  # part of names in a table even if they do not vary
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class CellName:
 
     @property
     def brief(self) -> str:
-        """Return the full name without the word for ranks, where there is little room."""
+        """Return the full name without the word for ranks, if there is little room."""
         return self.say(*self.parts, always=("subject", "shape"))
 
     @property
     def workload(self) -> str:
-        """Return the subject and what varies of it, without what labels a line."""
+        """Return the subject and its varying fields, without those that label a line."""
         return self.say("subject", *self.settings, always=("subject",))
 
     @property
@@ -103,7 +103,7 @@ def name_of(cell: str, names: dict[str, str]) -> str:
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
     """Return a name for each cell, given by its fields: the columns of any table with those of a cell.
 
-    benchmark: of all of them, where the table has no such column.
+    benchmark: that of all rows, if the table has no such column.
     """
     by_benchmark: dict[str, list[int]] = defaultdict(list)
     for index, cell in enumerate(cells):
@@ -143,7 +143,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
 
 
 def _distinguished(names: list[CellName]) -> list[CellName]:
-    """Add to names that are equal the fields that only some of them have: imported cells may lack any field."""
+    """Add to equal names the fields that only some of them have: imported cells may miss any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         by_text[name.full].append(index)

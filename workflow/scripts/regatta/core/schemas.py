@@ -17,8 +17,8 @@ SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 TYPE_NAMES = {
     "array": "a list, as in [a, b]",
     "object": "keys and values",
-    "string": "a text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "null": "null",
@@ -31,7 +31,7 @@ Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
 
 
 class Violation(NamedTuple):
-    """What is wrong at a place, and what the author of the file can do about it: empty, or a sentence after a space."""
+    """A problem at a place of a file, and what its author can do about it: empty, or a sentence after a space."""
 
     where: Where
     text: str
@@ -69,7 +69,7 @@ def violations(value: object, schema: dict, base: Where = ()) -> list[Violation]
 def first_violation(value: object, schema: dict, is_strict: bool = False) -> str | None:
     """Return the first violation of a value by place, or None.
 
-    is_strict: 1.0 is not a whole number, and NaN not a number, as readers in Python need it.
+    is_strict: 1.0 is not an integer and NaN is not a number, as Python readers require.
     """
     try:  # jsonschema's order differs between processes
         errors = (_StrictValidator if is_strict else _Validator)(schema).iter_errors(value)
@@ -154,7 +154,7 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         return f"is empty{about}", EMPTY[rule]
     if rule == "uniqueItems":
         twice = next(v for i, v in enumerate(value) if v in value[:i])
-        return f"holds {show(twice)} twice", " Keep one of the two."
+        return f"lists {show(twice)} more than once", " Keep one of them."
     if rule in ("pattern", "anyOf"):
         return f"is invalid ({error.schema.get('description', limit)})", ""
     if rule in LIMITS:
@@ -168,8 +168,8 @@ def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> st
     if wanted == "array" and not isinstance(value, dict | None):
         return f" Write [{value if isinstance(value, str) else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
-        # Without an exponent: YAML reads 1e-05, which Python would print, as a text again.
-        return f" YAML reads it as text; write {Decimal(value):f}, without quotes."
+        # Print no exponent: Python would write 1e-05, which YAML reads as a string.
+        return f" YAML reads it as a string; write {Decimal(value):f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."
     return ""

@@ -17,10 +17,10 @@ Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
 MIN_LAUNCHES_INTERVAL = 6  # the same for launches
 CONFIDENCE = 0.95
-# Of each side's interval in a ratio of two medians, so that the ratio's covers 95 %: tests/figures/coverage.py.
+# Confidence of each side's interval in a ratio of two medians; the ratio's then covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
 
-INTERVAL_ENDS = ("", "_low", "_high")  # in the columns of a number with its range or interval
+INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
 SOKAL_WINDOW = 5
@@ -30,7 +30,7 @@ DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
 OUTER_FENCE = 3
 
-# Of the bootstraps of the fitted models.
+# Bootstraps of the fitted models.
 MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
 BOOTSTRAP_SEED = 1
 
@@ -67,12 +67,12 @@ class Drift:
 
 
 def min_samples(probability: float) -> int:
-    """Return how many independent samples hold at least one above this quantile, with 95 % confidence."""
+    """Return how many independent samples contain at least one above this quantile, with 95 % confidence."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(probability))
 
 
 def percentile(samples: np.ndarray, probability: float) -> float | None:
-    """Return a quantile (linear interpolation), or None where the sample is too small to reach it."""
+    """Return a quantile (linear interpolation), or None if the sample is too small to reach it."""
     if len(samples) < min_samples(probability):
         return None
     return float(np.quantile(samples, probability))
@@ -128,7 +128,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
 def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     """Return the median of the ratios of paired launches with its range or interval, computed on logarithms.
 
-    Raises ValueError where one side has more launches.
+    Raises ValueError if one side has more launches.
     """
     logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
     values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))

@@ -1,4 +1,4 @@
-"""Numbers as text: three significant figures, with their unit, n/a where unknown."""
+"""Numbers as text: three significant figures, with their unit, n/a if unknown."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
-# Statuses and phases of records as people read them; other statuses read as they are written.
+# Words for statuses and phases of records; other statuses are shown unchanged.
 STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
 PHASE_WORDS = {
     "launch": "during launch",
@@ -20,7 +20,7 @@ PHASE_WORDS = {
 
 
 def three(value: float | None, figures: int = 3) -> str:
-    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a where there is no value."""
+    """Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if there is no value."""
     if is_unknown(value):
         return UNKNOWN
     if value == 0:
@@ -30,7 +30,7 @@ def three(value: float | None, figures: int = 3) -> str:
 
 
 def four(value: float | None) -> str:
-    """Return four significant figures: of times that are compared, with differences of a percent or less."""
+    """Return four significant figures, for compared times that differ by a percent or less."""
     return three(value, 4)
 
 

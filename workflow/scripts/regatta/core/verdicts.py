@@ -12,16 +12,16 @@ import numpy as np
 
 from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
 
-# Benjamini and Hochberg's false discovery rate. Where nothing differs it is the chance of any faster or slower in a
-# whole table: in one of 100 campaigns that are compared with themselves.
+# Benjamini and Hochberg's false discovery rate. If nothing differs, it is the chance of any faster or slower in a whole
+# table: one in 100 campaigns that are compared with themselves.
 FALSE_DISCOVERIES = 0.01
-CHANCE = 0.05  # of one cell: the level that a rank test must be able to reach
+CHANCE = 0.05  # level for a single cell that a rank test must be able to reach
 MIN_LAUNCHES_TEST = 3  # one difference of two launches hardly estimates their scatter
-POWER = 0.8  # with which the launches still needed settle a comparison
-MOST_LAUNCHES = 100  # on each side; the scatter of a few launches cannot predict more
-MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # on both sides, pairs: all on one side in 1 of 20 and 1 of 32 cells
+POWER = 0.8  # power of the test with the launches still needed
+MOST_LAUNCHES = 100  # limit per side; the scatter of a few launches cannot predict more
+MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # key: is paired. All on one side by chance in 1 of 20 and 1 of 32 cells
 MAX_MARGIN = 100
-MIN_NOISE_PAIRS = 5  # of cells that measure the same, of MIN_LAUNCHES_TEST launches each
+MIN_NOISE_PAIRS = 5  # pairs of identical cells with MIN_LAUNCHES_TEST launches each
 
 RANK_TEST = {False: "Mann-Whitney U", True: "Wilcoxon signed rank"}
 T_TEST = {False: "Welch's t of logarithms", True: "paired t of logarithms"}
@@ -44,10 +44,10 @@ class Compared:
     """A pair of cells. `ratio`: time of test / time of base; above 1 is slower.
 
     is_paired: the launches at one index shared an allocation, and the ratio is the median of their ratios.
-    p_value: of the rank test named in `test`, two-sided, uncorrected; None where so few launches cannot reach 0.05
+    p_value: that of the rank test named in `test`, two-sided, uncorrected; None if so few launches cannot reach 0.05
     (fewer than 4 and 4, or 6 pairs).
     shift_log, scatter_logs: mean difference of the logarithms of the times, and the standard deviations of (base,
-    test), or where paired that of the difference alone; None below MIN_LAUNCHES_TEST on either side.
+    test), or if paired only that of the difference; None below MIN_LAUNCHES_TEST on either side.
     """
 
     ratio: Estimate
@@ -75,8 +75,8 @@ class Verdict:
     test, p_value: two-sided, uncorrected: the rank test where it can reach the corrected level in a table of this
     length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
-    launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 where it is
-    settled. None where the interval of the ratio contains a limit of the margin, where the scatter is unknown, and
+    launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 if it is
+    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, and
     where it would take more than MOST_LAUNCHES.
     """
 

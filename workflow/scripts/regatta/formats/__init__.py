@@ -8,14 +8,14 @@ from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
 from regatta.formats.suite_json import SUITE
 from regatta.formats.tidy_csv import CSV
 
-# In the order in which a file is tried. A new format is a file and an entry here; a test names what else is missing.
+# Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, SUITE)
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
-    """Return the format of a text, by its content and never by its name, and what it says. name: for messages."""
+    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
     text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)

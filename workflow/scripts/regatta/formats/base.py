@@ -1,7 +1,7 @@
-"""What all formats share: how a format is described, what its reader returns, and what its writer gets.
+"""Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a file that was cut off is refused. A writer gets a ResultsFolder: the frozen campaign of a results folder,
+of a file: a truncated file is rejected. A writer gets a ResultsFolder: the frozen campaign of a results folder,
 its tables, and the records behind them.
 """
 
@@ -26,15 +26,15 @@ from regatta.store.records import CENTERS, one_line
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
-LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # beyond these a figure is damaged
+LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # a number beyond these means a damaged file
 MOST_VALUES = 20  # listed in a message
-# Times of one record that a file may print. window_step_s: of many calls or steps that ran back to back.
+# Times of one record that a file may print. window_step_s: mean over calls or steps that ran back to back.
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user states because the files do not. None: not stated."""
+    """Facts that the user states because the files do not. None: not stated."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -42,7 +42,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file says of one cell.
+    """The content of a file for one cell.
 
     line: from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
     samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
@@ -70,9 +70,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says.
+    """The content of a file.
 
-    statistic: in words, what its times are. twice: what the same cell twice in the file means: `refuse` (an error),
+    statistic: description of its times. twice: what the same cell twice in the file means: `refuse` (an error),
     `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time in the file,
     of an unknown time zone. environment: keys of a launch file's `environment`.
     """
@@ -94,7 +94,7 @@ class Format:
 
     contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
-    to write, or a JSON value; a list holds one object for each world size. benchmarks: those that a written file holds,
+    to write, or a JSON value; a list has one object per world size. benchmarks: those that a written file contains,
     empty: all. not_held: what else it leaves out.
     """
 
@@ -109,7 +109,7 @@ class Format:
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
-    """Return the error of a reader. line: from 1; None where lines mean nothing, as in JSON."""
+    """Return the error of a reader. line: from 1; None if lines mean nothing, as in JSON."""
     place = name if line is None else f"{name}:{line}"
     return UserError(f"{place}: {found}; expected {expected}. Nothing was imported.")
 
@@ -120,7 +120,7 @@ def quoted(text: object, limit: int = 80) -> str:
 
 
 def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
-    """Return (nodes, GPUs per node) of the first num_ranks ranks, node by node, or None where nodes differ."""
+    """Return (nodes, GPUs per node) of the first num_ranks ranks, node by node, or None if nodes differ."""
     if num_ranks <= gpus_per_node:
         return 1, num_ranks
     nodes, rest = divmod(num_ranks, gpus_per_node)
@@ -128,7 +128,7 @@ def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
 
 
 def parameters_of(benchmark: str, **given: object) -> dict:
-    """Return all parameters of a cell, the rest at their defaults, null where they have no effect."""
+    """Return all parameters of a cell, the rest at their defaults, null if they have no effect."""
     known = load_benchmark(benchmark)
     defaults = {name: rule.get("default", [None])[0] for name, rule in known.parameters.items()}
     return normalize(known, defaults | given)
@@ -159,7 +159,7 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
 def parse_json(text: str, name: str) -> object:
     """Return the value of a JSON file. Raises UserError with the line where it breaks off.
 
-    It refuses NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
+    It rejects NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
@@ -195,7 +195,7 @@ def check_json(value: object, name: str, kind: str) -> None:
 def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: str) -> dict:
     """Return the fields of a reading beside its parameters. The user gives the GPUs per node where the entry does not.
 
-    stack, version: None where the entry lacks them.
+    stack, version: None if the entry lacks them.
     """
     version = entry.get("version")
     cell = {"stack": entry.get("stack"), "version": None if version is None else int(version)}
@@ -225,7 +225,7 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
     return known
 
 
-# Limits of what a launch file and a table can hold: a file beyond them is refused before anything is written.
+# Limits of launch files and tables: a file beyond them is rejected before anything is written.
 
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "at most 64 letters, digits and underscores, beginning with a letter or digit"
@@ -254,7 +254,7 @@ READING = {
 
 
 def check_source(name: str, source: Source) -> None:
-    """Raise UserError for implausible figures, and for values that no column of a table can hold. name: of the file."""
+    """Raise UserError for implausible figures, and for values that no table column can represent. name: file name."""
     for reading in source.readings:
         fields = {key: getattr(reading, key) for key in READING["properties"]}
         fields |= {"backend": reading.backend or source.backend, "times_s": {} if reading.failure else reading.times_s}
@@ -342,7 +342,7 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 
 
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
-    """Raise UserError where no measured cell has a selected field: one without effect passes, but does not match."""
+    """Raise UserError if no measured cell has a selected field: one without effect passes, but does not match."""
     ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
     measured = [cell for cell in folder.cells if cell["id"] in ok]
     for name in where:
@@ -363,7 +363,7 @@ def _field_text(cell: dict, name: str) -> str | None:
     return None if value is None else json.dumps(value).strip('"')
 
 
-# What Regatta adds to the JSON of other programs, so that an import finds the same cells again.
+# Regatta's additions to the JSON of other programs. With them, an import finds the same cells again.
 
 
 def cell_fields(spec: dict) -> dict:
@@ -377,7 +377,7 @@ def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
 
 
 def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
-    """Return sentences on what a file of a format lacks, so that nothing is dropped silently."""
+    """Return sentences on what a format cannot represent, so that nothing is dropped silently."""
     notes = [f"not in {kind.name}: {kind.not_held}"] if kind.not_held else []
     ok = folder.rows[folder.rows["status"] == "ok"]
     measured = set(ok["cell"])

@@ -1,6 +1,6 @@
 """Import files of other programs into a separate store: launch files and a frozen campaign, marked as imported.
 
-Every file is read before anything is written, so that a refused file leaves nothing behind. A launch file is named by
+Every file is read before anything is written, so that a rejected file leaves nothing behind. A launch file is named by
 the content of the file it came from: importing the same file again changes nothing.
 """
 
@@ -34,7 +34,7 @@ from regatta.store.records import one_line, problem_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DEFAULT_STACK = CLUSTER = "imported"
-AGAIN = "_again"  # end of the stack's name under which the second of two equal rows stands
+AGAIN = "_again"  # suffix of the stack's name for the second of two equal rows
 BASELINE = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
 REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
 
@@ -51,7 +51,7 @@ class Import:
 
 @dataclass
 class Outcome:
-    """What an import did. written: (file, format, number of cells) of each new file."""
+    """The result of an import. written: (file, format, number of cells) of each new file."""
 
     folder: Path
     written: list[tuple[str, str, int]] = field(default_factory=list)
@@ -65,7 +65,7 @@ def read_import(path: Path, options: Options) -> Import:
         content = read_file(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
-    # Logs hold bytes of any kind between their rows. The replacement of a broken one matches no figure.
+    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
     kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
     check_source(str(path), source)
     return Import(path, content_digest(content, kind), kind, source)
@@ -96,7 +96,7 @@ def import_files(
     """Import files into a results folder. Raises UserError before anything is written.
 
     stack: name of the software; None for the name in the files, or else the default. The lock lies beside the folder,
-    so that a refused file makes no folder.
+    so that a rejected file creates no folder.
     """
     campaign_folder(folder.parent, folder.name)
     if stack is not None and (not re.fullmatch(STACK, stack) or stack.endswith(AGAIN)):
@@ -154,7 +154,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."
-            " Choose another --campaign. Nothing was imported."
+            " Choose a different --campaign. Nothing was imported."
         )
     for launch in store:
         if launch.header is None:
@@ -234,7 +234,7 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
 
 
 def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -> None:
-    """Write launch files, all or none, then the campaign of all that the folder then holds.
+    """Write launch files, all or none, then the campaign of everything in the folder.
 
     cut_off: launch files of an import that was killed, which these replace. An old campaign goes last: the next import
     cleans up two campaigns, but launches without a campaign would be lost.
@@ -265,7 +265,7 @@ def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -
 
 
 def _spec(reading: Reading, source: Source, stack: str) -> dict:
-    """Return the cell of a reading. Two stacks share `software` only where the same processes measured a cell twice."""
+    """Return the cell of a reading. Two stacks share `software` only if the same processes measured a cell twice."""
     software = stack.removesuffix(AGAIN)
     return {
         "benchmark": reading.benchmark,
@@ -282,7 +282,7 @@ def _spec(reading: Reading, source: Source, stack: str) -> dict:
 
 
 def _header_line(item: Import, num_launches: int, place: dict, time_utc: str) -> dict:
-    """Return the first line of a launch file. num_launches: of the whole imported file, so a missing one is noticed."""
+    """Return the first line of a launch file. num_launches: all of the imported file, so a missing one is noticed."""
     source = item.source
     environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment |= {name: _encodable(value) for name, value in source.environment.items()}

@@ -2,7 +2,7 @@
 
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
 place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
-the last lines are a summary, so that a run that was cut off is refused. JSON has the summary of each size, and with
+the last lines are a summary, so a truncated run is rejected. JSON has the summary of each size, and with
 -I the time of every call; its environment of the process is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
@@ -45,12 +45,12 @@ PIPELINED = f"mean of back-to-back calls{AVERAGED}not a single blocking call; no
 BLOCKING = f"mean of blocking calls{AVERAGED}no range"
 EVENTS = "single calls timed by device events, slowest process; issued back to back, not blocking"
 PLACEMENTS = ("out_of_place", "in_place")
-MOST_GPUS = 4096  # of one process; a figure above is damaged
+MOST_GPUS = 4096  # limit per process; a larger number means a damaged file
 
 
 @dataclass(frozen=True)
 class Device:
-    """The GPU of a rank. name: None where the file does not list it."""
+    """The GPU of a rank. name: None if the file does not list it."""
 
     rank: int
     group: int
@@ -60,7 +60,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Run:
-    """What holds for all rows of a file. is_blocking: calls were waited for one by one (-z)."""
+    """Facts on all rows of a file. is_blocking: calls were waited for one by one (-z)."""
 
     name: str
     operation: str
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Side:
-    """One placement of one row, as printed. num_wrong: None where the result was not checked."""
+    """One placement of one row, as printed. num_wrong: None if the result was not checked."""
 
     time_us: float
     algbw: float
@@ -203,7 +203,7 @@ WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
 MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
 LIBRARY = re.compile(r"NCCL version (\d{1,15}\.\d{1,15}\.\d{1,15})")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
-MOST_SIZES = 10_000  # a head that asks for more is damaged
+MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:

@@ -20,7 +20,7 @@ COLLECTIVES = {
     "Reduce Latency": ("reduce", "1"),
     "Barrier Latency": ("barrier", "1"),
 }
-# Between two ranks. Regatta has no benchmark like them, so they keep their names.
+# Tests between two ranks. Regatta has no benchmark like them, so they keep their names.
 PAIRS = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw"}
 COLUMN = re.compile(
     r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b"
@@ -94,7 +94,7 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
         if not re.match(r"\s*\d", line):
             continue
         match = pattern.fullmatch(line)
-        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after a whole number
+        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after an integer
         if match is None or is_cut:
             raise refusal(name, number, f"incomplete row {quoted(line)}", f"a complete row of {', '.join(columns)}")
         row = dict(zip(columns, match.groups(), strict=True))

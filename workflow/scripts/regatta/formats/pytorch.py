@@ -2,7 +2,7 @@
 
 A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
 GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
-a whole number; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
+an integer; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
 program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
 A report has one entry per model, and in it one per number of ranks; the first is without DDP, only by its position.
@@ -128,7 +128,7 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-        # The rate was cut to a whole number, the seconds were rounded to three decimals.
+        # The rate was cut to an integer, the seconds were rounded to three decimals.
         low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
         if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"
@@ -161,7 +161,7 @@ def _gpus_in_topology(lines: list[str]) -> int | None:
 
 
 def _gpus_in_labels(tables: list[Table], name: str) -> int:
-    """Return the GPUs per machine that the labels give, where they fit the number of ranks."""
+    """Return the GPUs per machine that the labels give, if they fit the number of ranks."""
     rows = [row for table in tables for row in table.rows]
     for number, match in rows:
         if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
@@ -188,7 +188,7 @@ def _row_reading(
         note += "; the GPU count in the label is a constant of the program"
         if note not in notes:
             notes.append(note)
-    # Whether the rate is finer than the seconds, over the whole table: ratios must not mix them.
+    # Is the rate finer than the seconds, over the whole table? Ratios must not mix them.
     pairs = [(float(row["s50"]), int(row["x50"])) for _, row in table.rows]
     is_rate = sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
     strategy = "none" if label == "no ddp" else "ddp"
@@ -270,7 +270,7 @@ def _samples_ns(result: dict, num_ranks: int, name: str, place: str) -> list[lis
 def _report(folder: ResultsFolder) -> dict:
     """Return the measured training steps as a report that upstream's diff.py reads.
 
-    The samples of all launches of a cell are concatenated by rank. Raises UserError where the format has no place for
+    The samples of all launches of a cell are concatenated by rank. Raises UserError if the format has no place for
     the results: two bucket sizes, two stacks, strategies other than none and ddp.
     """
     cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
@@ -313,7 +313,7 @@ def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
         if size != other:
             raise UserError(
                 f"{folder.path}: {shape(*other)} and {shape(*size)} have the same number of ranks, and this"
-                f" format does not hold nodes. Select one with --where nodes={size[0]}."
+                f" format has no field for nodes. Select one with --where nodes={size[0]}."
             )
 
 

@@ -22,7 +22,7 @@ from regatta.formats.base import (
     refusal,
 )
 
-NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, where they differ
+NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, if they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
 MEDIAN = "median over launches"
 STATISTICS = {False: "mean over iterations; no range", True: "median over launches; no range"}
@@ -92,7 +92,7 @@ def _times(entry: dict, keys: dict[str, str]) -> dict[str, float]:
 
 
 def _write(folder: ResultsFolder) -> list[dict]:
-    """Return one object for each world size with results, the smallest first. Raises UserError where there is none."""
+    """Return one object for each world size with results, the smallest first. Raises UserError if there is none."""
     for name in ("backend", "device"):
         folder.one_value(folder.cells, name)
     ok = folder.rows[(folder.rows["status"] == "ok") & folder.rows["p50_s"].notna()]
@@ -146,7 +146,7 @@ def _only(values: pd.Series) -> int | None:
 
 def _device_name(folder: ResultsFolder) -> str:
     if folder.campaign["device"] == "cpu":
-        return "cpu"  # also on a machine with GPUs
+        return "cpu"  # even on a machine with GPUs
     gpus = [gpu for header in folder.headers for gpu in (header.get("environment") or {}).get("gpus") or []]
     return ", ".join(sorted({gpu.get("name") for gpu in gpus} - {None})) or folder.campaign["device"]
 

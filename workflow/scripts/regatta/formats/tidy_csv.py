@@ -78,9 +78,9 @@ def _rows(
 
 
 def _value(text: str | None, column: str, name: str, line: int, least: int = 0) -> object:
-    """Return a field as the kind of its column; None where it is empty, and where an older file lacks the column.
+    """Return a field as the kind of its column; None if it is empty, or if an older file has no such column.
 
-    least: of whole numbers. Raises UserError.
+    least: minimum of integers. Raises UserError.
     """
     kind = KINDS.get(column, TEXT)
     if not text or kind == TEXT:
@@ -89,7 +89,7 @@ def _value(text: str | None, column: str, name: str, line: int, least: int = 0) 
     if kind == FLAG:
         value, want = {"True": True, "False": False}.get(text), "True or False"
     elif kind == WHOLE:
-        want = f"a whole number of {least} or more"
+        want = f"an integer of at least {least}"
         if COUNT.fullmatch(text) and int(text) >= least:
             value = int(text)
     else:
@@ -152,7 +152,7 @@ EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 
 @dataclass
 class Launch:
-    """A launch of a cell: the first row of it, and its numbers by quantity."""
+    """A launch of a cell: its first row, and its numbers by quantity."""
 
     line: int
     row: dict[str, str]
@@ -205,7 +205,7 @@ def _exported_reading(launch: Launch, name: str) -> Reading:
 
 # The tidy CSV, written.
 
-# What a row of any table is of.
+# Columns that identify a row of any table.
 OF_ROW = {
     "cell": TEXT,
     **CELL,
@@ -217,7 +217,7 @@ OF_ROW = {
     "repeat": WHOLE,
     "status": TEXT,
 }
-TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # a value has all its digits: no type holds them all
+TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # values keep all digits, which no single type does
 
 
 def _write(folder: ResultsFolder) -> str:
@@ -238,7 +238,7 @@ def _melted(name: str, table: pd.DataFrame, versions: dict[str, int]) -> pd.Data
     rows = rows.assign(version=rows["cell"].map(versions))
     keys = [column for column in OF_ROW if column in rows.columns]
     numbers = rows.drop(columns=[*keys, "line"], errors="ignore").select_dtypes("number").columns
-    rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # with all digits
+    rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # keeps all digits
     long = rows.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
     return long[long["value"].notna()].assign(table=name).reindex(columns=list(TIDY))
 

@@ -26,7 +26,7 @@ LAUNCHERS: dict[str, Launcher] = {
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
 
-STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # of a stack's options
+STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # options of a stack
 NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
@@ -55,9 +55,9 @@ def launch_argv(
 ) -> list[str]:
     """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
 
-    variables: of the job, substituted in the stack's binds; None leaves their names. folders: read and written by the
-    ranks, bound into an image. limit_seconds: of a job's step, if the supervisor dies. hosts: the nodes of the step, if
-    the job has more.
+    variables: the job's, substituted in the stack's binds; None keeps their names. folders: read and written by the
+    ranks, bound into an image. limit_seconds: limit of a job's step, if the supervisor dies. hosts: the nodes of the
+    step, if the job has more.
     """
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
@@ -101,7 +101,7 @@ def stack_variables(stack: dict) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Where launches of one launcher are started: a job of its scheduler, or this machine, whose `job` is None."""
+    """The place where launches of one launcher start: a job of its scheduler, or this machine, whose `job` is None."""
 
     launcher: Launcher = LAUNCHERS["none"]
     job: str | None = None
@@ -145,9 +145,9 @@ class Allocation:
 
     @contextlib.contextmanager
     def exclusive_use(self, folder: Path, name: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait until nothing else is measured on this machine or in this job, and hold the lock within the context.
+        """Wait until nothing else is measured on this machine or in this job, and keep the lock within the context.
 
-        folder: of all results. name: of what waits, for people. check: called while waiting; raises to give up.
+        folder: that of all results. name: the waiting task, for people. check: called while waiting; raises to give up.
         """
         lock, is_waiting = None, False
         while lock is None:

@@ -21,7 +21,7 @@ STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where ranks are started: cluster, number of nodes, ranks on each, and device."""
+    """The place where ranks start: cluster, number of nodes, ranks per node, and device."""
 
     cluster: dict
     nodes: int
@@ -31,7 +31,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How one rank ended.
+    """The end of one rank.
 
     exit_code: negative for a signal, as in Python; None if the launcher's message is unknown or the scheduler ended
     the rank.
@@ -45,10 +45,10 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class LogReading:
-    """What the launcher reports in the log of a launch. node_problem: its line about a lost node.
+    """The launcher's messages in the log of a launch. node_problem: its line about a lost node.
 
-    hosts: that it blames. exit_codes: of failed ranks; rank_codes: by rank, if it names each rank. first_end: of the
-    first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
+    hosts: those that it blames. exit_codes: those of failed ranks; rank_codes: by rank, if it names each rank.
+    first_end: the first rank that failed. left: a cause if ranks ended long before the others, which were then killed.
     """
 
     node_problem: str | None = None
@@ -64,30 +64,30 @@ Job = str | None  # the id of a job; None outside of one
 
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks are started and jobs are requested under one scheduler. What a scheduler lacks keeps its default."""
+    """The ways to start ranks and request jobs under one scheduler. Fields that it does not need keep defaults."""
 
     name: str
-    title: str  # for people
-    argv: Callable[..., list[str]]  # of (geometry, stack, python, program, limit_seconds, hosts)
+    title: str  # name for people
+    argv: Callable[..., list[str]]  # arguments: geometry, stack, python, program, limit_seconds, hosts
     by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables, command line
     dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
     lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
     read_log: Callable[[str], LogReading]
-    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # of (cluster, is_local, shapes)
+    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # arguments: cluster, is_local, shapes
 
     # Cluster and stack files
     submits: bool = False  # jobs wait in a queue and run on other machines
-    cluster_keys: tuple[str, ...] = ()  # of this scheduler alone
+    cluster_keys: tuple[str, ...] = ()  # scheduler-specific keys
     stack_keys: tuple[str, ...] = ()  # likewise; they belong to a cell's id
     cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
     stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
-    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # with the cluster's
-    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # of scripts that the options name
+    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # includes the cluster's
+    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
 
     # Launches
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
-    replaced_variables: tuple[str, ...] = ()  # not inherited either
+    replaced_variables: tuple[str, ...] = ()  # never inherited
     kept_configuration: Callable[[], dict[str, str]] = dict  # variables that a job of Snakemake has lost
     rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
     end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
@@ -107,8 +107,8 @@ class Launcher:
     job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
     site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
     submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
-    job_words: Callable[..., str | None] = lambda *arguments: None  # what a job requests, for people
-    submit_command: str = ""  # that takes these words
+    job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, for people
+    submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
     keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned

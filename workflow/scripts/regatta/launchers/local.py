@@ -11,7 +11,8 @@ from regatta.core.files import SCRIPTS, hold
 from regatta.launchers.base import Geometry, Launcher, LogReading, descendants
 
 START_RANKS = SCRIPTS / "bench" / "start_ranks.py"
-FAILED_RANK = re.compile(r"start_ranks: rank (\d+) ended with exit code (-?\d+)")
+# Logs of earlier versions contain "ended with exit code".
+FAILED_RANK = re.compile(r"start_ranks: rank (\d+) (?:exited with|ended with exit) code (-?\d+)")
 
 
 def argv(

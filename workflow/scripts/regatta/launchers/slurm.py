@@ -133,7 +133,7 @@ def find_job(cluster: dict) -> str:
 
 
 def lock(job: str, folder: Path) -> TextIO:
-    """Lock a job for this user across results folders. If the home folder cannot be locked, lock beside the results.
+    """Lock a job for this user across results folders. If the home directory cannot be locked, lock beside the results.
 
     One file for all jobs, with a byte for each: a file per job would be left behind.
     """
@@ -143,7 +143,7 @@ def lock(job: str, folder: Path) -> TextIO:
         return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
     except Taken:
         raise
-    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home folder
+    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home directory
         return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
 
 
@@ -168,7 +168,7 @@ def take_over(campaign: str, folder: Path) -> None:
 # srun's messages (Slurm 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
 
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
-# Only Slurm's lines: a rank may print such words about a name server or a peer. And none about its controller.
+# Only Slurm's lines, because a rank may print such words about a name server or a peer. None about Slurm's controller.
 NO_NODE = re.compile(
     r"^(?:srun: |slurmstepd\S*: |\[\d{4}-\d\d-\d\dT[\d:.]+\] (?:slurmstepd\S*: |error: ))"
     r"(?!.*Unable to contact slurm controller).*"
@@ -179,13 +179,13 @@ NO_NODE = re.compile(
 )
 # The nodes that such lines are about. (STEP 7.0 ON n1 names only the node that prints.)
 NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
-# Before a task's end: Slurm ended the step. (DUE TO TASK FAILURE follows the end of another task.)
+# These lines before a task's end mean that Slurm ended the step. (DUE TO TASK FAILURE follows another task's end.)
 ENDED_BY_SLURM = re.compile(
     r"^srun: First task exited (?P<wait>\w+) ago|"
     r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",
     re.MULTILINE,
 )
-# srun's lines after a task has ended; earlier ones are the reason if no task came up.
+# srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
     r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
@@ -204,7 +204,7 @@ SIGNAL_WORDS = {
 
 
 def first_task_end(log: str) -> TaskEnd | None:
-    """Return the first task that failed: srun then ends the others (--kill-on-bad-exit), which are no evidence."""
+    """Return the first task that failed. srun then kills the others (--kill-on-bad-exit): their failures follow."""
     if (found := TASKS_ENDED.search(log)) is None:
         return None
     end = _task_end(found)
@@ -216,7 +216,7 @@ def first_task_end(log: str) -> TaskEnd | None:
 
 
 def tasks_that_left(log: str) -> str | None:
-    """Return the tasks that ended without an error if srun ended the others for it (--wait), such as `0-1,3`."""
+    """Return the tasks that ended without an error if srun then killed the others (--wait), such as `0-1,3`."""
     found = re.search(r"^srun: StepId=\S+ tasks? ([\d,-]+): exited$", log, re.MULTILINE)
     return found[1] if found and "srun: First task exited" in log else None
 
@@ -258,13 +258,13 @@ def _exit_code(text: str) -> int | None:
     if (found := re.match(r"Exited with exit code (\d+)", text)) is None:
         return None
     code = int(found[1])
-    # Shells, and the first process of some images, report a signal so.
+    # Shells, and the first process of some images, report a signal this way.
     return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
 
 
 def read_log(log: str) -> LogReading:
     left = tasks_that_left(log)
-    text = f"rank {left} ended without an error while others were running; srun then ended the others (--wait)"
+    text = f"rank {left} ended without an error while others were running; srun then killed the others (--wait)"
     return LogReading(
         node_problem=node_problem(log),
         hosts=frozenset(blamed_hosts(log)),

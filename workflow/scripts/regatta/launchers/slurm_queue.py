@@ -21,7 +21,7 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 
-MAX_NODES = 2**16  # of a Slurm cluster (MAX_SLURM_NODES)
+MAX_NODES = 2**16  # Slurm's limit (MAX_SLURM_NODES)
 
 
 def expand(text: str) -> list[str]:
@@ -57,7 +57,7 @@ STEP_END_SECONDS = 60.0
 STATE_SECONDS = 5  # most of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) is for writing
 SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
-STEP_NAME = "regatta"  # of steps in which ranks run, so that another Regatta in the same job recognizes them
+STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in the same job recognize
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
@@ -122,7 +122,7 @@ def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | Non
     """
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES") or max(nodes for nodes, _ in shapes))
     groups = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    num_cpus = min(map(int, groups), default=None)  # of the smallest node: "8(x2),4"
+    num_cpus = min(map(int, groups), default=None)  # smallest node: "8(x2),4"
     for nodes, ranks_per_node in sorted(shapes, reverse=True):
         if nodes > num_nodes:
             return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes; this allocation has {num_nodes}"
@@ -153,7 +153,7 @@ def job_state(job: str) -> str | None:
 
 def _states_in_json(text: str) -> list[str]:
     try:
-        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a text before
+        states = json.loads(text)["jobs"][0]["job_state"]  # a list since Slurm 23.11, a string before
     except (ValueError, KeyError, IndexError, TypeError):
         return []
     return [states] if isinstance(states, str) else list(states)
@@ -214,7 +214,7 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
 
 
 def wait_for_live_jobs(campaign: str, folder: Path) -> None:
-    """Wait until no job of an earlier run of this campaign is left, so that nothing is measured twice."""
+    """Wait until no job of an earlier run of this campaign remains, so that nothing is measured twice."""
     if shutil.which("squeue") is None:
         raise UserError(
             "squeue is not installed here, so no job can be submitted. Run this command on a login node of the cluster,"

@@ -74,7 +74,7 @@ def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) 
 
 # The time limit of a job. What a batch costs is planned in plan/batches.py, which asks here only how long it may be.
 
-WALLTIME_FACTOR = 1.5  # of the planned minutes: a cell that fails takes no longer, but its launch starts again
+WALLTIME_FACTOR = 1.5  # times the planned minutes: a failing cell takes no longer, but its launch restarts
 WALLTIME_EXTRA_MINUTES = 5
 
 
@@ -114,7 +114,7 @@ def submit_variables(cluster: dict) -> dict[str, str]:
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return the request of a job at its first attempt, as sbatch's options: for people. The executor adds others."""
+    """Return a job's request at its first attempt as sbatch options, for people. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
         "mem": cluster["memory_mb_per_node"],
@@ -140,7 +140,7 @@ def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, a
     return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])
 
 
-# Whether the partition can run the jobs of a campaign: by default Slurm accepts a job that can never start.
+# Can the partition run the jobs of a campaign? By default Slurm accepts a job that can never start.
 
 
 @dataclass
@@ -196,7 +196,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     name, entry = names[0], partitions[names[0]]
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
-        limit = f"partition {name} ends jobs after {entry.max_minutes:g}"
+        limit = f"partition {name} limits jobs to {entry.max_minutes:g} min"
         found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Use at most that.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
         found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")

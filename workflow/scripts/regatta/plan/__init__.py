@@ -1,1 +1,1 @@
-"""What will run, why, in which batches, at what cost."""
+"""The plan: what will run, why, in which batches, at what cost."""

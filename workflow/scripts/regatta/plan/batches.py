@@ -1,4 +1,4 @@
-"""Group what is left to measure into launches, and launches into batches: one allocation and one Snakemake job each."""
+"""Group the remaining measurements into launches, and launches into batches: one allocation and Snakemake job each."""
 
 import random
 import statistics

@@ -15,9 +15,9 @@ from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
 ESTIMATE_FROM = {
-    "history": "from the store's history",
-    "limits": "from the campaign's limits: the store has no history of these cells",
-    "history and limits": "from the store's history where available, else from the campaign's limits",
+    "history": "from history",
+    "limits": "from limits, because these cells have no history",
+    "history and limits": "from history if available, else from limits",
 }
 
 
@@ -58,9 +58,8 @@ def _totals(plan: Plan) -> str:
         price = rank_time(sums["gpu_hours"], plan.campaign.data["device"])
         lines.append(
             f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
-            f" about {long_duration(sums['minutes'] / 60)}, {price}"
-            f" ({ESTIMATE_FROM[sums['estimate_from']]};"
-            f" at most {long_duration(sums['at_most_minutes'] / 60)}, if every deadline is reached)"
+            f" about {long_duration(sums['minutes'] / 60)}, {price}, estimated {ESTIMATE_FROM[sums['estimate_from']]}."
+            f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
         if plan.has_preflight_to_run:
             content = plan.preflight.content
@@ -72,7 +71,7 @@ def _totals(plan: Plan) -> str:
 
 
 def missing_lines(plan: Plan) -> list[str]:
-    """Return why a run on this machine would be refused, under a heading; empty if it would not be."""
+    """Return why a run on this machine would be rejected, under a heading; empty if it would not be."""
     if not plan.campaign.missing:
         return []
     lines = ["cannot run on this machine; missing files or programs:"]
@@ -124,8 +123,8 @@ STATES = {
 }
 # Kind of reason, by its first words, and its meaning. The first match counts.
 KINDS = {
-    "asked for": "not ok before; the plan was made with --forcerun measure",
-    "failed before": "for a reason unrelated to the cell, such as a failed node",
+    "retry requested": "previously not ok; the plan was made with --forcerun measure",
+    "previously failed": "for a reason unrelated to the cell, such as a failed node",
     "launches missing": "the store has records of some repeats",
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",
@@ -135,7 +134,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell of the matrix. seconds: of all its launches to come, without their starts."""
+    """A cell of the matrix. seconds: total of its planned launches, without their starts."""
 
     cell: Cell
     state: str
@@ -248,7 +247,7 @@ def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
 # plan.html.
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MAX_LISTED_LAUNCHES = 8  # of one repeat; more are counted by stack
+MAX_LISTED_LAUNCHES = 8  # limit per repeat; more are counted by stack
 MAX_OPEN_BATCHES = 12  # more are folded
 
 
@@ -261,7 +260,7 @@ def write_plan(plan: Plan) -> None:
 
 def render(plan: Plan) -> str:
     """Return the plan as a page. The same campaign and the same store give the same bytes."""
-    import jinja2  # here, so that a plan as text does not wait for it
+    import jinja2  # imported here, because a plan as text does not need it
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

@@ -16,7 +16,7 @@ from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
-NO_SCRIPTS = {"stack.scripts": None}  # so that adding the first script or removing the last is one change
+NO_SCRIPTS = {"stack.scripts": None}  # makes adding the first script or removing the last one change
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Plan:
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
-    """Plan a campaign. Raises UserError if it cannot be run as it is written.
+    """Plan a campaign. Raises UserError if it cannot run as written.
 
     is_retry: repeat measurements whose record is not ok. may_lack_files: the plan is only shown, with a list of what
     this machine lacks to run it.
@@ -77,7 +77,7 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 
 
 def freeze_campaign(plan: Plan) -> dict:
-    """Return the frozen campaign, which analysis and report read: what is planned, measured or not."""
+    """Return the frozen campaign, which analysis and report read: all planned cells, measured or not."""
     data = plan.campaign.data
     return {
         "schema": 1,
@@ -108,7 +108,7 @@ def write_frozen(plan: Plan) -> None:
 
 
 def plan_json(plan: Plan) -> dict:
-    """Return the plan as plan.json holds it."""
+    """Return the content of plan.json."""
     known, preflight = plan.history.cell_seconds(), None
     if plan.preflight:
         content, status = plan.preflight.content, "todo" if plan.has_preflight_to_run else "done"
@@ -205,13 +205,14 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     missing = [repeat for repeat in slots if repeat not in recorded]
     failure = next((f"{status_text(slot.status)}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
-        return CellPlan(cell, "todo", f"asked for: failed before ({failure})", tuple(sorted([*missing, *bad])))
+        reason = f"retry requested: previously failed ({failure})"
+        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])))
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
         if recorded:
             reason = f"{len(missing)} of {repeats} launches missing"
         elif lost:
-            reason = f"failed before ({status_text(lost.status)}: {lost.cause})"
+            reason = f"previously failed ({status_text(lost.status)}: {lost.cause})"
         else:
             reason = changes.get(cell.id, "new")
         return CellPlan(cell, "todo", reason, tuple(missing))
@@ -224,13 +225,13 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
 def _gone_cells(results: Path, now: set[str]) -> list[dict]:
     """Return the cells of the last frozen campaign that are not planned now; none if it cannot be read.
 
-    Only these are checked against the schema: for all of ten thousand cells, every plan would take a second longer.
+    Only these are checked against the schema: checking ten thousand cells would add a second to every plan.
     """
     for path in sorted(results.glob("campaign.*.json")):
         try:
             content = json.loads(read_file(path))
             gone = [cell for cell in content["cells"] if cell["id"] not in now]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a new one is written
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it is replaced by a new one
             continue
         if content.get("schema") == SCHEMA and not mismatch({"cells": gone}, "campaign", "cells"):
             return gone

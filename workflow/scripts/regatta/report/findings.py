@@ -15,7 +15,7 @@ from regatta.store.csv_files import COLLECTED
 
 @dataclass(frozen=True)
 class Source:
-    """Where numbers come from. file: in the results folder. rows: their names; what: a description in place of them."""
+    """The source of numbers. file: path in the results folder. rows: their names; what: a text instead of rows."""
 
     file: str
     rows: tuple[str, ...] = ()
@@ -53,13 +53,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Finding:
-    """One main result. values: by name, in the units of the tables. sources: its rows."""
+    """One main result. values: by name, in the units of the tables. sources: rows behind it."""
 
     kind: str
     values: dict[str, object]
     sources: tuple[Source, ...]
     cells: tuple[str, ...] = ()
-    anchor: str = ""  # on the page; the topic's section if empty
+    anchor: str = ""  # anchor on the page; the topic's section if empty
 
 
 @dataclass(frozen=True)

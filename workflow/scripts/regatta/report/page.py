@@ -24,10 +24,10 @@ from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
-MOST_ROWS_SHOWN = 2  # of the sources of a finding; more are folded
-MOST_ROWS_NAMED = 20  # of the folded ones; more are counted
-MOST_CELLS_IN_FULL = 1000  # with more, the page is kept under ten megabytes: see is_large
-MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # of a CSV, by is_large; a larger one is embedded as .csv.gz
+MOST_ROWS_SHOWN = 2  # source rows shown per finding; more are folded
+MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
+MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
+MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
@@ -41,7 +41,7 @@ NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.val
 
 
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
-    """Return a template of workflow/report/. is_large: for a page of thousands of cells, with compressed downloads."""
+    """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -12,8 +12,8 @@ from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, 
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.csv_files import to_csv
 
-COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named also where they are the same everywhere
-MAX_LINES = 12  # of labels that fit beside a panel
+COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
+MAX_LINES = 12  # number of labels that fit beside a panel
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report. empty: the sentence where there is nothing to show. lead: its first sentences.
+    """A part of the report. empty: the sentence if there is nothing to show. lead: its first sentences.
 
-    template: in workflow/report/, for a section that is more than figures and tables; it gets `content`.
+    template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad").
     """
 
@@ -92,7 +92,7 @@ def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ())
 
 
 def full_names(rows: pd.DataFrame, benchmark: str = "") -> list[str]:
-    """Return the name of each row of a table. benchmark: of a table without that column."""
+    """Return the name of each row of a table. benchmark: that of a table without this column."""
     return [name.full for name in cell_names(rows.to_dict("records"), benchmark)]
 
 
@@ -208,7 +208,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
 
 
 def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
-    """Return name and throughput of the rows' baseline, or of all of them where they have several."""
+    """Return name and throughput of the rows' baseline, or of all of them if they have several."""
     measured = [
         table[table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna()] for table in (rows, scaling)
     ]
@@ -222,7 +222,7 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
 def make_figure(
     figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
 ) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: of the table `source`."""
+    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: from the table `source`."""
     return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Figures are vectors, or bitmaps where the page has so many that it would grow too large.
+# Figures are vectors, or bitmaps if many of them would make the page too large.
 PNG_START = b"\x89PNG"
 BITMAP_DPI = 150  # 1.5 dots per pixel of the page, where 3.9 inches are 390 pixels
 BITMAP_COLORS = 32
@@ -81,7 +81,7 @@ def image_of(figure: "Figure") -> bytes:
 
 
 MAX_SERIES = 6
-MAX_LEGEND_LINES = 14  # at full size
+MAX_LEGEND_LINES = 14  # limit at full size
 MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -123,7 +123,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False where the places of the axis are names; a bar then marks the reported value."""
+    """One line. has_line: False if the places of the axis are names; a bar then marks the reported value."""
 
     label: str
     points: tuple[Point, ...]

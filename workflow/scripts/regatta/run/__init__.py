@@ -1,1 +1,1 @@
-"""What runs inside one allocation: launches, their deadlines, and why they end."""
+"""Code that runs inside one allocation: launches, their deadlines, and why they end."""

@@ -27,7 +27,7 @@ from regatta.store.launch_files import (
     write_json,
 )
 
-SCHEMA = 1  # of a launch request (docs/contracts.md)
+SCHEMA = 1  # version of a launch request (docs/contracts.md)
 
 
 # Lines of a launch file that the driver writes for ranks that died.
@@ -64,7 +64,7 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
 class Stopped(Exception):
     """The supervisor was stopped by a signal. What was measured is in the store.
 
-    state: of the job, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
+    state: job state, such as TIMEOUT or NODE_FAIL; None outside of a job, or if unknown to the scheduler.
     """
 
     def __init__(self, reason: str, exit_code: int, state: str | None = None):
@@ -77,7 +77,7 @@ class Stopped(Exception):
 class Run:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
-    not_started: planned launches whose ranks did not come up in this job, each with its last request and the cause.
+    not_started: planned launches whose ranks did not start in this job, each with its last request and the cause.
     held: stacks that are neither started nor recorded, with the cause: the preflight failed them, or they were edited.
     """
 
@@ -105,7 +105,7 @@ class Run:
         return self.results / "launches" / f"{launch}.jsonl"
 
     def summaries(self, *indices: int) -> list[dict]:
-        """Return what the launch files of planned launches hold, the oldest attempt of each first."""
+        """Return the content of the launch files of planned launches, the oldest attempt of each first."""
         folder = self.results / "launches"
         paths = [path for index in indices for path in sorted(folder.glob(f"{self.id}-l{index:03d}-a*.jsonl"))]
         return [entry for entry in (summarize(read_launch_file(path)) for path in paths) if entry]

@@ -10,7 +10,7 @@ from pathlib import Path
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
 
 LOG_TAIL_BYTES = 65_536
-EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits so when a line of the store cannot be written
+EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
 MAX_CAUSE_CHARACTERS = 300
 PYTORCH_LOG = r"[WE]\d{4} "
 
@@ -45,10 +45,11 @@ def read_log_tail(log: Path) -> str:
 
 
 def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int, num_oom_kills: int) -> Cause:
-    """Return why a launch died by itself.
+    """Return why a launch ended unexpectedly.
 
-    errors: of its ranks, earliest first. num_oom_kills: processes that the kernel killed meanwhile. The end of one rank
-    makes the others fail with connection errors, so a rank killed by a signal comes first, then the earliest error.
+    errors: those of its ranks, earliest first. num_oom_kills: processes that the kernel killed meanwhile. The end of
+    one rank makes the others fail with connection errors. So a rank killed by a signal counts first, then the earliest
+    error.
     """
     reading = launcher.read_log(log)
     if reading.node_problem:
@@ -72,8 +73,8 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
         first = errors[0]
         cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
         return Cause(first["status"], first["phase"], cause)
-    how = f"signal {signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
-    return Cause("failed", "launch", one_line(f"the launch ended with {how}; last line of the log: {last}"))
+    how = f"was killed by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+    return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}"))
 
 
 def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:

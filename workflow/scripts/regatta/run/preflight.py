@@ -25,7 +25,7 @@ from regatta.store.launch_files import read_frozen, write_json
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
-STACK_MINUTES = 1  # in addition to the start timeout of the ranks
+STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 
@@ -46,15 +46,15 @@ class Preflight:
 
     @property
     def minutes(self) -> float:
-        """The planned minutes, of which the launcher makes a time limit, as of those of a batch (plan/batches.py)."""
+        """Planned minutes. The launcher derives a time limit from them, as for a batch (plan/batches.py)."""
         return len(self.content["stacks"]) * (self.content["launch_start_seconds"] / 60 + STACK_MINUTES)
 
 
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for what is left to do, or None if none is needed: on one machine without containers each
-    launch file holds the same information."""
+    """Return the preflight for the remaining work, or None if none is needed: on one machine without containers each
+    launch file contains the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     if not chosen or not (has_image or launcher_of(campaign.cluster).submits):
@@ -99,7 +99,7 @@ def has_passed(path: Path) -> bool:
 
 
 def latest_preflight(results: Path) -> list[str]:
-    """Return the path of the last preflight, or nothing: for a report when nothing is left to measure."""
+    """Return the path of the last preflight, or nothing, for a report when nothing is left to measure."""
     files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
     return [str(path) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)[-1:]]
 
@@ -126,7 +126,7 @@ def run_preflight(folder: Path) -> dict:
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
-    """Launch one stack, wait for it, and judge the report of its ranks."""
+    """Launch one stack, wait for it, and evaluate the report of its ranks."""
     stack = frozen["stacks"][name]
     out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
     (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Judge the preflight of a stack: whether it may be measured, and otherwise what to mount or to change.
+"""Evaluate the preflight of a stack: whether it may be measured, and otherwise what to mount or to change.
 
 A stack that falls back to TCP sockets runs without an error, with a bandwidth that may be 20 times too low.
 Standard library only: planning and running batches load this module.
@@ -24,7 +24,7 @@ def stem(name: str) -> str:
 def libraries_named(wanted: str, libraries: list[dict]) -> list[dict]:
     """Return those of a rank's libraries that match a name: exactly, else with a suffix.
 
-    So libnccl-net matches libnccl-net-ofi.so if there is no libnccl-net.so, and libnccl never matches a plug-in.
+    So libnccl-net matches libnccl-net-ofi.so if there is no libnccl-net.so, and libnccl never matches a plugin.
     """
     wanted = stem(wanted)
     exact = [library for library in libraries if stem(library["name"]) == wanted]
@@ -37,7 +37,7 @@ def family_of(name: str) -> str | None:
     return next((f for f in COMMUNICATION if base == f or base.startswith((f"{f}-", f"{f}_"))), None)
 
 
-# NCCL's log with NCCL_DEBUG=INFO: version, network, plug-in, transports.
+# NCCL's log with NCCL_DEBUG=INFO: version, network, plugin, transports.
 
 MOST_WARNINGS = 5
 
@@ -50,7 +50,7 @@ CHANNEL = re.compile(r"^(?:Channel|Ring) \d+(?:/\d+)? : .*? via ((?:NET|COLLNET|
 BEHIND_TRANSPORT = re.compile(r"\s+comm 0x.*$")  # NCCL up to 2.18 names the communicator there
 DEVICE = re.compile(r"/\d+(?:\(\d+\))?(?=/|$)")  # number of a network device, and of the proxy's
 
-# Why the plug-in is missing, most specific first: an error of the dynamic linker; no such file; NCCL's fallback.
+# Why the plugin is missing, most specific first: an error of the dynamic linker; no such file; NCCL's fallback.
 PLUGIN = re.compile(r"^NET/Plugin ?: (?P<words>.+)$")
 REASONS = (
     re.compile(r"cannot open shared object|undefined symbol|version `.*' not found|wrong ELF class|is unsupported"),
@@ -64,9 +64,9 @@ FALLBACK = re.compile(r"[.,]?\s*(?:No plugin found \(\S+\), )?[Uu]sing internal 
 class NcclLog:
     """The facts in a log; None or () if it does not contain them.
 
-    networks: of all communicators, in order of appearance. plugin: name and interface of the network plug-in that was
-    loaded, but perhaps not used. plugin_problem: why none was, in NCCL's words. provider: of libfabric. transports:
-    without numbers of devices, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
+    networks: those of all communicators, in order of appearance. plugin: name and interface of the loaded network
+    plugin, which may be unused. plugin_problem: why none was loaded, as NCCL logs it. provider: libfabric's.
+    transports: without device numbers, such as P2P/CUMEM or NET/Libfabric/GDRDMA.
     """
 
     version: str | None
@@ -110,7 +110,7 @@ def _transport(words: str) -> str:
 
 
 def _plugin_problem(infos: list[str]) -> str | None:
-    """Return NCCL's most specific message about a missing network plug-in, or None without one."""
+    """Return NCCL's most specific message about a missing network plugin, or None without one."""
     reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
     for kind in REASONS:
         for reason in reasons:
@@ -119,17 +119,17 @@ def _plugin_problem(infos: list[str]) -> str | None:
     return None
 
 
-# One network, by the names that its plug-in has had (aws-ofi-nccl, pull request 530: all three are taken for NCCL_NET).
+# One network, by the names that its plugin has had (aws-ofi-nccl, pull request 530: all three are taken for NCCL_NET).
 LIBFABRIC = ("aws libfabric", "libfabric", "ofi")
 SOCKETS = "Socket"
-SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # of libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)
-MOST_NAMES = 4  # of hosts or ranks in a note
+SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)
+MOST_NAMES = 4  # hosts or ranks named in a note
 
 
 def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
     """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
 
-    report: of the ranks, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
+    report: the ranks' report, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
     launch failed, or None. A problem fails the stack; a note does not.
     """
     nccl, problems = parse_nccl_log(nccl_text), []
@@ -204,20 +204,20 @@ def _same_network(network: str, required: str) -> bool:
 
 
 def _why(stack: dict, nccl: NcclLog) -> str:
-    """Return what NCCL logs about the plug-in that it should have used."""
+    """Return what NCCL logs about the plugin that it should have used."""
     if nccl.plugin:
         warnings = f" (NCCL: {'; '.join(nccl.warnings[:2])})" if nccl.warnings else ""
-        return f"NCCL loads the plug-in {nccl.plugin}, but does not use it{warnings}. "
+        return f"NCCL loads the plugin {nccl.plugin}, but does not use it{warnings}. "
     if nccl.plugin_problem:
-        return f"The {runtime_of(stack).place} has no libnccl-net.so that loads (NCCL: {nccl.plugin_problem}). "
+        return f"No loadable libnccl-net.so in the {runtime_of(stack).place} (NCCL: {nccl.plugin_problem}). "
     return ""
 
 
 def _what_to_mount(stack: dict) -> str:
     """Return how to give a stack the libraries of its required network."""
     required = stack["required_network"].lower()
-    others = "libibverbs and its drivers" if required.startswith("ib") else "NCCL's plug-in for it"
-    needed = "NCCL's plug-in and libfabric" if required in LIBFABRIC else others
+    others = "libibverbs and its drivers" if required.startswith("ib") else "NCCL's plugin for it"
+    needed = "NCCL's plugin and libfabric" if required in LIBFABRIC else others
     return runtime_of(stack).library_remedy(stack, needed)
 
 
@@ -239,16 +239,17 @@ def _library_problems(stack: dict, report: dict) -> list[str]:
         if missing:
             found.append(
                 f"{name} is not loaded {_on(missing, loaded, 'on any rank')}; required from the host."
-                " Mount it, and put it first in LD_LIBRARY_PATH: binds, wrapper (containers/README.md)."
-                " If it is mounted already, the library that loads it is missing, such as NCCL's plug-in."
+                " Mount it with `binds` and put it first in LD_LIBRARY_PATH in the `wrapper`"
+                " (see containers/README.md)."
+                " If it is mounted already, the library that loads it is missing, such as NCCL's plugin."
             )
         images = [(rank, lib["path"]) for rank, libs in loaded.items() for lib in libs if lib["origin"] == "image"]
         if images:
             paths, ranks = " and ".join(sorted({path for _, path in images})), [rank for rank, _ in images]
             found.append(
                 f"{name} is loaded from the image ({paths}) {_on(ranks, loaded)}; required from the host."
-                " Mount the host's, and put it before the image's in LD_LIBRARY_PATH:"
-                " binds, wrapper (containers/README.md)."
+                " Mount the host's with `binds` and put it before the image's in LD_LIBRARY_PATH in the `wrapper`"
+                " (see containers/README.md)."
             )
     return found
 
@@ -293,7 +294,7 @@ def _where(rank: dict) -> tuple[str, int]:
 
 
 def _on(some: list[tuple[str, int]], every, everywhere: str = "on all ranks") -> str:
-    """Return in words on which ranks: `on all ranks`, `on host n2`, or `on rank 3 of n2`."""
+    """Return a description of ranks: `on all ranks`, `on host n2`, or `on rank 3 of n2`."""
     if set(some) == set(every):
         return everywhere
     hosts = list(dict.fromkeys(host for host, _ in some))

@@ -37,7 +37,7 @@ class Progress:
         self.shape, self.num_launches, self.total = shape, num_launches, total
         self.stream, self.clock = stream, clock
         self.begin = self.last_record = clock()
-        self.pace_seconds = expected_seconds  # per measurement, starts of launches included
+        self.pace_seconds = expected_seconds  # per measurement, including launch starts
         self.counts: Counter[str] = Counter()
         self.is_terminal = stream.isatty()
 
@@ -82,7 +82,7 @@ class Watch:
 
     path: Path
     limits: dict[str, float]  # cell id -> seconds
-    start_seconds: float  # for the first cell to start, and for each silence between cells
+    start_seconds: float  # limit until the first cell starts, and for each pause between cells
     clock: Callable[[], float] = time.monotonic
     recorded: dict[str, str] = field(default_factory=dict)  # cell id -> status
     current: str | None = None
@@ -96,7 +96,7 @@ class Watch:
         self.since = self.clock()
 
     def update(self) -> list[dict]:
-        """Read what was appended. Returns the new lines; a line without its end waits for the next call."""
+        """Read the appended lines and return them; a line without its end waits for the next call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -136,7 +136,7 @@ OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # n
 
 @dataclass
 class StackWatch:
-    """The stacks of a batch, by its records so far: which work, and which fail in the same way."""
+    """The stacks of a batch according to its records so far: which work, and which fail in the same way."""
 
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
@@ -162,7 +162,7 @@ class StackWatch:
 def _signature(record: dict) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
-    The phase does not count: records of a supervisor that was restarted lack it.
+    The phase does not count: records of a restarted supervisor have none.
     """
     words = re.sub(r"\d+", "#", record["cause"] or "")
     return record["status"], re.sub(r"\S*/\S*", "/", words)
@@ -189,7 +189,7 @@ def outcome_text(results: Path) -> str:
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
             remedy = "Fix it and run the same command again"
-            lines.append(f"  stack {stack} is held back by the preflight: {cause}. {remedy}")
+            lines.append(f"  stack {stack} failed the preflight and is excluded from this run: {cause}. {remedy}")
     return "\n".join(lines)
 
 
@@ -207,7 +207,7 @@ def run_status(
     unfinished = [batch for batch in batches if not (results / "batches" / batch / "manifest.json").exists()]
     if num_missing:
         counts = f"{num_missing} of {plural(len(planned), 'measurement')} have no record"
-    elif unfinished:  # of a retry: its measurements have records from before
+    elif unfinished:  # a retry: its measurements have earlier records
         counts = f"{plural(len(unfinished), 'batch', 'batches')} did not finish"
     else:
         counts = f"all of {plural(len(planned), 'measurement')} have a record"

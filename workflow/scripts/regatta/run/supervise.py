@@ -38,11 +38,11 @@ from regatta.run.progress import Progress, Watch
 from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
 
 POLL_SECONDS = 0.05
-STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write where they are
-SECONDS_WITHOUT_ANSWER = 600  # of the scheduler
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
+SECONDS_WITHOUT_ANSWER = 600  # limit without an answer of the scheduler
 MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
-MAX_FRUITLESS_LAUNCHES = 2  # in a row, that end before any cell starts; then the launch itself is at fault
-MAX_JOBS_WITHOUT_START = 3  # in which launches of a batch could not start; then its cells are recorded as failed
+MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell starts; then the launch itself is at fault
+MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
 def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
@@ -123,7 +123,7 @@ def _wait_for_scheduler(run: Run) -> None:
 
 
 def _leave_nodes(run: Run, cause: Cause) -> None:
-    """End the job after a node has failed: on the remaining nodes no launch of this shape can start."""
+    """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
     text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
@@ -138,9 +138,9 @@ def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
 
 
 def _settle_launches_without_start(run: Run) -> None:
-    """Decide about launches whose ranks did not come up.
+    """Decide about launches whose ranks did not start.
 
-    If only other stacks came up in this job, or without a scheduler, the stack does not work and its cells fail.
+    If only other stacks started in this job, or without a scheduler, the stack does not work and its cells fail.
     Otherwise the nodes may be at fault: Snakemake resubmits the batch and avoids them.
     """
     if not run.not_started:

@@ -33,7 +33,7 @@ def prefix(stack: dict, device: str, variables: Mapping[str, str] | None, folder
     outer = [folder for folder in unique if not any(folder != f and folder.is_relative_to(f) for f in unique)]
     for path in dict.fromkeys([Path(stack["wrapper"]), Path(stack["wrapper"]).resolve()] if stack["wrapper"] else []):
         if not any(path.is_relative_to(folder) for folder in outer):
-            outer.append(path)  # also the target of a link
+            outer.append(path)  # even if it is the target of a link
     line = [stack["runtime"], "run", *(["--nv"] if device == "cuda" else []), *stack["runtime_options"]]
     for bind in [*binds, *(bind_word(str(path)) for path in outer)]:
         line += [BIND_OPTION, bind]
@@ -59,7 +59,7 @@ def variable_names(stack: dict, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_python(stack: dict) -> Path | None:
-    """Return the path on the host of a Python that is mounted: in a bind, the home folder or the working folder."""
+    """Return the host path of a Python that is mounted: in a bind, the home directory or the working directory."""
     python = stack["python"] or ""
     if "/" not in python:
         return None
@@ -76,7 +76,7 @@ def host_python(stack: dict) -> Path | None:
 def image_id(image: Path) -> str:
     """Return the UUID in a SIF file's header: a hash of 10 GB would take too long.
 
-    Raises ValueError for another file, and for one without a UUID: some tools leave it empty.
+    Raises ValueError for any other file, and for one without a UUID: some tools leave it empty.
     """
     if image.exists() and not image.is_file() and not image.is_dir():  # reading a FIFO would block
         raise ValueError("is not a SIF image")
@@ -85,7 +85,7 @@ def image_id(image: Path) -> str:
     if len(header) < SIF_UUID.stop or header[SIF_MAGIC] != b"SIF_MAGIC\0":
         raise ValueError("is not a SIF image")
     if not any(header[SIF_UUID]):
-        raise ValueError("has no UUID in its header, which identifies an image")
+        raise ValueError("has no UUID in its header; Regatta needs one to identify the image")
     return str(uuid.UUID(bytes=header[SIF_UUID]))
 
 
@@ -100,7 +100,7 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
     kind, image, wrapper = stack["kind"], whole_path(stack["image"]), whole_path(stack["wrapper"])
     found = []
     if image is None:
-        text = f"is of kind {kind} and lacks image. Add `image:` (path of a SIF file)."
+        text = f"has kind `{kind}` but no `image`. Add `image:` (path of a SIF file)."
         found.append(Problem((), text, has_value=False))
     elif text := _image_problem(image, stack["image"]):
         found.append(Problem(("image",), text, is_missing=True, is_in_id=True))
@@ -108,8 +108,8 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
         text = "is not an executable file. Correct the path, or chmod +x it."
         found.append(Problem(("wrapper",), text, is_missing=True, is_in_id=True))
     if kind == "bind-mounted" and not stack["binds"]:
-        text = "lacks binds. Add the host's libraries (source:target), or make it contained."
-        found.append(Problem((), f"is of kind bind-mounted and {text}", has_value=False))
+        text = "has kind `bind-mounted` but no `binds`. Add the host's libraries (source:target), or make it contained."
+        found.append(Problem((), text, has_value=False))
     unset = f"does not reach a container: the runtime overwrites it. Set it in a wrapper ({BUILD})."
     found += [Problem(("env", key), unset, has_value=False) for key in SET_BY_RUNTIME if key in stack["env"]]
     for index, option in enumerate(stack["runtime_options"]):
@@ -130,15 +130,20 @@ def _image_problem(image: Path, text: str) -> str | None:
     except ValueError as error:
         return f"{error}. Build one: apptainer build NAME.sif ... ({BUILD})."
     except OSError as error:
-        where = "" if str(image) == text else f" ({image}, relative to the working folder)"
+        where = "" if str(image) == text else f" ({image}, relative to the working directory)"
         return f"cannot be read{where}: {error.strerror}. Correct the path; how to build an image: {BUILD}."
     return None
 
 
 def library_remedy(stack: dict, libraries: str) -> str:
     if stack["kind"] == "contained":
-        return f"Build an image that contains {libraries}, or make the stack bind-mounted: binds, wrapper ({BUILD})."
-    return f"Mount {libraries} from the host: binds (now {', '.join(stack['binds']) or 'none'}), wrapper ({BUILD})."
+        image = f"Build an image that contains {libraries}"
+        return f"{image}, or make the stack bind-mounted with `binds` and a `wrapper` (see {BUILD})."
+    binds = f"`binds` (now {', '.join(stack['binds']) or 'none'})"
+    return (
+        f"Mount {libraries} from the host with {binds} and put them first in LD_LIBRARY_PATH in the `wrapper`"
+        f" (see {BUILD})."
+    )
 
 
 RUNTIME = Runtime(

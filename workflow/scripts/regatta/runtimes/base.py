@@ -27,22 +27,22 @@ class Site:
 
 @dataclass(frozen=True)
 class Runtime:
-    """How the Python of a stack is started, and which keys of the stack that involves."""
+    """The way to start the Python of a stack, and the keys of the stack that this involves."""
 
-    place: str  # of the ranks' libraries, in messages
+    place: str  # location of the ranks' libraries, for messages
     has_image: bool  # False on the host, where all paths are those of the host
     identity_keys: tuple[str, ...]  # keys of a stack in a cell's id, besides kind, python and env
     default_python: str  # interpreter of a stack that names none
-    # Words before Python, of (stack, device, variables, folders). variables: of the job, substituted in binds; None
-    # keeps their names. folders: read and written by ranks.
+    # Command before Python. Arguments: stack, device, variables (the job's, substituted in binds; None
+    # keeps their names), folders (read and written by ranks).
     prefix: Callable[[dict, str, Mapping[str, str] | None, tuple[Path, ...]], list[str]]
-    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # that override the image's variables
+    variable_names: Callable[[dict, Mapping[str, str]], dict[str, str]]  # names that override the image's variables
     host_python: Callable[[dict], Path | None]  # the host's path of the stack's Python; None inside an image
     identify: Callable[[dict], dict[str, str | None]]  # image_id, wrapper_sha256; raises OSError, or ValueError
-    problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # of (stack, keys that its file has, site)
-    library_remedy: Callable[[dict, str], str]  # how to give a stack libraries that it lacks
+    problems: Callable[[dict, Iterable[str], Site], list[Problem]]  # arguments: stack, keys in its file, site
+    library_remedy: Callable[[dict, str], str]  # remedy for missing libraries
     bind_option: str = ""  # before each bind in the prefix
-    user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables: in no cell's id, so not inherited
+    user_variables: tuple[str, ...] = ()  # prefixes of the runtime's variables; not inherited: no cell id has them
     kept_variables: tuple[str, ...] = ()  # except these
 
 

@@ -44,5 +44,5 @@ RUNTIME = Runtime(
     host_python=host_python,
     identify=lambda stack: {"image_id": None, "wrapper_sha256": None},
     problems=problems,
-    library_remedy=lambda stack, libraries: f"Put {libraries} first in LD_LIBRARY_PATH: env of the stack.",
+    library_remedy=lambda stack, libraries: f"Put {libraries} first in LD_LIBRARY_PATH in the stack's `env`.",
 )

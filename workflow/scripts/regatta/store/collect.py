@@ -32,7 +32,7 @@ from regatta.store.records import Training, device_of, measured, one_line, train
 
 MEASURED_DIGITS = 12
 Slot = tuple[str, int]  # (cell id, repeat)
-WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # of record, spec and the host of each rank
+WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
@@ -60,11 +60,11 @@ def _path_of(name: str, measurements: Path) -> Path:
 
 @dataclass
 class Found:
-    """What the store holds of one campaign, and what of it is not in the tables.
+    """The store's content for one campaign, and which part of it is not in the tables.
 
-    rows: of each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    rows: for each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
     has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
-    ended before their batch was finished, also if a later job finished it. after_now: the latest time of each launch
+    ended before their batch was finished, even if a later job finished it. after_now: the latest time of each launch
     that has one in the future; its records are used.
     """
 
@@ -148,7 +148,7 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
 def _read_batches(batches: Path, found: Found) -> None:
     """Note why cells have no trace in the store: a stack failed the preflight, or a job was stopped before them."""
     batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
-    # By recorded times: file times change with each copy of the folder.
+    # Compare recorded times: file times change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
@@ -188,7 +188,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
     if problem:
         _refuse(launch_file, number, record, problem, found)
         return
-    for text in undeclared(record):  # of each field once; the rest of the record is used
+    for text in undeclared(record):  # each field once; the rest of the record is used
         if text not in found.undeclared:
             found.undeclared.add(text)
             _note_invalid(launch_file, number, record, one_line(text, 300), found)
@@ -214,7 +214,7 @@ def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot,
 
 
 def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
-    """Return the host of each rank by the first line of a launch file; None where it is absent or malformed."""
+    """Return the host of each rank by the first line of a launch file; None if it is absent or malformed."""
     found: list[str | None] = [None] * num_ranks
     hosts = (header.get("environment") or {}).get("hosts")
     for host in hosts if isinstance(hosts, list) else []:

@@ -48,7 +48,7 @@ def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, st
     return {name: TYPES[types[name]] for name in [*published, *types] if name in types}
 
 
-# What a cell is, from its spec, with a column for each parameter of any benchmark. Used by every table.
+# Columns that identify a cell, from its spec, with one per parameter of any benchmark. Used by every table.
 CELL = {
     "benchmark": TEXT,
     **_in_order({name: axis.type for name, axis in all_axes().items()}, PUBLISHED_AXES),
@@ -91,7 +91,7 @@ MEASUREMENTS = {
     "time_utc": TEXT,
     "command": TEXT,
 }
-# Of each ok record of train_run: a row per epoch (times of its slowest rank), and one per rank.
+# For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
 _RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
 EPOCHS = {
     **_RECORD,
@@ -104,7 +104,7 @@ RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **di
 # Outliers among the tested iterations, by class. The class of the others is unknown.
 _CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
 OUTLIERS = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
-# Of each launch of several ranks: a row per quantity and rank that others waited for. cell, line: of the quantiles.
+# For each launch of several ranks, one row per quantity and rank that others waited for. cell, line: the quantiles'.
 WAITS = {
     **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
     **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
@@ -125,7 +125,7 @@ WAITS = {
 COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
 
 
-# Columns of CELL that tables of one benchmark have: where a cell ran, and the parameters of a training step.
+# Columns of CELL in tables of one benchmark: where a cell ran, and the parameters of a training step.
 SHAPE_COLUMNS = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
 STEP_COLUMNS = (
     *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
@@ -170,7 +170,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """Read a table that `write_csv` wrote. Only an empty field is unknown: the word NA stays a word.
 
-    Raises UserError where it is missing, damaged, or of another version; it can be made again from the store.
+    Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
     """
     try:
         text = io.StringIO(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the store already holds: for each cell and repeat the latest record's status and cost.
+"""Content of the store: status and cost of the latest record of each cell and repeat.
 
 Finished batches are read from their manifests, without the samples; other launch files are read in full.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from regatta.store.launch_files import LaunchFile, mismatch, read_file, read_launch_file
 
-MAX_GENERATION = 10_000_000  # as in workflow/schemas/record.yaml
-MOST_SECONDS_AHEAD = 300  # by which clocks of one cluster may differ without a warning
+MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
+MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
 BUILT_ON = (
     "*.json",
     "*.csv",
@@ -30,11 +30,11 @@ ATTEMPT = re.compile(r"-a([0-9]+)$")
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
-# Which of several records of one cell and repeat counts: plan and report call the same function, so that they agree.
+# Choice between several records of one cell and repeat. Plan and report call the same function, so they agree.
 
 
 def generation_of(header: dict) -> int:
-    """Return the generation in a launch's first line, or 0 where it has none."""
+    """Return the generation in a launch's first line, or 0 if it has none."""
     generation = header.get("generation")
     return generation if type(generation) is int and 1 <= generation <= MAX_GENERATION else 0
 
@@ -42,7 +42,7 @@ def generation_of(header: dict) -> int:
 def record_order(launch: str, generation: int, time_utc: str, line: int) -> tuple[int, int, str, str, int]:
     """Return the key by which records of one cell and repeat are sorted: the last one counts.
 
-    time_utc: of the launch. line: of the record in its launch file.
+    time_utc: start of the launch. line: the record's line in its launch file.
     """
     attempt = ATTEMPT.search(launch) if generation else None
     return generation, int(attempt[1]) if attempt else 0, time_utc, launch, line
@@ -61,7 +61,7 @@ def end_times_after_now(results: Path) -> None:
     """Set the time of files of a results folder that are newer than now to now: Snakemake refuses to build on them."""
     now = time.time()
     for path in (path for pattern in BUILT_ON for path in results.glob(pattern)):
-        with contextlib.suppress(OSError):  # of a file of another user Snakemake reports the error
+        with contextlib.suppress(OSError):  # Snakemake reports the error if the file belongs to a different user
             if path.stat().st_mtime > now:
                 os.utime(path)
 
@@ -74,7 +74,7 @@ class Slot:
     cause: str | None
     launch: str
     elapsed_s: float | None
-    generation: int = 0  # of its batch; 0 where the launch does not say
+    generation: int = 0  # generation of its batch; 0 if absent from the launch
 
 
 @dataclass
@@ -124,7 +124,7 @@ def summarize(launch_file: LaunchFile) -> dict | None:
 
 
 def _summary(record: dict) -> dict:
-    """Return a record without its samples. One that the analysis refuses is `invalid`."""
+    """Return a record without its samples. One that the analysis rejects is `invalid`."""
     from regatta.store.records import problem_of  # imports numpy, which a plan of finished batches does without
 
     problem = problem_of(record)
@@ -146,7 +146,7 @@ def _read_manifest(path: Path) -> list[dict]:
 
 
 def read_history(results: Path) -> History:
-    """Read what a results folder holds. A launch whose file was removed by hand counts as missing."""
+    """Read the history of a results folder. A launch whose file was removed by hand counts as missing."""
     history = History()
     launches = results / "launches"
     present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}
@@ -157,7 +157,7 @@ def read_history(results: Path) -> History:
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        # A launch file of another length was edited since: it is read instead.
+        # If the size of a launch file differs, it was edited since: read it instead.
         known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
         entries += known
         listed |= {entry["launch"] for entry in known}

@@ -24,7 +24,7 @@ from regatta.core.schemas import first_violation, load_schema
 
 SCHEMA = 1  # the version of all frozen files
 
-# What every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
+# Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
 NEEDED = {
     "launch": {"repeat": int, "stack": str, "time_utc": str},
     "start": {"cell": str},
@@ -34,7 +34,7 @@ NEEDED = {
 
 @dataclass
 class LaunchFile:
-    """What one launch file holds. `lines` keeps the line numbers, from 1, by which the report refers to records."""
+    """The content of one launch file. `lines` keeps the line numbers, from 1, by which the report refers to records."""
 
     path: Path
     header: dict | None = None
@@ -66,7 +66,7 @@ def parse_line(text: bytes) -> dict:
 def read_file(path: Path) -> bytes:
     """Return the bytes of a file. Raises OSError for a pipe or a device, which may never end."""
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to read a folder is an error by itself
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # reading a directory raises an error anyway
         raise OSError(errno.EINVAL, "Is a pipe or device", str(path))
     return path.read_bytes()
 
@@ -75,7 +75,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
     launch_file = LaunchFile(path)
     try:
-        path.name.encode()  # tables are UTF-8, and hold the name
+        path.name.encode()  # tables are UTF-8 and contain the name
         content = read_file(path)
     except UnicodeEncodeError:
         launch_file.problems.append(f"{path.name}: its name is not UTF-8; skipped")
@@ -97,14 +97,15 @@ def read_launch_file(path: Path) -> LaunchFile:
             launch_file.header = line
         launch_file.lines.append((number, line))
     if launch_file.header is None and launch_file.lines:
-        launch_file.problems.append(f"{path.name}: no readable launch line, so its records cannot be placed")
+        text = "no readable launch line; its records cannot be attributed to a launch"
+        launch_file.problems.append(f"{path.name}: {text}")
     return launch_file
 
 
 def read_one_line(path: Path, number: int) -> dict | None:
-    """Return the line of a launch file that has this number, from 1; None where it is missing or not readable."""
+    """Return the line of a launch file that has this number, from 1; None if it is missing or not readable."""
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would block
             return None
         with path.open("rb") as file:
             text = next(itertools.islice(file, number - 1, number), b"")
@@ -165,8 +166,8 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
         value = None
     if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
         raise UserError(
-            f"{path}: has schema {str(value['schema'])[:40]}; this Regatta reads schema {SCHEMA}. Use the Regatta that"
-            " wrote it, or delete the file and run the campaign again; nothing measured is lost."
+            f"{path}: has schema {str(value['schema'])[:40]}; this version of Regatta reads schema {SCHEMA}."
+            " Use the version that wrote it, or delete the file and run the campaign again; nothing measured is lost."
         )
     # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
@@ -206,7 +207,7 @@ def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
 
 
 def _lost_in_batch(batch: dict) -> str | None:
-    """Return which stack or cell of a launch the batch lacks: JSON Schema cannot compare two places."""
+    """Return which stack or cell of a launch is missing in the batch: JSON Schema cannot compare two places."""
     for index, launch in enumerate(batch["launches"]):
         for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
             if lost := [name for name in names if name not in batch[kind]]:
@@ -228,7 +229,7 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if is_stdout(path):
-            print(end="", flush=True)  # what was printed before stands before it
+            print(end="", flush=True)  # keeps the order of the output
             with open(1, "wb", closefd=False) as file:
                 file.write(content)
         elif path.exists() and not path.is_file():
@@ -236,15 +237,15 @@ def write_text(path: Path, text: str) -> None:
         else:
             _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
-        error.filename = str(path)  # not the temporary file; for a full disk the system names none
+        error.filename = str(path)  # name the target, not the temporary file; a full disk names none
         raise
 
 
 def is_stdout(path: Path) -> bool:
-    """Return whether a path is another name of this process's standard output, such as /dev/stdout."""
+    """Return whether a path is an alias of this process's standard output, such as /dev/stdout."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
-    except OSError:  # not there, or standard output is closed
+    except OSError:  # missing, or standard output is closed
         return False
 
 
@@ -262,7 +263,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 # The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
 
-ENDED_EARLY = ("no_start", "node_failure", "stopped")  # of a job: before its batch was finished
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
@@ -278,7 +279,7 @@ def jobs_of_batch(folder: Path) -> list[dict]:
 
 
 def jobs_without_start(folder: Path) -> list[dict]:
-    """Return the earlier jobs of a batch in which no rank came up."""
+    """Return the earlier jobs of a batch in which no rank started."""
     return [entry for entry in _noted(folder) if entry["kind"] == "no_start"]
 
 
@@ -294,7 +295,7 @@ def open_job(folder: Path) -> dict | None:
 
 
 def last_noted_utc(folder: Path) -> str:
-    """Return when a job last noted something of a batch; an empty text where none has."""
+    """Return when a job last noted something of a batch; an empty text if none has."""
     return max((entry["time_utc"] for entry in _noted(folder)), default="")
 
 

@@ -1,4 +1,4 @@
-"""Whether a line of a launch file is valid, and the columns that are computed from one record.
+"""Validation of the lines of a launch file, and the columns computed from one record.
 
 The schema is workflow/schemas/record.yaml. The many samples are checked as arrays instead.
 """
@@ -17,14 +17,14 @@ from regatta.core.statistics import PERCENTILES, drift, effective_samples, media
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
-MEMORY_BYTES = tuple(result_columns("memory"))  # of one rank, or the largest over ranks
+MEMORY_BYTES = tuple(result_columns("memory"))  # value of one rank, or maximum over ranks
 RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 # Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
 # of measurements.csv names the one used, which marks the number as imported.
 CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
 
 
-# Times and numbers of a record, checked: it may come from another version, or be damaged.
+# Times and numbers of a record, checked: it may come from a different version, or be damaged.
 
 
 def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np.ndarray:
@@ -36,7 +36,7 @@ def whole_times(values: object, name: str, num_ranks: int, least: int = 1) -> np
     if times.ndim != 2 or times.shape[1] == 0:
         raise ValueError(f"{name}: is not a list of values for each rank")
     if times.dtype.kind not in "iu" or bool((times < least).any()):
-        raise ValueError(f"{name}: contains a value that is not a positive whole number of nanoseconds")
+        raise ValueError(f"{name}: contains a value that is not a positive integer (nanoseconds)")
     if len(times) != num_ranks:
         raise ValueError(f"{name}: has {len(times)} ranks; the shape has {num_ranks}")
     return times
@@ -63,11 +63,11 @@ def number(value: object, name: str, low: float | None = None, high: float | Non
 
 
 def count(value: object, name: str) -> int | None:
-    """Return a whole number from 0, or None. Raises ValueError for anything else."""
+    """Return an integer from 0, or None. Raises ValueError for anything else."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_WHOLE:
-        raise ValueError(f"{name} = {value!r}: is not a whole number of at least 0")
+        raise ValueError(f"{name} = {value!r}: is not an integer of at least 0")
     return value
 
 
@@ -145,7 +145,7 @@ def _epochs(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
 
 
 def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[float | None]:
-    """Return seconds of the slowest rank in each epoch; None for all where the record does not have the part."""
+    """Return seconds of the slowest rank in each epoch; None for all if the record does not have the part."""
     rows = (record.get("parts_ns") or {}).get(part)
     if rows is None:
         return [None] * num_epochs
@@ -156,7 +156,7 @@ def _part(record: dict, part: str, num_ranks: int, num_epochs: int) -> list[floa
 
 
 def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
-    """Return a row per rank. Its time is unknown where a record with very many samples kept only the slowest rank."""
+    """Return a row per rank. Its time is unknown if a record with very many samples kept only the slowest rank."""
     memory, samples = record["memory"] or {}, record.get("samples_ns")
     total_s = [None] * num_ranks
     if samples is not None:
@@ -164,7 +164,7 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
     name, shares = "values.accuracy_by_rank", (record["values"] or {}).get("accuracy_by_rank")
     if not isinstance(shares, list) or len(shares) != num_epochs:
         raise ValueError(f"{name}: is not a list with a list for each of {num_epochs} epochs")
-    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on each rank's share of the images
+    accuracy = [numbers(row, name, num_ranks, "rank", 0, 1) for row in shares]  # on the rank's images
     columns = {"total_s": total_s, "accuracy_ratio": accuracy[-1]}
     for name in RANK_BYTES:
         values = memory.get(name)
@@ -234,7 +234,7 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
 
 
 def _memory(record: dict) -> dict:
-    """Return the bytes of each kind of memory: of the largest rank, where it differs by rank."""
+    """Return the bytes of each kind of memory; the maximum if it differs by rank."""
     row = {name: (record["memory"] or {}).get(name) for name in MEMORY_BYTES}
     by_rank = {name: value for name, value in row.items() if isinstance(value, list)}
     return row | {name: max({*value} - {None}, default=None) for name, value in by_rank.items()}
@@ -273,7 +273,7 @@ def _window_step(windows: dict | None, world_size: int) -> float | None:
     if not isinstance(windows, dict) or not {"steps_per_window", "elapsed_ns"} <= windows.keys():
         raise ValueError("windows lacks steps_per_window or elapsed_ns")
     if not (steps := count(windows["steps_per_window"], "windows.steps_per_window")):
-        raise ValueError(f"windows.steps_per_window = {steps!r} is not a positive whole number")
+        raise ValueError(f"windows.steps_per_window = {steps!r} is not a positive integer")
     slowest = whole_times(windows["elapsed_ns"], "windows.elapsed_ns", world_size).max(axis=0)
     return float(slowest.sum() * 1e-9 / (steps * len(slowest)))
 

@@ -1,1 +1,1 @@
-"""What the report says, a module or folder for each topic: tables, figures, findings."""
+"""The report's content, one module or folder per topic: tables, figures, findings."""

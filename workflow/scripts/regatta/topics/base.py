@@ -82,7 +82,7 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/csv_files.py). make: of the frozen campaign and tables by name.
+    """A table of tables/. columns: name -> type (store/csv_files.py). make: takes the frozen campaign and tables.
 
     `make` may use any table: those read from the store (measurements, epochs, ranks, waits) and those of other topics.
     """

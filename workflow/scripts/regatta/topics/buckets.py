@@ -35,10 +35,10 @@ from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_ra
 from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
-MIN_BUCKETS = 3  # for a line through them
+MIN_BUCKETS = 3  # minimum for fitting a line
 MAX_RESIDUAL = 0.25
 USUAL_MIB = 25  # the default of DistributedDataParallel
-COMPARED = ("p75_s", "p95_s")  # what the published comparison shows
+COMPARED = ("p75_s", "p95_s")  # percentiles of the published comparison
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
@@ -71,7 +71,7 @@ class Cost:
 
 
 def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
-    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, where that is less."""
+    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, if that is less."""
     return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
 
 
@@ -135,7 +135,7 @@ def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: l
 
 
 def _from_all_reduces(models: list[dict]) -> Cost | str:
-    """Return a as the cost of a call and B as the bandwidth. models: of one place, so there is one at most."""
+    """Return a as the cost of a call and B as the bandwidth. models: those of one place, so at most one."""
     if not models:
         return "no fp32 all_reduce was measured on this shape and stack"
     [model] = models
@@ -189,7 +189,7 @@ def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
         return None
 
     def predicted_range(row) -> str:
-        ends = row.predicted_low_mib, row.predicted_high_mib  # of w and o: written unlike a range over launches
+        ends = row.predicted_low_mib, row.predicted_high_mib  # from the intervals of w and o, not a range over launches
         return UNKNOWN if any(map(is_unknown, ends)) else " … ".join(map(three, ends))
 
     columns = {

@@ -119,7 +119,7 @@ def collective_figures(
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the panels with a time. A line is a shape, or an algorithm where an operation has several.
+    """Return the panels with a time. A line is a shape, or an algorithm if an operation has several.
 
     A barrier has no message; its lines are its stacks and backends. Barriers come last.
     """
@@ -224,7 +224,7 @@ def _cell_columns(rows: pd.DataFrame) -> dict:
 
 
 def message_size(num_bytes: int) -> str:
-    """Return bytes in decimal units where that is a whole number below 1000, such as 4 MB, else 4 MiB."""
+    """Return bytes in decimal units if that is an integer below 1000, such as 4 MB, else 4 MiB."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
         count, rest = divmod(num_bytes, 1000**power)
         if 0 < count < 1000 and not rest:

@@ -1,4 +1,4 @@
-"""How long a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
+"""Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
 import pandas as pd
 
@@ -101,10 +101,10 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, ok: pd.DataFrame) -> Figure:
-    """Return one figure. rows: drawn. rest: in the table alone."""
+    """Return one figure. rows: drawn rows. rest: rows only in the table."""
     by_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
     data = pd.concat([rows, rest])[list(STRATEGIES)]
-    rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # with both steps
+    rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # launches with both steps
     series = []
     for label, column in SHOWN.items():
         points = []

@@ -1,4 +1,4 @@
-"""Memory of a training step: by purpose, and over the batch size where two sizes or more were measured."""
+"""Memory of a training step: by purpose, and over the batch size if two or more were measured."""
 
 from collections.abc import Callable
 
@@ -115,7 +115,7 @@ def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Calla
 
 
 def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
-    """Return the memory of each cell by purpose, in the parts that any row has; None where none is known.
+    """Return the memory of each cell by purpose, in the parts that any row has; None if none is known.
 
     rows: of `name_rows`. cell: heading of the names. source: the table that has the rows.
     """
@@ -129,7 +129,7 @@ def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
 
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:
-    """Return the memory of each training cell by purpose; None where none is known."""
+    """Return the memory of each training cell by purpose; None if none is known."""
     rows = name_rows(memory, "train_step")
     rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
     return parts_table(rows, "cell", "memory")

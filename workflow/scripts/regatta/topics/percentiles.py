@@ -87,7 +87,7 @@ def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def exact_ms(seconds: float | None) -> str:
-    """Return milliseconds with four figures: with three, a difference of one percent could not be recomputed."""
+    """Return milliseconds with four digits: three are too few to recompute a difference of one percent."""
     return four(times(seconds, 1e3))
 
 

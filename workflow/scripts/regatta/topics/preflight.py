@@ -93,7 +93,7 @@ def preflight_rows(preflight: dict) -> list[Row]:
         *_rows_of_ranks(stacks),
         ("NCCL", [_known(v["nccl"], otherwise=UNKNOWN) for v in verdicts], False),
         ("network", [_network(v) for v in verdicts], False),
-        ("NCCL plug-in", [_known(v["plugin"]) for v in verdicts], False),
+        ("NCCL plugin", [_known(v["plugin"]) for v in verdicts], False),
         ("transports", [_known(*v["transports"], otherwise=UNKNOWN) for v in verdicts], False),
         *((name, [_paths(name, stack["seen"]) for stack in stacks], True) for name in SHOWN_LIBRARIES),
     ]
@@ -101,7 +101,7 @@ def preflight_rows(preflight: dict) -> list[Row]:
 
 
 def _rows_of_ranks(stacks: list[dict]) -> list[Row]:
-    """Return the rows on the report of the ranks: n/a where they left none."""
+    """Return the rows on the report of the ranks: n/a if they wrote none."""
     names = ("ranks", "GPUs", "backends", "torch", "driver")
     cells = [_report_cells(stack["seen"]) if stack["seen"] else [[UNKNOWN]] * len(names) for stack in stacks]
     return [(name, [of_stack[index] for of_stack in cells], False) for index, name in enumerate(names)]

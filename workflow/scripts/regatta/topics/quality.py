@@ -17,7 +17,7 @@ from regatta.topics.base import ReportData, TableSpec, Topic
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
 MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
-CHANCE = 0.01  # of so many drifting measurements
+CHANCE = 0.01  # chance of this many drifting measurements
 SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
 LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
@@ -170,7 +170,7 @@ MACHINES = Topic("machines", "Warnings", {}, None, shared_host_findings, shared_
 
 
 def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each cell with an ok launch that has a time: of one step in windows, else the launch's median.
+    """Return one row for each cell with an ok launch that has a time: one step in windows, else the launch's median.
 
     range_ratio: (largest - smallest) / median; unknown for one launch.
     """

@@ -93,7 +93,7 @@ def _over_launches(values: pd.Series) -> Estimate:
 
 
 def _outcome(epochs: pd.DataFrame) -> dict:
-    """Return the columns of one cell. epochs: of each launch, in order; losses and accuracy are those of the last."""
+    """Return the columns of one cell. epochs: by launch, in order; losses and accuracy are those of the last."""
     launches = epochs.groupby("repeat")
     by_launch = launches.tail(1).set_index("repeat")[["train_loss", "test_loss", "accuracy_ratio"]]
     by_launch["total_s"] = launches["epoch_s"].sum()
@@ -117,11 +117,11 @@ def _has_same_losses(launches: list[pd.DataFrame]) -> bool | None:
 # Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
-MAX_RANKS = 16  # with more, a table has only the slowest; tables/training_ranks.csv has all
+MAX_RANKS = 16  # beyond this, a table has only the slowest; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
 PEAKS = {"allocator peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
-SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # in the lead if all runs share them
+SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # named in the lead if all runs share them
 SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
 
 
@@ -245,7 +245,7 @@ def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
 
 
 def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
-    """Return accuracy, loss and time by epoch in turn, for each workload. tables: of training runs and ranks."""
+    """Return accuracy, loss and time by epoch in turn, for each workload. tables: those of training runs and ranks."""
     runs = name_rows(tables["training_runs"], BENCHMARK).sort_values(ORDER, kind="stable")
     found = panels(
         runs[runs["num_launches"] > 0],
@@ -266,7 +266,7 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     caption = f"{curve.caption} {how_to_read(rows, 'num_launches')}"
     ticks = size_ticks(sorted(set(shown["epoch"])), lambda epoch: f"{epoch:g}")
     low = 0 if curve.kind == "accuracy" else None
-    dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # or the dots hide the lines
+    dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, shown), dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
     alt, csv = _alt(curve, title, rows), to_exact_csv(shown[list(EPOCHS)])

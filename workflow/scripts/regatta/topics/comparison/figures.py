@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
-NEARLY_ALL = 0.9  # of the ratios on one side of 1: then the direction is reported, besides the verdicts
+NEARLY_ALL = 0.9  # share of ratios on one side of 1 above which the direction is also reported
 SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
 COMPARED = (
     "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
@@ -39,7 +39,7 @@ def interval_text(row) -> str:
 
 
 def launches_text(row) -> str:
-    """Return n: launches of the cell and of its reference, as one number where they are equal."""
+    """Return n: launches of the cell and of its reference, as one number if they are equal."""
     reference, other = row.num_reference_launches, row.num_launches
     return str(other) if reference == other else f"{other} vs. {reference}"
 
@@ -204,7 +204,7 @@ def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) ->
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add `label`, the name of each row: the values compared where they are not the same in all rows, and the cell."""
+    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
     if not len(rows):
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
@@ -216,7 +216,7 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(label=names)
 
 
-MAX_PANELS = 4  # of a benchmark; the smaller effects are in comparisons.csv
+MAX_PANELS = 4  # panels per benchmark; smaller effects are in comparisons.csv
 
 
 def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
@@ -256,12 +256,12 @@ def _caption(rows: pd.DataFrame, num_left: int) -> str:
 
 # A forest plot: one row for each comparison, its ratio of times as a mark, its interval as a bar.
 
-MAX_LINES = 14  # of labels in a panel
+MAX_LINES = 14  # label lines per panel
 LABEL_CHARACTERS = 24
 LINE_POINTS, GAP_POINTS, TOP_POINTS, BOTTOM_POINTS = 11, 4, 20, 36
-LEFT_POINTS, RIGHT_POINTS = 126, 46  # for the labels, and for n
+LEFT_POINTS, RIGHT_POINTS = 126, 46  # margins for the labels and for n
 POINTS_PER_INCH = 72
-PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # as wide as the other figures of the report
+PIXELS_PER_POINT = 390 / (plotting.WIDTH_IN * POINTS_PER_INCH)  # same width as the other figures of the report
 BAND = "#ECEEF1"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 # Verdict -> color, marker, and whether the marker is filled: distinguishable without color too.
@@ -275,7 +275,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. low, high: None where there is one launch. is_interval: False where they are a range."""
+    """One comparison. low, high: None with one launch. is_interval: False if they are a range."""
 
     label: str
     ratio: float

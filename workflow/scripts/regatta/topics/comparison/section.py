@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. specs: of its cells. nccl: what the preflight found of its stack, or None."""
+    """One side of a comparison. specs: those of its cells. nccl: what the preflight found on its stack, or None."""
 
     headers: list[dict]
     specs: list[dict]
@@ -141,7 +141,7 @@ def _side(specs: list[dict], launches: set[str], headers: list[dict], nccl: dict
 def differences(reference: Side, other: Side) -> list[Difference]:
     """Return what differs, in a fixed order: stack, versions, network, libraries, machine, settings, variables.
 
-    A fact known on one side only is no difference; the last entry names it on the side where it is not recorded.
+    A fact known on one side only is no difference; the last entry names it on the other side.
     """
     facts = _facts(reference), _facts(other)
     names = dict.fromkeys([*ORDER, *sorted(facts[0].keys() | facts[1].keys())])
@@ -158,7 +158,7 @@ def differences(reference: Side, other: Side) -> list[Difference]:
 
 
 def by_stack(pairs: dict[str, tuple[Side, Side]]) -> list[Difference]:
-    """Return what differs between two campaigns, with the name of the stack where it does not hold for all of them."""
+    """Return what differs between two campaigns, with the stack's name if it does not apply to all."""
     found = {stack: differences(*sides) for stack, sides in pairs.items()}
     shared = [d for d in next(iter(found.values()), []) if all(d in of_stack for of_stack in found.values())]
     return shared + [
@@ -228,7 +228,7 @@ ORDER = (
 
 
 def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]:
-    """Return the values of a fact. Absent: "not set" or "none" where it would have been recorded, else unknown."""
+    """Return the values of a fact. Absent: "not set" or "none" if it would have been recorded, else unknown."""
     if name in facts:
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]

@@ -65,7 +65,7 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
 def alike_stacks(campaign: dict) -> list[CellPair]:
     """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
 
-    Each is paired with the first of its kind, or with that of the reference where the campaign compares stacks.
+    Each is paired with the first of its kind, or with that of the reference if the campaign compares stacks.
     """
     versus = versus_of(campaign)
     first = versus["reference"] if versus["axis"] == "stack" else None
@@ -123,9 +123,9 @@ COMPARISONS = {
     **dict.fromkeys(("margin_source", "verdict"), TEXT),
     "launches_needed": WHOLE,
 }
-MARGIN = 0.05  # where neither the campaign nor identical stacks give one; that of the gate
+MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
-ALIKE_P = 0.01  # of a sign test: below it, ratios of identical stacks are not centered on 1
+ALIKE_P = 0.01  # p of a sign test below which ratios of identical stacks are not centered on 1
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
 

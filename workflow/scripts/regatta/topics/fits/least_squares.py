@@ -13,13 +13,13 @@ import numpy as np
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_BOOTSTRAP
 
 FAR_OFF = 0.1  # log residual above which the weight of a point decreases: about 10 %
-RESOLUTION = 1e-3  # of log residuals (root mean square): timings repeat no more closely
+RESOLUTION = 1e-3  # floor of log residuals (root mean square): the repeatability of timings
 NUM_RESAMPLES = 999
 
 
 @dataclass(frozen=True)
 class LogFit:
-    """parameters: of each term, 0 or more. log_residuals: log of model over value. weights: 1, less for outliers.
+    """parameters: one per term, 0 or more. log_residuals: log of model over value. weights: 1, less for outliers.
 
     aicc: the corrected information criterion of Hurvich and Tsai, lower is better; infinite with too few points.
     """
@@ -35,7 +35,7 @@ class LogFit:
 
     @property
     def max_ratio(self) -> float:
-        """Return the largest deviation of the model, as a ratio: 0.25 where one is 25 % above the other."""
+        """Return the largest deviation of the model, as a ratio: 0.25 if one is 25 % above the other."""
         return float(np.exp(np.abs(self.log_residuals).max()) - 1)
 
 
@@ -52,11 +52,11 @@ class LackOfFit:
 
 def fit_sum(terms: np.ndarray, values: np.ndarray) -> LogFit:
     """Fit by least squares of log residuals with loss soft_l1 (scipy.optimize.least_squares). Values are above 0."""
-    import scipy.optimize  # a quarter of a second, only needed where there is something to fit
+    import scipy.optimize  # 0.25 s to import, only if there is something to fit
 
     relative = terms / values[:, None]
     scales = relative.max(axis=0)
-    scaled = relative / scales  # of the order of 1 in any unit
+    scaled = relative / scales  # order of magnitude 1 in any unit
     start = scipy.optimize.nnls(scaled, np.ones(len(values)))[0]
     with np.errstate(divide="ignore"):  # a step to where the model is 0 is rejected for its infinite residual
         found = scipy.optimize.least_squares(
@@ -134,7 +134,7 @@ def wider(
 def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | None:
     """Return the F test of lack of fit against pure error, in logarithms.
 
-    None where no point has two launches, or as many parameters are above 0 as there are points. launches: of each
+    None if no point has two launches, or as many parameters are above 0 as there are points. launches: of each
     point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source:
     Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
     """

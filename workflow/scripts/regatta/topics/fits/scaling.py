@@ -31,7 +31,7 @@ from regatta.topics.fits.least_squares import (
 NUM_TERMS = {"amdahl": 2, "usl": 3}
 MIN_SIZES = {"amdahl": 3, "usl": 4}
 NAMES = {"amdahl": "Amdahl", "usl": "USL"}
-NOISE = 0.05  # a model this close to a median fits, also beyond the range over launches
+NOISE = 0.05  # a model this close to a median fits, even beyond the range over launches
 LACK_P = 0.01
 LEAST_MISFIT = 0.01  # equal allocations differ by as much, which launches within one allocation do not show
 MAX_EXTRAPOLATION = 2
@@ -67,7 +67,7 @@ SCALING_MODELS = {
 class Points:
     """A curve, one point for each world size, by rising size. seconds: step time over the batch of a rank, n/X(n).
 
-    low, high: their range or interval over launches, NaN where unknown. launches: for each size those of its launches.
+    low, high: their range or interval over launches, NaN if unknown. launches: by size, those of its launches.
     """
 
     sizes: np.ndarray

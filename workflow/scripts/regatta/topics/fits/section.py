@@ -55,7 +55,7 @@ class Fitted:
 def residual_figure(
     figure_id: str, name: str, x: Axis, fitted: list[Fitted], source: str, unit: str = "", show: Callable = three
 ) -> Figure:
-    """Return the relative residuals of a model in percent. fitted: by rising size. source: the table of the model."""
+    """Return the relative residuals of a model in percent. fitted: sorted by size. source: the table of the model."""
     rows = pd.DataFrame(fitted)
     rows = rows.assign(residual_ratio=rows["measured"] / rows["model"] - 1)
     points = tuple(
@@ -216,7 +216,7 @@ def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted
 def _model_figure(
     figure_id: str, kind: str, row: dict, panel: Panel, words: tuple[str, str], texts: dict[str, str], columns: dict
 ) -> Figure:
-    """Draw a model beside its row. texts: heading -> text. columns: of the model's table."""
+    """Draw a model beside its row. texts: heading -> text. columns: those of the model's table."""
     name, source = row["name"], f"{kind.lower().replace(' ', '_')}s"
     table = Table(f"{kind} of {name}", tuple(texts), (tuple(texts.values()),))
     data = make_table([{column: row[column] for column in columns}], columns)

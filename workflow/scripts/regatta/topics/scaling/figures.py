@@ -72,7 +72,7 @@ def scaling_figures(
 
 
 def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
-    """Add the baseline's throughput per rank, and the threads of row and baseline where they differ."""
+    """Add the baseline's throughput per rank, and the threads of row and baseline if they differ."""
     shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
     uneven = []
     for row in scaling.itertuples():
@@ -159,7 +159,7 @@ def _is_baseline(row) -> bool:
 
 
 def _grade(row) -> str:
-    """Return the grade, both words where the range crosses a limit, or why there is none.
+    """Return the grade, both words if the range crosses a limit, or why there is none.
 
     Where the ranks had fewer cores than the baseline's, a word would judge the machine's size.
     """
@@ -181,7 +181,7 @@ def is_wide(row) -> bool:
 
 
 def threads_text(threads: Threads, ranks: str) -> str:
-    """Return how many threads each rank had, by shape; empty where nothing differs. ranks: processes or GPUs."""
+    """Return how many threads each rank had, by shape; empty if nothing differs. ranks: processes or GPUs."""
     places = sorted(threads.items())
     listed = ", ".join(f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in places)
     return f"The {ranks} share the cores of a host (threads per rank: {listed})." if listed else ""
@@ -223,12 +223,12 @@ LETTERS = {
     "not_measured": "\N{WHITE CIRCLE}",
     "no_baseline": "?",
 }
-PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
-DARK_BELOW = 0.55  # of the map, where white letters keep 4.5:1 on it and black ones no longer do
+PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
+DARK_BELOW = 0.55  # color value below which white letters have contrast 4.5:1 and black ones do not
 
 
 def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return the maps, each with at most ten workloads and eight shapes; none where no efficiency was planned."""
+    """Return the maps, each with at most ten workloads and eight shapes; none if no efficiency was planned."""
     rows = in_order(name_rows(scaling, "train_step"))
     rows = rows[(rows["cell"] != rows["baseline"].fillna("")) & rows["baseline"].notna()]
     if rows.empty or rows["efficiency_ratio"].isna().all():

@@ -41,7 +41,7 @@ from regatta.topics.scaling.tables import (
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
-MOST_ROWS = 40  # of the table of baselines; the CSV has all
+MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 MODEL = ["model", "image_size", "context_length"]
 DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
 DIMENSIONS |= {"vocabulary": "vocab_size"}
@@ -58,7 +58,7 @@ def section(data: ReportData) -> Section:
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
-    """Return a table of weak and one of strong scaling, each only where a cell has two baselines or a strong one."""
+    """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
     names = {row.cell: row.cell_name.full for row in name_rows(scaling, "train_step").itertuples()}
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
@@ -94,7 +94,7 @@ def _baseline_text(against: str) -> str:
 
 
 def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
-    """Return one table with a row for each model and input size, none where no record has the number of parameters."""
+    """Return one table with a row for each model and input size, none if no record has the number of parameters."""
     rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
     if rows.empty:
         return ()
@@ -120,7 +120,7 @@ def _sample_text(row) -> str:
 
 
 def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
-    """Return the peaks that MFU is relative to, with their sources; empty where there is no MFU."""
+    """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU."""
     used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
     by_source: dict[tuple[str, str], list[str]] = {}
     for peak in campaign["cluster"].get("peaks") or []:

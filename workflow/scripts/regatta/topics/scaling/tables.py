@@ -30,7 +30,7 @@ SCALING = {
     "grade": TEXT,
     **dict.fromkeys(("wrapper_ratio", "intra_node_ratio", "inter_node_ratio"), REAL),
 }
-NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # of a train_step cell; they make the search short
+NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # never null in a train_step cell; they narrow the search
 
 
 class BaselineLookup:
@@ -68,7 +68,7 @@ def _flat(spec: dict) -> dict:
 
 
 TFLOP = 10**12
-UTILIZATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # of measurements.csv
+UTILIZATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # in measurements.csv
 
 
 def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: float | None) -> dict:
@@ -94,7 +94,7 @@ def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
 
 
 def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
-    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None where it is unknown.
+    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None if it is unknown.
 
     It is the peak for the fastest math mode that torch allows, so that MFU is never overstated: with fp32 that of tf32,
     where the file has one for the GPU and the ranks' settings allow it.
@@ -141,9 +141,9 @@ def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) 
 
 
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
-    """Return the word for an efficiency, or None where its range is unknown, too wide or crosses a limit."""
+    """Return the word for an efficiency, or None if its range is unknown, too wide or crosses a limit."""
     if low is None or high is None:
-        return None  # else one launch would get firmer words than six
+        return None  # otherwise one launch would get a firmer statement than six
     is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
     return None if is_on_both_sides or is_too_wide(efficiency_ratio, low, high) else _word(efficiency_ratio)
 

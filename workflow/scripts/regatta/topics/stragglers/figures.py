@@ -24,7 +24,7 @@ from regatta.topics.stragglers.waits import (
     waiting_times,
 )
 
-# What is timed, and how a straggler shows in it.
+# The timed quantity, and how a straggler shows in it.
 WHAT = {
     IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
     COMPUTE: ("step without synchronization", "the straggler computes longest"),
@@ -32,7 +32,7 @@ WHAT = {
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
-PIXELS_PER_INCH = 100  # of the page, where WIDTH_IN is 390 pixels
+PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
 BAND = "#F0F0F0"
 MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbors
 MOST_NAMED_HOSTS = 8  # whose names fit above their bands
@@ -52,7 +52,7 @@ def straggler_figures(
 ) -> list[Figure]:
     """Return the strip of one record, and its map if its times could be read.
 
-    worst: see `worst_of`; text: on it. names: of cells.
+    worst: see `worst_of`; text: its label. names: those of cells.
     """
     if worst is None:
         return []
@@ -74,7 +74,7 @@ def worst_times(worst, launches: Path) -> np.ndarray | None:
         return None
     try:
         quantity, times_ns = waiting_times(record, record["spec"])
-    except (KeyError, TypeError, ValueError):  # of a file that changed since it was collected
+    except (KeyError, TypeError, ValueError):  # the file changed since it was collected
         return None
     return times_ns if quantity == worst.quantity else None
 
@@ -123,7 +123,7 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float)
 
 
 def _bands(axes, hosts: pd.Series) -> None:
-    """Shade every second host, and name hosts above: as many as fit. hosts: by rank."""
+    """Shade every second host, and name as many hosts above as fit. hosts: by rank."""
     runs = [ranks for _, ranks in hosts.groupby((hosts != hosts.shift()).cumsum())]
     every = -(-len(runs) // MOST_NAMED_HOSTS)
     for index, ranks in enumerate(runs):

@@ -22,8 +22,8 @@ from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, L
 
 MOST_ROWS = 20
 ALSO_SHOWN = 5  # persistent ranks and hosts named in the lead
-FINDING_RATIO = 0.01  # of iterations, and of their time; fewer or cheaper outliers are only in the section
-# What the last rank does, and where.
+FINDING_RATIO = 0.01  # share of iterations and of their time; fewer or cheaper outliers are only in the section
+# Behavior of the last rank, and the timed iterations.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
 COUNTS = {

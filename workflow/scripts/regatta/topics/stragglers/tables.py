@@ -15,7 +15,7 @@ from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHO
 from regatta.topics.base import grouped, plain_rows
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
-MOST_OF_BLAMED = 0.5  # of the outliers of single ranks or hosts: more of them identify the cause
+MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
 _OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
 
 _JUDGED = {
@@ -50,7 +50,7 @@ STRAGGLER_HOSTS = {
 
 
 def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each rank of each examined shape, stack and quantity. hosts: where it ran."""
+    """Return one row for each rank of each examined shape, stack and quantity. hosts: those on which it ran."""
     rows = []
     for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
         world_size = key[_PLACE.index("world_size")]
@@ -130,7 +130,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
     """Return whether a rank or host caused more than half of the outliers of single ones, beyond chance.
 
-    shares: for each of these outliers, its chance to be this one's if all were alike.
+    shares: by outlier, the chance that it is this one's if all were alike.
     """
     if num is None:
         return None
@@ -143,7 +143,7 @@ def chance_of_so_many(num: int, shares: list[float]) -> float:
         from scipy.special import bdtrc  # a tenth of a second, which only campaigns of several ranks need
 
         return float(bdtrc(num - 1, len(shares), shares[0])) if num else 1.0
-    chances = np.ones(1)  # of 0, 1, 2, ... hits
+    chances = np.ones(1)  # probabilities of 0, 1, 2, ... hits
     for share in shares:
         chances = np.convolve(chances, [1 - share, share])
     return float(min(chances[num:].sum(), 1.0)) if num else 1.0

@@ -17,12 +17,12 @@ from regatta.store.records import slowest_rank, whole_times
 
 # No rank can leave one of these before every rank has arrived.
 ALL_WAIT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-# What is timed, and whether the last rank is the one with the longest time of it.
+# The timed quantity, and whether the last rank is the one with its longest time.
 IN_COLLECTIVE, COMPUTE, HOST_WAIT = "in_collective", "compute", "host_wait"
 IS_LAST_LONGEST = {IN_COLLECTIVE: False, COMPUTE: True, HOST_WAIT: False}
 
-SUSPECT_P = 0.05  # of a record, over its ranks or hosts; six iterations of two ranks can reach it
-LAG_RATIO = 0.01  # of the iteration; smaller lags do not matter
+SUSPECT_P = 0.05  # p of a record, over its ranks or hosts; six iterations of two ranks can reach it
+LAG_RATIO = 0.01  # share of the iteration; smaller lags are negligible
 QUANTILES = (0.05, 0.5, 0.95)
 ALL_RANKS, ONE_HOST, ONE_RANK = "all_ranks", "one_host", "one_rank"
 MOST_OF_EXCESS = 0.5  # share of an outlier's excess that is common to all ranks, or gone without one of them
@@ -33,7 +33,7 @@ class Suspect:
     """The rank (number) or host (name) that was last more often than chance explains, and by more than LAG_RATIO.
 
     lag_s: median over iterations of its delay behind the median of the other ranks (or hosts, each by its last rank);
-    lag_ratio: that over the median of the slowest rank's samples.
+    lag_ratio: the lag divided by the median of the slowest rank's samples.
     """
 
     who: int | str
@@ -57,11 +57,11 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Waits:
-    """Who waited for whom in one record.
+    """Waiting of ranks for each other in one record.
 
-    num_last: iterations in which each rank was last alone; ties do not count. hosts: of each rank, None if unknown.
-    suspect, suspect_host: None if there is none, and for hosts if there are not several. quantiles_s: for each rank
-    those of QUANTILES; None without a suspect. outliers: None if the record is too short, or lacks the whole
+    num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
+    suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
+    those of QUANTILES; None without a suspect. outliers: None if the record is too short, or does not contain whole
     iterations.
     """
 
@@ -78,7 +78,7 @@ class Waits:
 def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
     """Return who waited for whom in a valid ok record; None with a single rank, or if its times do not show it.
 
-    hosts: of each rank. Raises ValueError if the record's times break the contract.
+    hosts: one per rank. Raises ValueError if the record's times break the contract.
     """
     quantity, times = waiting_times(record, spec)
     if times is None:
@@ -152,7 +152,7 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples:
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-# Outliers are classified as by nccl-tests: of the whole system, or of one straggler.
+# Outliers are classified as in nccl-tests: the whole system's, or one straggler's.
 
 
 def outliers_of(
@@ -160,7 +160,7 @@ def outliers_of(
 ) -> tuple[Outlier, ...] | None:
     """Return the iterations beyond the upper outer fence of their record; None if there are too few, or not whole.
 
-    times: of `waiting_times`. samples_ns: of the record, needed if these are a part of its iterations.
+    times: from `waiting_times`. samples_ns: the record's, needed if these are only some of its iterations.
     Raises ValueError if they break the contract.
     """
     whole, computed = times, None
@@ -200,7 +200,7 @@ class _Classes:
     computed: np.ndarray | None
 
     def of(self, at: int, most: float) -> tuple[str | None, int | str | None]:
-        """Return class and culprit of the outlier in iteration `at`. most: of its excess, in the unit of the times."""
+        """Return class and culprit of the outlier in iteration `at`. most: limit of its excess, same unit as times."""
         common = [self.apart] if self.computed is None else [self.apart, self.computed]
         if any(_rise(times.min(axis=0), at) > most for times in common):
             return ALL_RANKS, None

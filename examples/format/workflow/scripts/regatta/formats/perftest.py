@@ -1,7 +1,7 @@
 """Tables of perftest's latency tests (ib_write_lat, ib_read_lat, ib_send_lat) between two hosts. Read only.
 
 perftest prints half of the round trip for writes and sends, the whole one for reads. A ruled line ends the table, so a
-file that was cut off is refused. Source: github.com/linux-rdma/perftest, src/perftest_parameters.h.
+truncated file is rejected. Source: github.com/linux-rdma/perftest, src/perftest_parameters.h.
 """
 
 import re

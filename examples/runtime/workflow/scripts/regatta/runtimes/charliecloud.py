@@ -52,7 +52,7 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
         if stack["image"]:
             image_id(whole_path(stack["image"]))
         else:
-            found.append(Problem((), "lacks image. Add `image:` (path of a SquashFS archive).", has_value=False))
+            found.append(Problem((), "has no `image`. Add `image:` (path of a SquashFS archive).", has_value=False))
     except (OSError, ValueError) as error:
         text = f"{getattr(error, 'strerror', None) or error}. Create one: ch-convert IMAGE NAME.sqfs"
         found.append(Problem(("image",), text, is_missing=True, is_in_id=True))
