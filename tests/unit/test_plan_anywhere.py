@@ -44,7 +44,7 @@ def test_each_campaign_is_planned_anywhere_with_what_a_run_refuses(path, tmp_pat
     assert "\n".join(missing) == refusal(path)
     assert saved["cells"]
     assert all(text in plan_text(plan) for text in missing)
-    assert ("A run on this machine is refused" in render(plan)) == bool(missing)
+    assert ("This machine cannot run the campaign" in render(plan)) == bool(missing)
     if saved["totals"]["todo"]:
         assert saved["stacks"].keys() == plan.campaign.data["stacks"].keys()  # a launch line for each
 
