@@ -329,7 +329,3 @@ def test_the_page_shows_every_patch_and_excerpts_of_the_files_as_they_are():
             before, found, rest = rest.partition(part)
             assert found == part, f"docs/extending.md: {file} does not contain:\n{part}"
             assert not before.endswith(tuple("abcdefghijklmnopqrstuvwxyz")), part
-
-
-def test_the_page_is_at_most_230_lines_long():
-    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 230
