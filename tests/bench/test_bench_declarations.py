@@ -14,7 +14,7 @@ from regatta.core.benchmarks import (  # noqa: E402
 )
 
 TRAIN_RUN = {
-    "model": "cifar_cnn", "data": "synthetic", "data_folder": None, "epochs": 2, "batch_size": 16,
+    "model": "cifar_cnn", "data": "synthetic", "data_folder": None, "epochs": 1, "batch_size": 16,
     "accumulation_steps": 1, "strategy": "own", "norm": "own_sync", "seed": 1,
 }  # fmt: skip
 CELLS = [

@@ -345,7 +345,7 @@ def test_a_campaign_that_was_measured_is_left_alone(tmp_path):
 
     folder = write_laptop(tmp_path / "laptop")
     before = content_of(folder)
-    with pytest.raises(UserError, match=r"belongs to a measured campaign. .* Choose another --campaign"):
+    with pytest.raises(UserError, match=r"belongs to a measured campaign. .* Choose a different --campaign"):
         run_import(folder, "times.csv")
     assert content_of(folder) == before
 
