@@ -71,11 +71,11 @@ report: ## rebuild the report from existing measurements
 
 test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev
-	@$(PYTEST) -m "not install" --ignore tests/cluster --ignore tests/browser $(ARGS)
+	@$(PYTEST) -m "not install and not system" --ignore tests/cluster --ignore tests/browser $(ARGS)
 
-test-site: ## run the Slurm cluster, browser and installation tests (needs root, debootstrap, chromium)
+test-site: ## run the Slurm cluster, browser, installation and system tests (needs root, debootstrap, chromium)
 	$(INSTALL) driver rank dev
-	@$(PYTEST) -m "cluster or browser or install" --ignore tests/bench --ignore tests/workflow $(ARGS)
+	@$(PYTEST) -m "cluster or browser or install or system" --ignore tests/bench $(ARGS)
 
 test-all: test test-site ## run all tests
 

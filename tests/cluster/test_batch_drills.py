@@ -34,7 +34,7 @@ def test_ranks_that_srun_does_not_start_in_a_batch_fail_its_cells_and_nothing_is
     assert {record["status"] for record in records} <= {"placement", "skipped"}
     assert records[0]["status"] == "placement"
     assert all(record["samples_ns"] is None for record in records)
-    report_says(site, "drill", "world size 2 found, 4 expected (2 nodes x 2 ranks)")
+    report_says(site, "drill", "world size: 2 found, 4 expected (2 x 2 ranks)")
 
 
 def test_a_rank_that_leaves_early_is_named_when_srun_ends_the_others(site):

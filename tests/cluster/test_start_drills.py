@@ -13,9 +13,9 @@ def test_srun_giving_fewer_tasks_than_asked_is_a_failure_of_placement(site):
     assert done.returncode == 4
     held = json.loads(next(site.results.glob("preflight/*.json")).read_text())["stacks"][0]["verdict"]
     assert not held["ok"]
-    assert "world size 2 found, 4 expected (2 nodes x 2 ranks)" in str(held["problems"])
+    assert "world size: 2 found, 4 expected (2 x 2 ranks)" in str(held["problems"])
     assert site.records() == []
-    report_says(site, "drill", "world size 2 found, 4 expected (2 nodes x 2 ranks)")
+    report_says(site, "drill", "world size: 2 found, 4 expected (2 x 2 ranks)")
 
 
 def test_a_missing_image_is_told_before_anything_is_submitted(site):

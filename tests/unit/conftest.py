@@ -11,7 +11,7 @@ from hypothesis import settings
 
 NANO = 1_000_000_000
 
-settings.register_profile("regatta", deadline=None, derandomize=True)
+settings.register_profile("regatta", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("regatta")
 
 

@@ -239,14 +239,14 @@ def numbered(sides, factor=1.0):
 
 
 @given(two_sides, st.floats(0, 0.5))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_the_same_data_on_both_sides_never_regress(sides, margin):
     gate = gate_of(numbered(sides), numbered(sides), margin)
     assert gate.with_verdict("slower") == gate.with_verdict("faster") == []
 
 
 @given(two_sides)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_times_that_all_double_always_regress_where_launches_differ_by_less(sides):
     gate = gate_of(numbered(sides, 2.0), numbered(sides))
     assert len(gate.with_verdict("slower")) == len(sides)
@@ -254,7 +254,7 @@ def test_times_that_all_double_always_regress_where_launches_differ_by_less(side
 
 
 @given(two_sides, two_sides, st.integers(0, 2**32 - 1))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_the_order_of_rows_never_matters(now, before, seed):
     now, before = results_of(numbered(now)), results_of(numbered(before), name="old")
     shuffled = [(campaign, rows.sample(frac=1, random_state=seed)) for campaign, rows in (now, before)]

@@ -109,7 +109,7 @@ def campaigns(draw) -> dict:
     return {"cells": [{"id": key, "spec": spec} for key, spec in specs.items()], "skipped": []}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(campaigns())
 def test_no_two_cells_of_a_campaign_share_a_name(campaign):
     names = [name.full for name in campaign_names(campaign).values()]

@@ -44,6 +44,7 @@ def a_rank(folder) -> int:
     return max(ranks)
 
 
+@pytest.mark.system
 def test_each_fault_becomes_a_record_with_its_class_and_cause_while_the_rest_is_measured(tmp_path):
     long = {"min_seconds": 2.5, "max_seconds": 2.5, "max_warmup_seconds": 0.05}
     campaign = real_campaign(

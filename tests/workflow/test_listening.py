@@ -10,7 +10,7 @@ import psutil
 import pytest
 from campaigns import QUICK_REPORT, fake_campaign, record_lines, snakemake_line, write_campaign
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.system]
 
 BENCHMARKS = [
     {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [4096]}},
