@@ -172,8 +172,9 @@ def findings(data: ReportData) -> list[Finding]:
 def sentence(finding: Finding) -> str:
     values = finding.values
     return (
-        f"Exposed communication: up to {percent_number(values['share_ratio'])} % of the step ({values['name']}):"
-        f" {time_text(values['exposed'])} of {duration(values['step_s'])}."
+        f"Exposed communication: up to {percent_number(values['share_ratio'])} % of the step ({values['name']};"
+        f" median of the launches' shares). Exposed: {time_text(values['exposed'])};"
+        f" step: {duration(values['step_s'])}."
     )
 
 
@@ -184,8 +185,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
-        " then the median over launches. Hidden: 1 − exposed / time of communication alone. n: launches with both step"
-        " types. Unknown for fsdp and static graphs, which cannot skip synchronization."
+        " then the median over launches. Shares are medians of each launch's ratio, not ratios of medians. Hidden: 1 −"
+        " exposed / time of communication alone, negative if more time is exposed. n: launches with both step types."
+        " Unknown for fsdp and static graphs, which cannot skip synchronization."
     )
     return [("Exposed communication", text)]
 
