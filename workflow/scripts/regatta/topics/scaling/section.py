@@ -137,19 +137,12 @@ def heatmap_section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs.
-
-    Each is of the fastest cell of the largest shape; cells whose interval overlaps its interval are ties.
-    """
-    scaling = data.tables["scaling"]
-    groups = [rows for _, rows in scaling.groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)]
-    known = [rows for rows in groups if rows["efficiency_ratio"].notna().any()]
-    if not known:
-        measured = [best_of_largest(rows) for rows in groups if rows["step_s"].notna().any()]
+    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
+    found = efficiency_findings(data)
+    if not found:
+        measured = [best_of_largest(rows) for rows in _workloads(data) if rows["step_s"].notna().any()]
         fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
         return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
-    threads = threads_by_shape(data.campaign, data.headers)
-    found = [_efficiency(rows.dropna(subset="efficiency_ratio"), scaling, threads, data) for rows in known]
     # Uncertain ones come after those that say how much is lost.
     found.sort(key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
     shown = found[:MOST_EFFICIENCIES]
@@ -157,6 +150,21 @@ def findings(data: ReportData) -> list[Finding]:
         source = Source("tables/scaling.csv", what="all rows with an efficiency")
         shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(found)}, (source,)))
     return shown
+
+
+def _workloads(data: ReportData) -> list[pd.DataFrame]:
+    groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
+    return [rows for _, rows in groups]
+
+
+def efficiency_findings(data: ReportData) -> list[Finding]:
+    """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
+
+    Cells whose interval overlaps its interval are ties.
+    """
+    scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
+    known = [rows.dropna(subset="efficiency_ratio") for rows in _workloads(data)]
+    return [_efficiency(rows, scaling, threads, data) for rows in known if len(rows)]
 
 
 def _throughput(row, data: ReportData) -> Finding:
