@@ -120,7 +120,7 @@ def check_size(wanted: Parameters, num_ranks: int) -> None:
     element_bytes, num_chunks = DTYPES[wanted.dtype].itemsize, num_ranks if wanted.operation in CUT_INTO_CHUNKS else 1
     if wanted.message_bytes < 1 or wanted.message_bytes % (element_bytes * num_chunks):
         chunks = f"{num_chunks} x " if num_chunks > 1 else ""
-        why = f", and {wanted.operation} cuts it into one chunk for each rank" if num_chunks > 1 else ""
+        why = f", and {wanted.operation} splits it into one chunk per rank" if num_chunks > 1 else ""
         raise ValueError(
             f"message_bytes = {wanted.message_bytes} is not a positive multiple of {chunks}{element_bytes}, "
             f"the size of an element of {wanted.dtype}{why}."

@@ -174,7 +174,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
             what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
             raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Remove it.")
     if wanted.compression == "bf16" and not has_bf16_hook():
-        needed = f"needs a torch with CUDA and NCCL, also on CPUs; this is {torch.__version__}"
+        needed = f"needs a torch built with CUDA and NCCL, even on CPUs; this is {torch.__version__}"
         raise ValueError(f"compression = 'bf16' {needed}. Leave compression at none, or use such a build.")
 
 

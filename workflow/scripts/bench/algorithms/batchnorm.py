@@ -157,7 +157,7 @@ def convert(model: nn.Module, group=None) -> nn.Module:
 
 def replacement(layer: nn.Module, group=None) -> SyncBatchNorm:
     if not layer.track_running_stats:
-        raise ValueError(f"{layer}: track_running_stats=False is not supported. Build the model with statistics.")
+        raise ValueError(f"{layer}: track_running_stats=False is not supported. Set it to True.")
     new = SyncBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, group)
     new.weight, new.bias = layer.weight, layer.bias
     new.running_mean, new.running_var = layer.running_mean, layer.running_var

@@ -48,7 +48,7 @@ def dimensions_of(name: str, context_length: int) -> Dimensions:
     if name not in SIZES:
         nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0)[0]
         known = ", ".join(SIZES)
-        raise ValueError(f"model {name!r} is not a known transformer ({known}). The nearest name is {nearest!r}.")
+        raise ValueError(f"model {name!r} is not a known transformer ({known}). Did you mean {nearest!r}?")
     if context_length < 1:
         raise ValueError(f"context_length = {context_length}: must be at least 1.")
     return dataclasses.replace(SIZES[name], context_length=context_length)

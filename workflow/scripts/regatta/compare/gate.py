@@ -234,8 +234,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     if num:
         lines.append(
             f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on a side): slower means that every launch is slower than every earlier"
-            f" launch by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
+            f" {MIN_LAUNCHES_INTERVAL} launches on either side): slower means that every launch is slower than every"
+            f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"

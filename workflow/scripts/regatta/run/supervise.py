@@ -126,7 +126,7 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
-    text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
+    text = f"{run.id}: a node failed ({', '.join(hosts) or 'name unknown'}): {cause.text}"
     raise UserError(f"{text}. Completed measurements are kept; the batch continues in another job.")
 
 

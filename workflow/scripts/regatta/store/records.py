@@ -48,7 +48,7 @@ def slowest_rank(record: dict, num_ranks: int) -> np.ndarray:
         return whole_times(record["samples_ns"], "samples_ns", num_ranks).max(axis=0)
     if record.get("slowest_rank_samples_ns") is not None:
         return whole_times([record["slowest_rank_samples_ns"]], "slowest_rank_samples_ns", 1)[0]
-    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is there")
+    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is present")
 
 
 def number(value: object, name: str, low: float | None = None, high: float | None = None) -> float | None:
