@@ -233,8 +233,8 @@ def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
 
 
 def at_most_minutes(campaign: Campaign, batches: Iterable[Batch]) -> float:
-    """Return the minutes if every cell and every start reached its deadline: each such cell ends its launch, so that
-    the rest starts again."""
+    """Return the minutes if every cell and every start hit its deadline: each such cell ends its launch, and the rest
+    restarts."""
     start = campaign.data["limits"]["launch_start_seconds"]
     deadlines = Price(lambda cell: cell.limit_seconds + start, start)
     return sum(deadlines.seconds(batch.launches) for batch in batches) / 60
