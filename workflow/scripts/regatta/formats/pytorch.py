@@ -5,7 +5,7 @@ GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds hav
 an integer; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
 program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
-A report has one entry per model, and in it one per number of ranks; the first is without DDP, only by its position.
+A report has one entry per model, and in it one per number of ranks; only its position marks the first as without DDP.
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 

@@ -34,7 +34,7 @@ class Table:
     def of(
         cls, caption: str, columns: dict[str, Callable], rows: pd.DataFrame, sources: tuple[str, ...] = ()
     ) -> "Table":
-        """Return a table with a line for each row. columns: heading -> function that writes a row's text."""
+        """Return a table with a line for each row. columns: heading -> function that formats a row."""
         texts = tuple(tuple(show(row) for show in columns.values()) for row in rows.itertuples())
         return cls(caption, tuple(columns), texts, sources=sources)
 
@@ -227,7 +227,7 @@ def make_figure(
 
 
 def shown_in(factor: float) -> Callable[[float | None], str]:
-    """Return what writes a value times a factor, such as seconds in milliseconds."""
+    """Return a function that formats a value times a factor, such as seconds in milliseconds."""
     return lambda value: three(times(value, factor))
 
 
@@ -235,7 +235,7 @@ milliseconds, microseconds = shown_in(1e3), shown_in(1e6)
 
 
 def text_of(column: str, show: Callable) -> Callable[[object], str]:
-    """Return what writes a column of a table's row."""
+    """Return a function that formats a column of a table's row."""
     return lambda row: show(getattr(row, column))
 
 
