@@ -30,7 +30,7 @@ def three(value: float | None, figures: int = 3) -> str:
 
 
 def four(value: float | None) -> str:
-    """Return four significant figures, for compared times that differ by a percent or less."""
+    """Return four significant figures, for comparing times that differ by a percent or less."""
     return three(value, 4)
 
 

@@ -76,8 +76,8 @@ class Verdict:
     length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 if it is
-    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, and
-    where it would take more than MOST_LAUNCHES.
+    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, or
+    if it would take more than MOST_LAUNCHES.
     """
 
     word: str

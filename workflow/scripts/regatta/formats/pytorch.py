@@ -128,7 +128,7 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-        # The rate was cut to an integer, the seconds were rounded to three decimals.
+        # The rate was truncated to an integer, the seconds were rounded to three decimals.
         low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
         if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"

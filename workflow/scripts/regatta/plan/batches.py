@@ -191,7 +191,7 @@ def _batch_id(content: dict) -> str:
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
-    """Return whether a batch is unfinished, and its next records supersede the earlier ones, also of other attempts."""
+    """Return whether a batch is unfinished and its next records supersede earlier ones, also from other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation
         or (slot.generation == generation and slot.status in ALWAYS_RETRIED and slot.launch.startswith(f"{batch_id}-l"))

@@ -222,7 +222,7 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
 def make_figure(
     figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
 ) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: from the table `source`."""
+    """Draw a panel as a figure with words and numbers. words: alt and caption. rows: from the table `source`."""
     return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
 
 
