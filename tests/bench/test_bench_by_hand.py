@@ -1,4 +1,4 @@
-"""The programs by hand: what they print, what they append, how they refuse."""
+"""Programs run by hand: what they print, what they append, and which arguments they reject."""
 
 import argparse
 import functools

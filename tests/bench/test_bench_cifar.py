@@ -1,4 +1,4 @@
-"""CIFAR-100 from files in both versions, every way in which they can be broken, the made-up set, and the transforms."""
+"""CIFAR-100 files in both versions, every kind of damage to them, the synthetic set, and the transforms."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Own gradient synchronisation gives the gradients of one process on the joined batch, and so does torch's own."""
+"""Custom gradient synchronization gives the gradients of one process on the global batch, as torch's does."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The transformer: its counts by hand, its shapes, and the properties that make it a causal language model."""
+"""The transformer: counts computed by hand, shapes, and the properties of a causal language model."""
 
 import dataclasses
 import functools

@@ -39,7 +39,7 @@ ALGORITHMS = ("torch", "ring", "butterfly", "halving_doubling")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 # Concurrent calls in a pipelined window if the host has to wait for them: as many as fit, at least two. gloo works on
-# two at a time (ProcessGroupGloo::Options.threads), and each needs separate result buffers.
+# two at a time (ProcessGroupGloo::Options.threads), each with separate result buffers.
 MAX_IN_FLIGHT = 8
 MIN_IN_FLIGHT = 2
 IN_FLIGHT_BYTES = 64 << 20

@@ -2,7 +2,7 @@
 
 Measured: zero_grad, forward, loss, backward with gradient synchronization, optimizer step. Then, alternating: the same
 step without gradient synchronization, and the synchronization alone; this gives the exposed communication.
-Why: its time on many ranks relative to one is the scaling efficiency of a machine and its settings.
+Why: its time on one rank relative to many is the scaling efficiency of a machine and its settings.
 Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step has the
 same random batch. Times say nothing about accuracy.
 
@@ -120,7 +120,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def ablations(strategy: Strategy, step: Callable[[], None]) -> dict[str, Ablation]:
-    """Return the ablations of the step on several ranks: without gradient synchronization, that alone, with events.
+    """Return the ablations of the step on several ranks: without gradient synchronization, only that, and with events.
 
     Those that a strategy does not support are omitted. Before the synchronization alone, it runs once untimed, so that
     all ranks are aligned and its buffers exist.
@@ -214,7 +214,7 @@ def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage, storage.nbytes()
-        # A reference to the tensor would make a cycle with its graph, which is never freed
+        # A reference to the tensor would create a cycle with its graph, which would never be freed
         # (docs.pytorch.org, saved_tensors_hooks: no reference to the input).
         return tensor.detach()
 

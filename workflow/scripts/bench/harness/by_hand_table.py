@@ -1,4 +1,4 @@
-"""The table that a benchmark prints for people: configuration, then results. Standard library only."""
+"""The table that a benchmark prints: configuration, then results. Standard library only."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A decoder-only transformer language model in the sizes of the CS336 exercise, untrained, and its counts.
+"""A decoder-only transformer language model in the sizes of the CS336 exercise, untrained; parameter and FLOP counts.
 
 Token embedding; pre-norm blocks of causal self-attention with rotary positions and of a SwiGLU feed-forward; a final
 norm; an untied output layer. RMSNorm throughout, no biases, no dropout. Source of architecture and sizes:

@@ -161,8 +161,8 @@ def _settle_launches_without_start(run: Run) -> None:
 
 
 def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | None, int | None]:
-    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and the nanoseconds
-    that its last cell had run."""
+    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and for how many
+    nanoseconds its last cell ran."""
     launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
     log = run.folder / "logs" / f"{launch}.log"
     limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}

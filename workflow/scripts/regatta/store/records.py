@@ -291,7 +291,7 @@ def _times(slowest: np.ndarray) -> dict:
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
-        # Warnings of the report, rounded to the accuracy of such estimates.
+        # For warnings in the report; rounded to the accuracy of such estimates.
         "drift_ratio": round(trend.change_ratio, 4) if trend else None,
         "has_drift": trend.is_flagged if trend else None,
         "effective_samples": None if effective is None else round(effective, 1),
