@@ -141,7 +141,7 @@ if [ -e "$state/installing" ]; then
     say "The last installation into $venv was interrupted; continuing it."
     rm -f "$state"/*.lock # pip determines which packages are complete
     for info in "$venv"/lib/python*/site-packages/*.dist-info; do
-        # pip writes INSTALLER last, but considers a package without it installed.
+        # pip writes INSTALLER last, yet treats a package without it as installed.
         [ ! -d "$info" ] || [ -e "$info/INSTALLER" ] || rm -r "$info"
     done
 fi

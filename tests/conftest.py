@@ -1,7 +1,7 @@
 """Tests import Regatta's library as the thin scripts do: `from regatta import ...`, with workflow/scripts on the path.
 
-`make test` runs four files at a time. Those in tests/cluster mostly wait, and each has a cluster of its own; the others compute.
-Begun in turns, the first wait while the second compute; long files come early, the many short ones of tests/unit last.
+`make test` runs four files at a time. Those in tests/cluster mostly wait, each on a separate cluster; the others
+compute. The two kinds start alternately, so that waiting and computing overlap; long files first, tests/unit last.
 """
 
 import os

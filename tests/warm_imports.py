@@ -1,4 +1,4 @@
-"""What Snakemake and Regatta's scripts import sooner or later. warm_start.py imports this once, in its server."""
+"""Everything that Snakemake and Regatta's scripts eventually import. warm_start.py imports this once, in its server."""
 
 import gc
 import importlib

@@ -1,8 +1,8 @@
 """Run Snakemake and Regatta's scripts in forks of one process that has imported their libraries.
 
-Importing them takes 2 s for Snakemake and 1 s for a script with pandas, longer than most tests run for. A fork has its
-own working directory, environment, files and exit status, as a new Python has. Tests of interpreter start and of signals
-start a new Python.
+Importing them takes 2 s for Snakemake and 1 s for a script with pandas, longer than most tests run. A fork has a
+separate working directory, environment, files and exit status, as a new Python has. Tests of interpreter start and of
+signals start a new Python.
 """
 
 import contextlib

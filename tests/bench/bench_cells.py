@@ -1,4 +1,4 @@
-"""Cells to measure in tests, and where the rank's programs are."""
+"""Cells that the tests measure, and the folder of the rank-side programs."""
 
 import os
 import re

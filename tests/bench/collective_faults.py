@@ -1,4 +1,4 @@
-"""run_launch whose collectives go wrong: cell after cell with another fault of FAULTS. Started like it."""
+"""run_launch with faulty collectives: each cell has a different fault of FAULTS. Started like run_launch.py."""
 
 import sys
 from pathlib import Path

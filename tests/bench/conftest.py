@@ -1,4 +1,4 @@
-"""What the tests of the rank's programs share. Those marked `torch` start ranks and need torch; the others need none."""
+"""Fixtures of the rank-side tests. Tests marked `torch` start ranks and need torch; the others do not."""
 
 import json
 import os

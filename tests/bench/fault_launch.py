@@ -1,6 +1,6 @@
-"""run_launch with a benchmark that goes wrong as its parameters say, and with host names that a test can choose.
+"""run_launch with a benchmark that fails as its parameters request, and with host names that a test can choose.
 
-Started like run_launch.py itself; the shipped programs hold no code for tests.
+Started like run_launch.py itself; the shipped programs contain no test code.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""Run rank-side programs in forks of a process that has imported torch, which costs more than most of these programs.
+"""Run rank-side programs in forks of a process that has imported torch, which takes longer than most of them run.
 
   python fork_server.py LISTENING_SOCKET_FD LOCK_FILE
 
-A client (forked_programs.py) sends one JSON object per line, and gets {"pid": ...} at once and {"ended": pid, "code": ...}
-later. What a client started ends with its connection; the server ends with its last client.
+A client (forked_programs.py) sends one JSON object per line. It gets {"pid": ...} at once and {"ended": pid, "code": ...}
+later. The programs of a client end with its connection; the server ends with its last client.
 
-A fork differs from a new Python process in what is imported already, in /proc/self/cmdline, and in that all ranks share
-one seed for hashes. Pipelined windows are shorter. Tests of these start real processes.
+A fork differs from a new Python process in its imported modules, in /proc/self/cmdline, and in that all ranks share one
+hash seed. Pipelined windows are shorter. Tests of these start real processes.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""All cases of the own all-reduce on one set of ranks: groups of 1, 2, ... ranks out of them, one after the other.
+"""All cases of the custom all-reduce on one set of ranks: groups of 1, 2, ... of them, one after the other.
 
 Started by test_bench_own_allreduce.py as ranks: DEVICE FOLDER. Each rank writes FOLDER/<rank>.json:
 {"problems": [what went wrong, in words], "num_cases": {algorithm: cases that this rank took part in},

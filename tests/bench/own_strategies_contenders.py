@@ -1,4 +1,4 @@
-"""The ways of synchronising that own_strategies_ranks.py tests: own ones, torch's DistributedDataParallel and fully_shard."""
+"""The strategies that own_strategies_ranks.py tests: custom ones, torch's DistributedDataParallel and fully_shard."""
 
 import torch
 import torch.distributed as dist

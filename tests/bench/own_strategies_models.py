@@ -1,6 +1,6 @@
-"""Small models for test_bench_own_strategies, each with one thing that a synchronisation of gradients can get wrong.
+"""Small models for test_bench_own_strategies, each with one feature that gradient synchronization can get wrong.
 
-Most are in float64, so that a sum in another order is no excuse. Batches are one tensor of (samples, ...).
+Most are in float64, so that a different order of summation cannot hide an error. Batches are tensors of (samples, ...).
 """
 
 from collections.abc import Callable

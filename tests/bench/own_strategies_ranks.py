@@ -1,8 +1,8 @@
-"""The ranks of test_bench_own_strategies: train each family with each way of synchronising, against one process.
+"""The ranks of test_bench_own_strategies: train each family with each strategy, and compare with one process.
 
   start_ranks.py --nproc-per-node=2 tests/bench/own_strategies_ranks.py DEVICE BACKEND FOLDER
 
-Every rank writes FOLDER/RANK.json: for each case "ok", or what was wrong. All cases share one set of ranks.
+Each rank writes FOLDER/RANK.json: for each case "ok", or what was wrong. All cases share one set of ranks.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""All cases of the joined batch norm on one set of ranks, each against one nn.BatchNorm1d in fp64 on the joined batch.
+"""All cases of the synchronized batch norm on one set of ranks, each against one nn.BatchNorm1d in fp64.
 
 Started by test_bench_sync_batchnorm.py as ranks; rank 0 writes {case: {what: difference or count}} as JSON.
 """

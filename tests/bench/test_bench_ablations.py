@@ -1,4 +1,4 @@
-"""Parts of iterations, and ablated iterations: what the loops give to the record."""
+"""Parts of iterations and ablated iterations: what the timed loops add to the record."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The programs by hand: what they print, what they append, how they refuse."""
+"""Programs run by hand: what they print, what they append, and which arguments they reject."""
 
 import argparse
 import functools
@@ -155,7 +155,7 @@ def test_one_process_needs_no_launcher(run_alone, tmp_path):
     [
         ("train_step.py", "--batch-size x", "argument --batch-size: invalid int value: 'x'"),
         ("train_step.py", "--batch-size 0", "batch_size = 0: must be at least 1."),
-        ("train_step.py", "--model resnet19", "is not a classifier of torchvision. The nearest name is 'resnet1"),
+        ("train_step.py", "--model resnet19", "is not a torchvision classifier. Did you mean 'resnet1"),
         ("train_step.py", "--bucket-cap-mb 25", "bucket_cap_mb = 25 has no effect with strategy none. Remove it."),
         ("train_step.py", "--max-seconds 0", "--max-seconds = 0.0: must be a number above 0"),
         ("train_step.py", "--device cuda", "no GPU"),

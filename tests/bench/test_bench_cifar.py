@@ -1,4 +1,4 @@
-"""CIFAR-100 from files in both versions, every way in which they can be broken, the made-up set, and the transforms."""
+"""CIFAR-100 files in both versions, every kind of damage to them, the synthetic set, and the transforms."""
 
 import contextlib
 import io
@@ -132,7 +132,7 @@ def test_a_wrong_python_file_is_refused_with_its_name_and_what_to_do(tmp_path, c
     write_python(tmp_path, **changes)
     with pytest.raises(ValueError, match=message) as refusal:
         cifar.load(str(tmp_path), seed=1)
-    assert str(refusal.value).startswith(f"{tmp_path / 'cifar-100-python' / 'train'} is not a file of CIFAR-100: ")
+    assert str(refusal.value).startswith(f"{tmp_path / 'cifar-100-python' / 'train'} is not a CIFAR-100 file: ")
     assert str(refusal.value).endswith(cifar.REMEDY)
 
 
@@ -142,7 +142,7 @@ def test_a_cut_python_file_is_refused(tmp_path, share, protocol):
     write_python(tmp_path, protocol)
     path = tmp_path / "cifar-100-python" / "train"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match="is not a file of CIFAR-100"):
+    with pytest.raises(ValueError, match="is not a CIFAR-100 file"):
         cifar.load(str(tmp_path), seed=1)
 
 

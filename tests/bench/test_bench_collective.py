@@ -1,4 +1,4 @@
-"""Benchmark `collective` without a group: patterns, sizes, memory, refusals. One process."""
+"""Benchmark `collective` in one process, without a group: patterns, sizes, memory, rejected parameters."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Real records of each program hold no field that its schema does not declare."""
+"""Real records of each program contain no field that its schema does not declare."""
 
 import pytest
 from bench_cells import BENCH, collective_cell, make_cell, train_step_cell

@@ -1,4 +1,4 @@
-"""Operations of a forward pass: by hand, against torchvision's own figures, and against the formula of transformers."""
+"""Operations of a forward pass: by hand, against torchvision's figures, and against the formula for transformers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rank's programs import the standard library, torch and each other; torchvision only inside functions."""
+"""Rank-side programs import the standard library, torch and each other; torchvision only inside functions."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""Launches of two gloo ranks: what the store and the error files hold afterwards."""
+"""Launches of two gloo ranks: the resulting store and error files."""
 
 import json
 import os

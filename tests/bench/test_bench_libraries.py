@@ -1,7 +1,7 @@
-"""Which libraries a process has loaded, and whether from the image or from the host. No torch is needed.
+"""Which libraries a process has loaded, and whether they are from the image or the host. Needs no torch.
 
-tests/golden/apptainer/ holds what Apptainer 1.4.5 showed a real process of torch in a SIF image, with two libraries of
-the host bound into it; shortened, and with other names of folders. In `overlay` the image is one mount at /; in
+tests/golden/apptainer/ has the output of Apptainer 1.4.5 for a real torch process in a SIF image, with two host
+libraries bound into it; shortened, and with other folder names. In `overlay` the image is one mount at /; in
 `underlay` the runtime built / out of many mounts of parts of it.
 """
 

@@ -1,4 +1,4 @@
-"""What a cell's record says of memory, and what one cell leaves behind for the next."""
+"""Memory in the record of a cell, and the state that one cell leaves behind for the next."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The own all-reduce algorithms on real ranks. All cases share one start of 8 ranks: own_allreduce_cases.py."""
+"""The custom all-reduce algorithms on real ranks. All cases share one start of 8 ranks: own_allreduce_cases.py."""
 
 import json
 from pathlib import Path

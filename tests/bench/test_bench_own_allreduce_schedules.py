@@ -1,4 +1,4 @@
-"""Who sends what to whom in the own all-reduce algorithms, played through in one process without torch."""
+"""The schedules of the custom all-reduce algorithms, simulated in one process without torch."""
 
 import pytest
 

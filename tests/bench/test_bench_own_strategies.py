@@ -1,4 +1,4 @@
-"""Own gradient synchronisation gives the gradients of one process on the joined batch, and so does torch's own."""
+"""Custom gradient synchronization gives the gradients of one process on the global batch, as torch's does."""
 
 import functools
 import json
@@ -147,7 +147,7 @@ def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
         (
             "buckets",
             25,
-            "strategy = 'buckets': expected one of naive, flat, overlap, bucketed. Nearest: 'bucketed'.",
+            "strategy = 'buckets': expected one of naive, flat, overlap, bucketed. Did you mean 'bucketed'?",
         ),
         ("bucketed", None, "bucket_cap_mb = None: strategy bucketed needs a size above 0, in MiB."),
         ("bucketed", 0, "bucket_cap_mb = 0: strategy bucketed needs a size above 0, in MiB."),

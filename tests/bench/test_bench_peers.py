@@ -1,4 +1,4 @@
-"""Where ranks meet: the address, the interface that the store listens on, and what older versions of torch take."""
+"""Rendezvous of ranks: the address, the interface on which the store listens, and what older torch versions accept."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What the placement check finds, and which rank a process is."""
+"""Problems that the placement check finds, and how a process determines its rank."""
 
 import pytest
 

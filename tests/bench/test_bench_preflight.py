@@ -1,4 +1,4 @@
-"""The preflight of two gloo ranks: what it writes, and what it leaves where something is wrong."""
+"""The preflight of two gloo ranks: its result, also when something is wrong."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Failures, launch file, threads, table: what needs no torch."""
+"""Failures, launch file, threads, table: the parts that need no torch."""
 
 import argparse
 import errno

@@ -1,4 +1,4 @@
-"""The rules of warm-up and sampling, against numbers worked out by hand. No torch needed."""
+"""The rules of warm-up and sampling, against numbers computed by hand. Needs no torch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Starting ranks on one machine: what each is told, how they end together, and that nothing listens beyond loopback."""
+"""Starting ranks on one machine: their environment, how they end together, and that nothing listens beyond loopback."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every strategy of train_step, through a launch: checks pass, and the parts by which communication is told are there."""
+"""Every strategy of train_step in a launch: checks pass, and records contain the parts for exposed communication."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Events around the exchange of gradients: what is marked when, and what is worked out of it. No GPU is needed but for the last."""
+"""Events around gradient synchronization: when they are recorded, and derived times. One test needs a GPU."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Batch norm over all ranks: against one process in fp64, its collectives counted, and the benchmark around it."""
+"""Batch norm over all ranks: against one process in fp64, the number of its collectives, and its benchmark."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A collective, in an environment that holds torch and what torch itself imports: no numpy, no torchvision, no Regatta."""
+"""A collective in an environment with only torch and torch's dependencies: no numpy, no torchvision, no Regatta."""
 
 import json
 import re

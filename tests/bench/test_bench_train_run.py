@@ -1,4 +1,4 @@
-"""Whole trainings: what they learn, that they repeat, that strategies agree, and what a record says of them."""
+"""Complete training runs: they learn, they are reproducible, strategies agree, and records describe them correctly."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The transformer: its counts by hand, its shapes, and the properties that make it a causal language model."""
+"""The transformer: counts computed by hand, shapes, and the properties of a causal language model."""
 
 import dataclasses
 import functools
@@ -141,8 +141,8 @@ def test_weights_in_bf16_run_too():
 @pytest.mark.parametrize(
     ("name", "context_length", "message"),
     [
-        ("Large", 128, "model 'Large' is not a known transformer .* The nearest name is 'large'."),
-        ("2.7b", 128, "The nearest name is '2.7B'."),
+        ("Large", 128, "model 'Large' is not a known transformer .* Did you mean 'large'"),
+        ("2.7b", 128, "Did you mean '2.7B'"),
         ("small", 0, "context_length = 0: must be at least 1."),
     ],
 )

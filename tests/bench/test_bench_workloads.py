@@ -68,7 +68,7 @@ DDP = {"strategy": "ddp", "compression": "none"}
         ({"optimizer": "adam"}, 1, "optimizer = 'adam': expected one of sgd, adamw."),
         ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
         ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
-        ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard takes no weights in this"),
+        ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard does not support this"),
         (DDP, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
         (DDP | {"bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
         (DDP | {"compression": "fp16"}, 2, "compression = 'fp16': expected one of none, bf16."),

@@ -1,4 +1,4 @@
-"""Short trainings on two ranks, one after another. Started by test_bench_train_run.py as ranks.
+"""Short training runs on two ranks, one after another. Started by test_bench_train_run.py as ranks.
 
 Rank 0 writes {case: {name: what was found}} as JSON.
 """

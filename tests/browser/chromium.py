@@ -1,6 +1,6 @@
-"""Drive Debian's chromium over its debugging pipe (Chrome DevTools Protocol), with nothing but the standard library.
+"""Drive Debian's chromium over its debugging pipe (Chrome DevTools Protocol), with only the standard library.
 
-Messages are JSON, each ended by a zero byte; the browser reads file descriptor 3 and writes 4.
+Messages are JSON, each terminated by a zero byte; the browser reads file descriptor 3 and writes 4.
 Protocol: https://chromedevtools.github.io/devtools-protocol/
 """
 

@@ -1,4 +1,4 @@
-"""The plan's page as a reader's browser sees it. Screenshots are kept where REGATTA_SCREENSHOTS says, else thrown away."""
+"""The plan's page in a browser. Screenshots are kept in the folder REGATTA_SCREENSHOTS, if set."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The report as a reader's browser sees it. Screenshots are kept where REGATTA_SCREENSHOTS says, else thrown away."""
+"""The report in a browser. Screenshots are kept in the folder REGATTA_SCREENSHOTS, if set."""
 
 import os
 from pathlib import Path

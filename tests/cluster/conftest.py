@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run on a real Slurm cluster, made of namespaces of this machine."""
+"""Fixtures of the tests on a real Slurm cluster, which runs in namespaces of this machine."""
 
 import fcntl
 import os

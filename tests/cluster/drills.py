@@ -1,4 +1,4 @@
-"""Campaigns on the test cluster, and what a drill asks of them afterwards."""
+"""Campaigns on the test cluster, and helpers with which a drill checks their results."""
 
 import html
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Stands in for the Python of a stack on the test cluster: srun starts it once per rank, as it does the real ranks.
+"""Substitute for the Python of a stack on the test cluster: srun starts it once per rank, as it does the real ranks.
 
 Rank 0 writes the launch file without torch, as tests/workflow/fake_launch.py does and with the same FAKE_ variables; the
-others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1 ends
-with status 0 while rank 0 waits for it; "die": rank 1 is killed. No rank comes up on the nodes that the file
-FAKE_BROKEN_NODES lists, as where a mount is missing. A launch does not go on from its third cell while the file
-FAKE_HOLD_FILE is there.
+others wait for it. Faults that need several ranks, by part of a cell's id in FAKE_RANK_FAULTS: "exit_early": rank 1
+exits with status 0 while rank 0 waits for it; "die": rank 1 is killed. No rank starts on the nodes that the file
+FAKE_BROKEN_NODES lists, as if a mount were missing. A launch waits in its third cell while the file
+FAKE_HOLD_FILE exists.
 """
 
 import json

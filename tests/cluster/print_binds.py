@@ -1,6 +1,6 @@
-"""Say what of the host a node must see so that this interpreter works there: lines SOURCE<TAB>TARGET.
+"""Print which files of the host a node needs so that this interpreter works there: lines SOURCE<TAB>TARGET.
 
-The environment's own python3 runs it: python3 -I print_binds.py ENVIRONMENT. All is seen at the path it has on the host.
+Run by the environment's own python3: python3 -I print_binds.py ENVIRONMENT. Each file keeps its path on the host.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The test cluster as tests use it. What it is and how it is made is said in the program `cluster` beside this file."""
+"""The test cluster for use in tests. The program `cluster` beside this file describes and creates it."""
 
 import os
 import shlex

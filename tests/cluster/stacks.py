@@ -1,4 +1,4 @@
-"""Stacks of each kind, for tests that have the image with torch."""
+"""Stacks of each kind, for tests with the torch image."""
 
 import shutil
 import subprocess

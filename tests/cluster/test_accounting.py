@@ -1,4 +1,4 @@
-"""With slurmdbd behind the cluster: what a campaign is charged for; on a cluster of its own beside the others."""
+"""Accounting by slurmdbd: what a campaign is charged for. Runs on a separate cluster beside the others."""
 
 import re
 from collections.abc import Iterator

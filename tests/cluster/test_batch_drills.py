@@ -1,4 +1,4 @@
-"""What goes wrong within one batch on a real Slurm: the batch is measured to its end, and the report names the cause."""
+"""Failures within one batch on a real Slurm: the batch is measured to its end, and the report names the cause."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The cluster of the tests is a real one: Slurm starts the ranks, they talk over a network, and nodes can fail."""
+"""The test cluster is real: Slurm starts the ranks, they communicate over a network, and nodes can fail."""
 
 import json
 import signal

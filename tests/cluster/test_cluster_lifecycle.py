@@ -1,4 +1,4 @@
-"""Taking the cluster down leaves nothing behind, in any state; on a separate cluster beside the others."""
+"""Stopping the cluster leaves nothing behind, in any state. Runs on a separate cluster beside the others."""
 
 import contextlib
 import ctypes

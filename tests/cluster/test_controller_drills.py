@@ -1,4 +1,4 @@
-"""Slurm does not answer, or Snakemake is gone, while jobs wait and run: none is lost, and none submitted twice."""
+"""Slurm does not answer, or Snakemake is gone, while jobs wait and run: none is lost, and none is submitted twice."""
 
 import re
 import time

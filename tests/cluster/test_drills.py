@@ -1,4 +1,4 @@
-"""What goes wrong on clusters, done for real: nothing measured is lost, and the report names the cause."""
+"""Common cluster failures, provoked for real: no measurement is lost, and the report names the cause."""
 
 import json
 import re

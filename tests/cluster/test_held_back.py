@@ -1,4 +1,4 @@
-"""A stack that fails the preflight costs next to nothing, and is tried again once it is fixed."""
+"""A stack that fails the preflight costs almost nothing, and is tried again once it is fixed."""
 
 import json
 import signal

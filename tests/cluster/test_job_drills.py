@@ -1,4 +1,4 @@
-"""What ends jobs and the Snakemake that submitted them, done for real: nothing measured is lost, nothing is measured twice."""
+"""Jobs, and the Snakemake that submitted them, are ended for real: nothing measured is lost, nothing is measured twice."""
 
 import re
 import signal

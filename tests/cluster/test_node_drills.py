@@ -1,4 +1,4 @@
-"""Four nodes, of which one cannot start ranks: the batch goes on elsewhere, and only that node is avoided."""
+"""Four nodes, one of which cannot start ranks: the batch continues on others, and only that node is avoided."""
 
 import pytest
 from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, report_says, submitted

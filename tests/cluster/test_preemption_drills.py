@@ -1,4 +1,4 @@
-"""Jobs that lose their nodes to others, done for real: what was measured is kept, and the batch goes on when nodes are free."""
+"""Jobs are preempted for real: their measurements are kept, and the batch resumes when nodes are free."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Batches within an allocation that the user holds, what is refused instead, and the gate of a cluster's CI."""
+"""Batches within an allocation of the user, what is rejected there, and the gate in a cluster's CI."""
 
 import json
 import subprocess

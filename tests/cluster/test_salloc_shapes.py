@@ -1,4 +1,4 @@
-"""Allocations that the user holds: shapes smaller than the allocation, and one batch at a time in it."""
+"""Allocations of the user: shapes smaller than the allocation, and one batch at a time in it."""
 
 import itertools
 import json

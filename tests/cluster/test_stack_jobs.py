@@ -1,4 +1,4 @@
-"""Stacks with an image and a wrapper in one job, and what becomes of a job when these are changed while it waits."""
+"""Stacks with an image and a wrapper in one job, and a job whose image or wrapper changes while it waits."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The three kinds of stack with real torch ranks: what they measure, what they say of themselves, what holds them back."""
+"""The three kinds of stack with real torch ranks: their results, their provenance, and why some are not started."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What keeps ranks from starting, or what a campaign asks for that must not: refused or recorded, and never run."""
+"""Ranks that cannot start, and invalid requests: rejected or recorded, and never run."""
 
 import json
 

@@ -1,10 +1,10 @@
-"""What a step costs with own gradient synchronisation, against torch's DistributedDataParallel: 2 ranks, gloo, CPU.
+"""Step time with custom gradient synchronization, relative to torch's DistributedDataParallel: 2 ranks, gloo, CPU.
 
-All ways of synchronising live in one set of ranks, each with its own copy of the model, and take turns: a block of steps
-each, round after round, every second round in reverse order. A block counts the median of its steps, each as slow as its
-slowest rank. A round gives the ratio of each way's block to that of `ddp` in the same round; a launch gives the median
-over its rounds; printed are the median and the range over launches. The goal is 1.05 for `bucketed`.
-`ddp` appears twice: what its twin differs from 1 is the noise. A launch takes about a minute on an idle machine of 2 cores.
+All strategies run in one set of ranks, each with a separate copy of the model, and alternate: a block of steps each,
+round after round, every second round in reverse order. A block's time is the median of its steps, each that of its
+slowest rank. A round gives the ratio of each strategy's block to that of `ddp`; a launch gives the median over its
+rounds; printed are the median and the range over launches. The goal is 1.05 for `bucketed`.
+`ddp` appears twice: its deviation from 1 is the noise. A launch takes about a minute on an idle machine with 2 cores.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What an allocation costs beside measuring, on the test cluster (tests/cluster), and an A/A of stacks in it.
+"""Overhead of an allocation beyond measuring, on the test cluster (tests/cluster), and an A/A comparison of stacks in it.
 
-24 small cells at 2 nodes x 2 ranks: 12 all_reduce sizes on two stacks that are the same under two names, 6 launches each,
-in one job, stacks in turn (A B, B A, ...). Printed: sbatch and srun calls; seconds from the job's start to the first sample, and
-between cells; the share of the allocation spent measuring; and the ratio of the two stacks, which should be 1.
+24 small cells on 2 nodes x 2 ranks: 12 all_reduce sizes on two identical stacks with different names, 6 launches each,
+in one job, stacks alternating (A B, B A, ...). Printed: sbatch and srun calls; seconds from the job's start to the first
+sample, and between cells; the share of the allocation spent measuring; and the ratio of the two stacks, which should be 1.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Run campaigns for the figures of `make bench`, in a folder of their own."""
+"""Run campaigns for the figures of `make bench`, in a separate folder."""
 
 import subprocess
 import sys

@@ -1,9 +1,9 @@
-"""What the intervals cover and how often the verdicts err, by simulation with known truth. No cluster, no clock, seeded.
+"""Coverage of the intervals and error rates of the verdicts, by simulation with known truth. No cluster, no clock, seeded.
 
-A simulated launch has a level of its own, log-normal with a tail to the slow side (an exponential part), and 40 samples
-beside it that are skewed and follow each other (autoregressive, rho 0.7); its value is their median, as in a campaign.
+A simulated launch has a random level, log-normal with a tail to the slow side (an exponential part), and 40 samples
+around it that are skewed and autocorrelated (autoregressive, rho 0.7); its value is their median, as in a campaign.
 Intervals: goal 93 to 97 % from 6 launches up. Below 6 launches it is their range, which has no nominal coverage. The
-verdicts: margin 5 %, tables of 50 cells; goal: of 100 campaigns compared with themselves at most one says faster or slower.
+verdicts: margin 5 %, tables of 50 cells; goal: at most 1 in 100 self-comparisons of a campaign says faster or slower.
 """
 
 import sys

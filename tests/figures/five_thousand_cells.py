@@ -1,7 +1,7 @@
-"""What the report of a campaign of 5,000 cells and 5 launches each costs: collect, analyse, report, and the browser.
+"""Cost of the report of a campaign with 5,000 cells and 5 launches each: collect, analyse, report, and the browser.
 
 Goals: analyse and report together under 60 s and 2 GB, the page under 10 MB, shown within 3 s. The results are synthetic
-(tests/unit/synthetic.py), up to 32 ranks and 60 iterations a record.
+(tests/unit/synthetic.py), up to 32 ranks and 60 iterations per record.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""The own all-reduce algorithms against torch's all_reduce: 4 ranks on this machine, gloo, buffers of fp32.
+"""The custom all-reduce algorithms relative to torch's all_reduce: 4 ranks on this machine, gloo, fp32 buffers.
 
-In each launch the algorithms take turns, round after round, so that other load on the machine affects all equally.
-Before each call the buffer is set anew and the ranks meet at a barrier; a call's time is that of the slowest rank.
+In each launch the algorithms alternate, round after round, so that other load on the machine affects all equally.
+Before each call the buffer is reset and the ranks meet at a barrier; a call's time is that of the slowest rank.
 Printed for each size: median over launches of the launch's median, the range over launches, and the same of the ratio
-to torch's within a launch. The goal: the best own algorithm takes at most 1.25 times as long as torch's at 16 MiB.
+to torch's within a launch. The goal: the best custom algorithm takes at most 1.25 times as long as torch's at 16 MiB.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Whether many cells in one launch disturb each other: the same cells with `isolation: launch` and `isolation: process`.
+"""Whether many cells in one launch affect each other: the same cells with `isolation: launch` and `isolation: process`.
 
-The launches of the two alternate in time (`repeats` is raised by one, run after run, and only what is missing is measured).
+Launches of the two alternate in time (each run raises `repeats` by one, and measures only what is missing).
 Printed for each cell: median over launches of the launch's median, the range over launches, and the ratio of the medians.
 """
 

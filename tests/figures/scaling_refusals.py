@@ -1,7 +1,7 @@
-"""How often a scaling model is refused, and how far off it is at twice the largest size: curves with known truth, seeded.
+"""How often a scaling model is rejected, and its error at twice the largest size: curves with known truth, seeded.
 
-Each world size has launches of its own, log-normal with a tail to the slow side, as in coverage.py. Goal: of curves that
-are Amdahl's, and whose sizes scatter alike, at most 2 % are refused for lack of fit (the level of the test is 1 %).
+Each world size has separate launches, log-normal with a tail to the slow side, as in coverage.py. Goal: of curves that
+follow Amdahl's law, with equal scatter at all sizes, at most 2 % are rejected for lack of fit (the test's level is 1 %).
 """
 
 import sys

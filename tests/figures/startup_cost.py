@@ -1,4 +1,4 @@
-"""What a launch of many cells saves: 12 all-reduce sizes x 2 repeats as a campaign, against a shell loop of torchrun calls.
+"""Time saved by launches of many cells: 12 all-reduce sizes x 2 repeats as a campaign, and as a shell loop of torchrun calls.
 
 Both run the same 24 measurements on 2 ranks with the same sampling; the campaign's time includes its plan, tables and report.
 """

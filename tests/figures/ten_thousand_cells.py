@@ -1,4 +1,4 @@
-"""What a campaign of 10,000 cells costs before anything runs: `snakemake -n` and a plan, seconds and peak memory."""
+"""Cost of a campaign of 10,000 cells before anything runs: seconds and peak memory of `snakemake -n` and of a plan."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Campaign files for the tests of the driver: one small campaign, changed in one place by each test."""
+"""Campaign files for the driver's tests: one small campaign, which each test changes in one place."""
 
 import dataclasses
 import json

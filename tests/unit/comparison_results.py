@@ -1,4 +1,4 @@
-"""Cells, measurements and results folders for the tests of comparisons: each launch takes as long as its test says."""
+"""Cells, measurements and results folders for tests of comparisons: each test sets the times of its launches."""
 
 import json
 

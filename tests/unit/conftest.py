@@ -1,6 +1,6 @@
-"""Settings of Hypothesis: no deadline, for a busy machine is no failure, and the same cases in each run. Fixtures.
+"""Settings of Hypothesis: no deadline, because a busy machine is not a failure, and the same cases in each run. Fixtures.
 
-Drawing is most of what a report costs. Only tests with the fixture `drawing` draw; elsewhere each figure is an empty SVG.
+Drawing takes most of a report's time. Only tests with the fixture `drawing` draw; elsewhere each figure is an empty SVG.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The golden files of other programs, and how they are read and imported in tests."""
+"""Golden files of other programs, and helpers to read and import them."""
 
 import contextlib
 import io

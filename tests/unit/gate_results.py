@@ -1,4 +1,4 @@
-"""Results of a gate's two campaigns, made up for its tests: each launch has the time that the test gives."""
+"""Synthetic results of a gate's two campaigns: each test sets the times of its launches."""
 
 from pathlib import Path
 

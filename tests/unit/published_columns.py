@@ -1,4 +1,4 @@
-"""What is frozen: the columns of released benchmarks. Those that a new benchmark adds are left out of comparisons."""
+"""Columns of the released benchmarks, which are frozen. Comparisons ignore those that a new benchmark adds."""
 
 import csv
 import io

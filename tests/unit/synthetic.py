@@ -88,7 +88,7 @@ def make_campaign(cells: list[dict], skipped: list[dict] = (), **fields) -> dict
     campaign = {
         "schema": 1,
         "name": "laptop",
-        "description": "How this machine trains two small models on one and two processes, and what gloo costs.",
+        "description": "Training of two small models with one and two processes on this machine, and the cost of gloo all-reduce.",
         "cluster": {"schema": 1, "name": "local", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0},
         "repeats": 3,
         "seed": 1,

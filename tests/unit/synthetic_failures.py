@@ -1,4 +1,4 @@
-"""The results of a bad night on a cluster: a campaign in which each class of failure occurs, in the words of real ones."""
+"""Results of a bad night on a cluster: a campaign with each class of failure, with real messages."""
 
 import json
 from pathlib import Path

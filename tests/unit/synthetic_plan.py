@@ -1,4 +1,4 @@
-"""A plan of a campaign that has run in part and was edited since: each state of a cell and each reason is in it."""
+"""A plan of a campaign that has partly run and was edited since: it contains each state of a cell and each reason."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Results of a preflight that no cluster gave: two hosts of four GPUs, a stack of each kind."""
+"""Synthetic results of a preflight: two hosts of four GPUs, a stack of each kind."""
 
 import json
 from pathlib import Path

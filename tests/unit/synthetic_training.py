@@ -1,4 +1,4 @@
-"""Cells and records of train_run and sync_batchnorm as docs/contracts.md has them, with numbers that a test gives."""
+"""Cells and records of train_run and sync_batchnorm as in docs/contracts.md, with numbers set by the test."""
 
 from synthetic import make_cell
 

@@ -1,4 +1,4 @@
-"""Launch files in which a rank, or the ranks of a host, come late to collectives and compute longer than the others.
+"""Launch files in which one rank, or the ranks of one host, enter collectives late and compute longer than the others.
 
 By hand: `python tests/unit/synthetic_waits.py OUT` writes OUT/slow-rank and OUT/slow-host, with their reports.
 """

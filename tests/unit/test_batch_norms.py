@@ -1,4 +1,4 @@
-"""From records of sync_batchnorm to their table and figure: numbers worked out by hand."""
+"""From records of sync_batchnorm to their table and figure: numbers computed by hand."""
 
 import pytest
 from synthetic import make_campaign, make_report

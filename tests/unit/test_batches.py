@@ -1,4 +1,4 @@
-"""Batches: everything left to do is in exactly one launch, in an order that can be had again, within the time allowed."""
+"""Batches: all remaining work is in exactly one launch, in a reproducible order, within the allowed time."""
 
 import itertools
 

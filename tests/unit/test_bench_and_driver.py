@@ -1,6 +1,6 @@
-"""What bench/ writes and what the driver reads or writes in its place: the same fields, exit status and messages.
+"""What bench/ writes, and what the driver reads or writes instead: the same fields, exit statuses and messages.
 
-Neither imports the other, so nothing else compares them. No torch is needed.
+Neither imports the other, so nothing else compares them. Needs no torch.
 """
 
 import importlib

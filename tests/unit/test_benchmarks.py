@@ -1,4 +1,4 @@
-"""What the schemas of benchmarks declare holds everywhere: programs, columns, rules, records."""
+"""The declarations in the benchmarks' schemas hold everywhere: programs, columns, rules, records."""
 
 import ast
 import json

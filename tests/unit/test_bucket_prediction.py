@@ -1,4 +1,4 @@
-"""Best buckets, measured and predicted: sqrt(s w o) worked out by hand, and why there is none where there is none."""
+"""Best buckets, measured and predicted: sqrt(s w o) computed by hand, and the reason if there is no prediction."""
 
 from pathlib import Path
 

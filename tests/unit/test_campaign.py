@@ -1,4 +1,4 @@
-"""The campaign file: each error gives its exact message, and what is not an error arrives untouched."""
+"""The campaign file: each error has its exact message, and valid values are kept unchanged."""
 
 import shlex
 

@@ -1,9 +1,9 @@
-"""Why a launch ended. The logs in tests/golden/start_ranks_*.log are of two ranks that bench/start_ranks.py started:
+"""Why a launch ended. The logs tests/golden/start_ranks_*.log are of two ranks that bench/start_ranks.py started:
 
 raised            rank 1 raises, so that rank 0's barrier fails
 killed            rank 1 gets SIGKILL while rank 0 waits in an all_reduce
 import_error      both ranks lack a module
-no_program        the program is not there
+no_program        the program does not exist
 store_unwritable  rank 0 cannot write the launch file and exits with 74
 
 Those in tests/golden/srun/ are srun's (test_srun_log.py).

@@ -1,4 +1,4 @@
-"""The check of an environment, run in environments made for it: no pip, and packages that are only names and versions."""
+"""check_environment.py in synthetic environments: without pip, and with packages that are only names and versions."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""Real launch files, good and broken, through collect and analyse.
+"""Real launch files, good and broken, through collect and analyse. REGATTA_WRITE_GOLDEN=1 accepts changed tables.
 
-tests/golden/launches holds a launch of one rank, one of two, and a third that was damaged: a negative sample, a record cut
-in half, no last line. Two more have trainings and a batch norm; of the second a training lost the loss of an epoch. After a wanted change of the tables: REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_collect_golden.py
+tests/golden/launches: launches of one and of two ranks; one with a negative sample, a truncated record, no last line;
+two with training runs and a batch norm, in the second of which a run lacks the loss of an epoch.
 """
 
 import json

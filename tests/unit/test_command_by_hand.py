@@ -1,4 +1,4 @@
-"""The line that repeats a cell by hand: a shell reads it, and changes nothing in it but the variables of binds."""
+"""The command that repeats a cell by hand: a shell changes nothing in it except the variables of binds."""
 
 import itertools
 import shlex

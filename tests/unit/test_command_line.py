@@ -1,4 +1,4 @@
-"""Snakemake's command line, which the rules need before Snakemake's objects have it."""
+"""Parsing Snakemake's command line, which the rules need before Snakemake's objects have it."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""T(S) = a + c sqrt(S) + S/B: known parameters come back, and what the sizes do not tell is refused in words."""
+"""T(S) = a + c sqrt(S) + S/B: known parameters are recovered, and unidentifiable ones are rejected with a reason."""
 
 import math
 

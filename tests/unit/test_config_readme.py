@@ -1,4 +1,4 @@
-"""config/README.md is held to the schemas: each key with its type, unit, default and meaning, and nothing else."""
+"""config/README.md matches the schemas: each key with its type, unit, default and meaning, and nothing else."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Efficiency against every baseline, weak and strong apart, with numbers computed by hand."""
+"""Efficiency against every baseline, weak and strong separately, with numbers computed by hand."""
 
 import pytest
 from synthetic import make_campaign, train_cell

@@ -1,4 +1,4 @@
-"""The nodes that Regatta avoids and those that the cluster file excludes or requires, in one option of sbatch."""
+"""Nodes that Regatta avoids and nodes that the cluster file excludes or requires, in one option of sbatch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine, and within a Slurm job: across processes, and freed when the holder dies."""
+"""One measurement at a time on a machine or within a Slurm job: across processes, and freed when the holder dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The exit status of a run, from what the store holds of the planned measurements."""
+"""The exit status of a run, from the planned measurements' records in the store."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is declared in one place and missing in another is an error that names both: docs/extending.md."""
+"""A declaration in one place without its counterpart in another is an error that names both: docs/extending.md."""
 
 import dataclasses
 import re

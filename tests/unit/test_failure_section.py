@@ -1,4 +1,4 @@
-"""Failures by cause: what counts as one cause, and what is shown of its log."""
+"""Failures grouped by cause: what counts as one cause, and which part of its log is shown."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""Files that were cut off or damaged: the same result, a refusal, or, where a format has no end, fewer rows; never others."""
+"""Truncated or damaged files: the same result, a rejection, or (if the format has no end) fewer rows."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Results of Regatta in the form of other programs: what their tools read, and what comes back by import."""
+"""Regatta's results in formats of other programs: what their tools read, and what an import returns."""
 
 import json
 

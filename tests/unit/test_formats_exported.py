@@ -1,4 +1,4 @@
-"""What Regatta exports: which number each key is, all its digits, and notes or refusals for what a form cannot hold."""
+"""Exports: the meaning of each key, all digits, and notes or errors for what a format cannot represent."""
 
 import json
 

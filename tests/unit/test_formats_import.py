@@ -1,4 +1,4 @@
-"""Files of other programs through import, collect and analyse: the known answers, and a store that stays consistent."""
+"""Files of other programs through import, collect and analyse: known results, and a store that stays consistent."""
 
 import hashlib
 import json

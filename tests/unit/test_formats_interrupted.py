@@ -1,4 +1,4 @@
-"""Imports that were killed, that run at the same time, and folders and files that are not as an import left them."""
+"""Imports that were killed or run concurrently, and folders and files that no longer are as an import left them."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """nccl-tests whose processes drive several GPUs each (-t, -g): each GPU is a rank, and JSON lists one per process.
 
-The golden files have the form that src/util.cu of NVIDIA/nccl-tests writes, with the figures of no real machine.
+The golden files have the format that src/util.cu of NVIDIA/nccl-tests writes, with synthetic figures.
 """
 
 import json

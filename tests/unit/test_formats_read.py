@@ -1,4 +1,4 @@
-"""What is read out of files of other programs: golden files, with the figures that they print."""
+"""Reading files of other programs: golden files, with the figures that they print."""
 
 import json
 

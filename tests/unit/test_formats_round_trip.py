@@ -1,4 +1,4 @@
-"""What is exported and imported again compares as 1 with what it was made from, in every format and benchmark."""
+"""Results that are exported and imported again have a ratio of 1 to the original, in every format and benchmark."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Frozen files that were damaged, edited or written by another version: one message each, with any content."""
+"""Frozen files that were damaged, edited or written by another version: one message each, for any content."""
 
 import copy
 import json

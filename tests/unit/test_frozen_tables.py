@@ -1,8 +1,8 @@
-"""Every table of the synthetic campaigns, byte for byte, as the command lines write it.
+"""Every table of the synthetic campaigns, byte for byte, as the scripts write it.
 
-tests/golden/tables/<campaign>/ holds what collect.py, analyse.py, compare.py and export_results.py wrote before the code was
-cut by topic. A change here means that published numbers change: CHANGELOG names the column, and the files are written
-again by REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_frozen_tables.py
+tests/golden/tables/<campaign>/ has what collect.py, analyse.py, compare.py and export_results.py wrote before the code was
+split by topic. A change here means that published numbers change: CHANGELOG names the column, and the files are
+rewritten by REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_frozen_tables.py
 """
 
 import importlib

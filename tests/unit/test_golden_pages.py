@@ -1,6 +1,6 @@
-"""The wording of the report: the text of three pages, as a person reads it.
+"""The wording of the report: the text of three pages, as a reader sees it.
 
-Only these files hold whole sentences of the report; other tests check values. After a change of wording, read the diff of
+Only these files contain whole sentences of the report; other tests check values. After rewording, read the diff of
 REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_golden_pages.py
 """
 

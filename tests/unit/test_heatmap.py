@@ -1,4 +1,4 @@
-"""The map of efficiency: which cells stand where, and what stands in a square without a value."""
+"""The efficiency heatmap: the position of each cell, and the mark of a square without a value."""
 
 import matplotlib
 import pytest

@@ -1,4 +1,4 @@
-"""What the store already holds, from manifests and from launch files."""
+"""The content of the store, from manifests and from launch files."""
 
 import json
 

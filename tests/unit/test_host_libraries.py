@@ -1,4 +1,4 @@
-"""containers/host_libraries.sh, with folders that stand for the host's: which libraries come first, and what is set."""
+"""containers/host_libraries.sh with substitutes for the host's folders: order of libraries, and variables."""
 
 import os
 import re

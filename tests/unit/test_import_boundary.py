@@ -1,4 +1,4 @@
-"""Two worlds, one contract: bench/ and regatta/ never import each other, and the driver starts without heavy libraries."""
+"""bench/ and regatta/ never import each other, and the driver starts without heavy libraries."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What a batch asks Slurm for: held against what the executor makes of it."""
+"""The resources that a batch requests from Slurm, checked against what the executor makes of them."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""The test of lack of fit: hand-computed, and as often wrong as it says."""
+"""The test of lack of fit: results computed by hand, and the stated error rate."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""--log of the scripts that the rules call: a copy of what is printed, and nothing less on the terminal."""
+"""--log of the scripts that the rules call: a copy of the output, which still appears on the terminal in full."""
 
 import argparse
 import subprocess

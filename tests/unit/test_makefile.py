@@ -1,4 +1,4 @@
-"""The Makefile and requirements/install.sh, in a copy of the checkout whose only requirement is a package made here."""
+"""The Makefile and requirements/install.sh, in a copy of the checkout that requires only a synthetic package."""
 
 import base64
 import fcntl

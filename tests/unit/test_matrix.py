@@ -261,21 +261,21 @@ SKIPPED = [
     ),
     (collectives(4096, backend=["nccl"]), {}, "backend nccl needs device cuda; this campaign's device is cpu"),
     (collectives(4096, device="cuda"), {}, "device cuda needs a GPU; cluster 'tiny' has none"),
-    (collectives(4098), {}, "message_bytes 4098 is no multiple of fp32's 4 bytes"),
+    (collectives(4098), {}, "message_bytes 4098 is not a multiple of 4, the element size of fp32"),
     (
         operations("all_gather", 4096, shapes=[{"nodes": [1], "gpus_per_node": [3]}]),
         {},
-        "message_bytes 4096 is no multiple of 3 x 4 bytes: all_gather cuts it into 3 equal parts of fp32",
+        "message_bytes 4096 is not a multiple of 3 x 4 bytes: all_gather splits it into 3 equal parts of fp32",
     ),
     (
         operations("reduce_scatter", 4096, device="cuda"),
         {"gpus_per_node": 2},
-        "gloo has no reduce_scatter of tensors on a GPU",
+        "gloo does not support reduce_scatter on GPU tensors",
     ),
     (
         train(TRAIN | {"strategy": ["fsdp"], "channels_last": [True]}, shapes=[{"nodes": [1], "gpus_per_node": [2]}]),
         {},
-        "fsdp takes no weights in memory format channels_last",
+        "fsdp does not support weights in the channels_last memory format",
     ),
     (
         of("sync_batchnorm", {"implementation": ["torch"], "hidden": [8], "batch_size": [4]}),

@@ -1,4 +1,4 @@
-"""The fitted models in the report: which are drawn, how far, and what is said of those that were refused."""
+"""The fitted models in the report: which are drawn, up to which size, and the reasons for those that were rejected."""
 
 import re
 

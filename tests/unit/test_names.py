@@ -1,4 +1,4 @@
-"""Names of cells: what they say, what they leave out, and that no two cells of a campaign share one."""
+"""Names of cells: what they contain, what they omit, and that no two cells of a campaign share one."""
 
 import pytest
 from hypothesis import given, settings

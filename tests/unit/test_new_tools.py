@@ -1,4 +1,4 @@
-"""A new container runtime and a new scheduler are each one struct in a dict: nothing else of the driver is edited."""
+"""A new container runtime or scheduler is one struct in a dict: no other code of the driver changes."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""How a job of a batch ends is noted, by itself or by the job after it; and which nodes are to blame."""
+"""How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""How numbers are written: figures, ratios, and spreads that say whether they are ranges or intervals."""
+"""Number formatting: significant figures, ratios, and ranges distinguished from intervals."""
 
 import pandas as pd
 import pytest

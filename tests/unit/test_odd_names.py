@@ -1,4 +1,4 @@
-"""Names and files that nobody expects in a results folder: no traceback, no waiting, and a word in the report."""
+"""Unexpected names and files in a results folder: no traceback, no hang, and a note in the report."""
 
 import json
 import os

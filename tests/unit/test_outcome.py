@@ -1,4 +1,4 @@
-"""The lines that close a run."""
+"""The closing lines of a run."""
 
 from regatta.run.progress import outcome_text
 

@@ -1,4 +1,4 @@
-"""Outliers: iterations far out are classed as of all ranks, one host or one rank, and as unknown where times cannot tell."""
+"""Outliers are attributed to all ranks, one host or one rank, or left unclassified if the times do not show it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Where a script writes: through links, into pipes and devices that must stay what they are, and to readers that leave."""
+"""Output paths of the scripts: links, pipes and devices that must not be replaced, and readers that close early."""
 
 import functools
 import json

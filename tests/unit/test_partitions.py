@@ -1,4 +1,4 @@
-"""What sinfo says, held against what a campaign will ask for."""
+"""sinfo's partitions, checked against what a campaign will request."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The plan: which cells will run and why, in as few words as a person needs, and at what price."""
+"""The plan: which cells will run, the reasons, brief enough to read, and the cost."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The plan as a page: one file, all of the plan and nothing else, the same bytes for the same plan."""
+"""The plan as a page: one file with the whole plan, and the same bytes for the same plan."""
 
 import os
 import re

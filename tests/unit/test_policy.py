@@ -1,4 +1,4 @@
-"""When no more hours are spent: cells of a stack that fail alike end it, jobs whose nodes do not start are counted."""
+"""Limits on wasted hours: a stack whose cells fail alike is stopped, and jobs whose nodes do not start are counted."""
 
 import json
 

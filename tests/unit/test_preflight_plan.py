@@ -1,4 +1,4 @@
-"""When a preflight is due, and what it is about."""
+"""When a preflight is needed, and what it examines."""
 
 import json
 

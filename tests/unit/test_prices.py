@@ -1,4 +1,4 @@
-"""What a plan costs: from the limits of a campaign, or from what its cells took before."""
+"""The cost of a plan: from the campaign's limits, or from earlier durations of its cells."""
 
 from campaign_files import collectives, plan
 

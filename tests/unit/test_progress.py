@@ -1,4 +1,4 @@
-"""The line that says how far a batch is."""
+"""The progress line of a batch."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""`make campaign` checks the campaign, ends with the path of the report, and hands a signal on to Snakemake."""
+"""`make campaign` checks the campaign, prints the path of the report last, and forwards signals to Snakemake."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Drift, likeness of neighbours and outliers: columns of measurements.csv, and the warnings that come of them."""
+"""Drift, autocorrelation and outliers: columns of measurements.csv, and the warnings based on them."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Amdahl's law and USL: known parameters come back, what neither explains is refused, nothing goes beyond twice the largest size."""
+"""Amdahl's law and the USL: known parameters are recovered, bad fits rejected, predictions bounded."""
 
 import math
 import re

@@ -1,7 +1,7 @@
-"""config/campaigns/gh200-slingshot-ddp.yaml starts what was published, option by option, and nothing else.
+"""config/campaigns/gh200-slingshot-ddp.yaml runs the published command lines, option by option, and nothing else.
 
-The two lines are those of github.com/crickett-hpe/hpc-ai-envs, examples/torch-distributed/README.md. The campaign names paths of that
-machine; the tests load a copy in which the images are files here, and the binds stand among what only compute nodes have.
+The two lines are from github.com/crickett-hpe/hpc-ai-envs, examples/torch-distributed/README.md. The campaign names paths of that
+machine; the tests load a copy in which the images are local files, and the sources of binds exist on compute nodes only.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the rules are given and what closes a run, with a small stand-in for Snakemake's workflow object."""
+"""The values for the rules and the end of a run, with a small substitute for Snakemake's workflow object."""
 
 import math
 import os

@@ -65,8 +65,10 @@ def test_the_campaign_of_all_collectives_says_why_it_leaves_cells_out(tmp_path):
     (tmp_path / "collectives.yaml").write_text(text.replace("/shared/envs/torch/bin/python3", sys.executable))
     found = expand(load_campaign(tmp_path / "collectives.yaml"))
     reasons = {reason for _, reason in found.skipped}
-    assert "gloo has no all_to_all of tensors on a GPU" in reasons
-    assert "message_bytes 8 is no multiple of 4 x 4 bytes: all_gather cuts it into 4 equal parts of fp32" in reasons
+    assert "gloo does not support all_to_all on GPU tensors" in reasons
+    assert (
+        "message_bytes 8 is not a multiple of 4 x 4 bytes: all_gather splits it into 4 equal parts of fp32" in reasons
+    )
     assert found.notes == []
     of_nccl = [cell.spec["parameters"] for cell in found.cells if cell.spec["backend"] == "nccl"]
     assert len({parameters["operation"] for parameters in of_nccl if "operation" in parameters}) == 9

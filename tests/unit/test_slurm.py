@@ -1,4 +1,4 @@
-"""Slurm's commands, played by small programs: what is asked of them, and what is made of their answers."""
+"""Slurm's commands, replaced by small programs: the queries, and how their answers are interpreted."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What users of Snakemake expect of a workflow: lint, environments for conda, an entry for the catalog, results/README.md."""
+"""Conventions of Snakemake workflows: lint, environments for conda, an entry for the catalog, results/README.md."""
 
 import re
 import subprocess

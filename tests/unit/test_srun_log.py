@@ -1,7 +1,7 @@
-"""What srun says of its tasks. The logs in tests/golden/srun/ are Slurm 26.05.5's own, of two nodes with two tasks each:
+"""srun's messages about its tasks. The logs in tests/golden/srun/ are from Slurm 26.05.5: two nodes, two tasks each.
 
-srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --wait=60 (2 in one_left_early), and where no node
-failed without a job around it. Tasks 2 and 3 are on n2. In cancelled, scancel sent TERM to the step; in the two of a
+srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --wait=60 (2 in one_left_early), and outside of a
+job unless a node failed. Tasks 2 and 3 are on n2. In cancelled, scancel sent TERM to the step; in the two of a
 node failure, n2 vanished while its tasks ran, and the job did not have --no-kill in node_failure_of_the_job.
 """
 

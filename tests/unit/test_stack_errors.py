@@ -1,4 +1,4 @@
-"""Stacks: each error is reported before anything is submitted, and only what can change a number is in a cell's id."""
+"""Stacks: each error is reported before anything is submitted, and only what can affect results is in a cell's id."""
 
 import os
 from pathlib import Path

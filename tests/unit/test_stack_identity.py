@@ -1,4 +1,4 @@
-"""Of a stack, what its image and its wrapper hold, and what can change a number, is in a cell's id; nothing else is."""
+"""The content of a stack's image and wrapper, and whatever else can affect results, is in a cell's id; no more."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Which processes end when Snakemake is stopped: its jobs, also one that is just starting, but no launch."""
+"""Which processes end when Snakemake is stopped: its jobs, including one that is just starting, but no launch."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Stragglers: planted ones are found with the numbers that were planted, and where there is none nothing is said."""
+"""Stragglers: planted ones are found with the planted numbers, and without one nothing is reported."""
 
 import json
 

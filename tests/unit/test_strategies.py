@@ -1,4 +1,4 @@
-"""Exposed and hidden communication, and memory: numbers worked out by hand."""
+"""Exposed and hidden communication, and memory: numbers computed by hand."""
 
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell

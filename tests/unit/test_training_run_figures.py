@@ -1,4 +1,4 @@
-"""What the report shows of trainings: which of them share a panel, sentences and tables."""
+"""Training runs in the report: which of them share a panel, sentences and tables."""
 
 from synthetic import make_report
 from synthetic_training import run_cell, run_record

@@ -1,4 +1,4 @@
-"""From records of train_run to epochs, runs, ranks and their section: numbers worked out by hand, and broken records."""
+"""From records of train_run to epochs, runs, ranks and their section: numbers computed by hand, and broken records."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Following a launch file while it is written: time is injected, never slept."""
+"""Following a launch file while it is written. Time is injected; nothing sleeps."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Reading YAML: every file that cannot be used is refused with file, line, value and what to do."""
+"""Reading YAML: every unusable file is rejected with file, line, value and remedy."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A copy of the tree with an extension of examples/, and its commands in forks that take their modules from there."""
+"""A copy of the tree with an extension of examples/, and its commands in forks that import from the copy."""
 
 import csv
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Stands in for `python start_ranks.py ... run_launch.py --request FILE` in tests: a stack's `python` may name it.
+"""Substitute for `python start_ranks.py ... run_launch.py --request FILE` in tests: a stack's `python` may name it.
 
-It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON, tells which cells go wrong and how:
+It writes launch files as the ranks do, without torch and at once. FAKE_FAULTS, JSON: which cells fail, and how:
 {"part of a cell's id": "raise" | "killed" | "hang" | "oom" | "no_space" | "torn" | "check" |
-"forgotten" | "invalid"}; FAKE_LAUNCH, what the launch
-itself does: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS, how long a cell takes; FAKE_HANG_FILE, a file while which is there no cell ends.
+"forgotten" | "invalid"}; FAKE_LAUNCH: behavior of the launch
+itself: "no_start" | "silent" | "no_complete"; FAKE_CELL_SECONDS: duration of a cell; FAKE_HANG_FILE: a file during whose existence no cell ends.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Each extension of examples/: applied to a copy of the tree, run to the report, and then without one of its pieces.
+"""Each extension of examples/: applied to a copy of the tree, run up to the report, and then without one of its parts.
 
-What is missing must be named by the command or the test that fails.
+The command or the test that fails must name the missing part.
 """
 
 import json

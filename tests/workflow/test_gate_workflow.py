@@ -1,4 +1,4 @@
-"""`snakemake ... gate` through Snakemake, with launches played by fake_launch.py: exit status, files, last words."""
+"""`snakemake ... gate` with launches simulated by fake_launch.py: exit status, files, closing lines."""
 
 import re
 import shutil

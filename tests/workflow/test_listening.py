@@ -1,4 +1,4 @@
-"""Nothing of a campaign on one machine listens beyond loopback: neither Snakemake nor the driver nor real ranks."""
+"""A campaign on one machine never listens beyond loopback: neither Snakemake nor the driver nor real ranks."""
 
 import os
 import subprocess

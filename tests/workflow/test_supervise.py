@@ -1,4 +1,4 @@
-"""The supervisor, with launches played by fake_launch.py: every way in which a launch can end."""
+"""The supervisor, with launches simulated by fake_launch.py: every way in which a launch can end."""
 
 import json
 import signal

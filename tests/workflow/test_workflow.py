@@ -1,4 +1,4 @@
-"""The whole workflow through Snakemake, with launches played by fake_launch.py: edits, kills, mistakes."""
+"""The whole workflow through Snakemake, with launches simulated by fake_launch.py: edits, kills, errors."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The exit status of Snakemake and run_campaign.py, and what the terminal says of it (docs/troubleshooting.md, Exit status)."""
+"""The exit status of Snakemake and run_campaign.py, and its message (docs/troubleshooting.md, Exit status)."""
 
 import json
 import os

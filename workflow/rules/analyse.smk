@@ -1,4 +1,4 @@
-"""From the store to tables. Needs no GPU."""
+"""Build the tables from the store. Needs no GPU."""
 
 
 localrules:

@@ -1,4 +1,4 @@
-"""Report which packages of Regatta a Python environment lacks. Installs nothing, and needs only Python.
+"""Report the packages needed by Regatta that a Python environment lacks. Installs nothing; needs only Python.
 
 python workflow/scripts/check_environment.py driver rank
 
@@ -33,7 +33,7 @@ def installed_version(name: str) -> str | None:
 
 
 def is_older(version: str, lowest: str) -> bool:
-    """Compare the numbers of two versions. What follows the numbers (rc1, +cpu) does not count."""
+    """Compare the numbers of two versions, ignoring what follows them (rc1, +cpu)."""
 
     def numbers(text: str) -> list[int]:
         return [int(n) for n in re.match(r"[0-9]+(?:\.[0-9]+)*", text).group().split(".")] + [0] * 4

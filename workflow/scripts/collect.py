@@ -1,6 +1,6 @@
 """Write measurements.csv from the store: one row for each planned cell and repeat. Definitions: docs/metrics.md.
 
-Also epochs.csv and ranks.csv, one row per epoch and per rank of each training run, and waits.csv, for stragglers.
+Also write epochs.csv and ranks.csv (one row per epoch and per rank of each training run), and waits.csv (stragglers).
 """
 
 import argparse

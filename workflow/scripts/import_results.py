@@ -3,7 +3,7 @@
 python workflow/scripts/import_results.py benchmark-out.txt --campaign published --gpus-per-node 4
 
 Formats are recognized by content: docs/formats.md. All files are read before anything is written. Files under one stack
-name are launches of the same software; software to be compared with it needs a different name.
+name are launches of the same software; different software needs a different stack name.
 """
 
 import argparse

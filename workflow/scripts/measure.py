@@ -15,7 +15,7 @@ from regatta.store.launch_files import read_frozen
 
 
 def held_stacks(folder: Path) -> dict[str, str]:
-    """Return the stacks that the batch's preflight failed, with the cause."""
+    """Return the stacks that failed the batch's preflight, with the cause."""
     preflight = read_frozen(folder / "batch.json").get("preflight")
     failed = failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
     return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}

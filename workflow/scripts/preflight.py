@@ -15,7 +15,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_once(number: int, _frame: object) -> None:
-    """End the launch that is running, on all its nodes. A further signal must not interrupt this."""
+    """End the running launch on all its nodes. Further signals must not interrupt this."""
     for other in STOPPING:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)

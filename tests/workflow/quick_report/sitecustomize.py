@@ -1,6 +1,6 @@
-"""Replace analyse.py and report.py: empty tables, and a page that is the text of what the report is made of.
+"""Replace analyse.py and report.py: empty tables, and a page that is the text of the report's inputs.
 
-Both take seconds, and tests of the workflow look at which files are made, when and from what. PYTHONPATH names this folder.
+Both take seconds, and tests of the workflow check which files are made, when and from what. PYTHONPATH names this folder.
 freeze.py, collect.py and gate.py run in forks of a process that has imported pandas (warm_start.server).
 """
 

@@ -39,7 +39,7 @@ ALGORITHMS = ("torch", "ring", "butterfly", "halving_doubling")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 # Concurrent calls in a pipelined window if the host has to wait for them: as many as fit, at least two. gloo works on
-# two at a time (ProcessGroupGloo::Options.threads), and each needs separate result buffers.
+# two at a time (ProcessGroupGloo::Options.threads), each with separate result buffers.
 MAX_IN_FLIGHT = 8
 MIN_IN_FLIGHT = 2
 IN_FLIGHT_BYTES = 64 << 20
@@ -120,7 +120,7 @@ def check_size(wanted: Parameters, num_ranks: int) -> None:
     element_bytes, num_chunks = DTYPES[wanted.dtype].itemsize, num_ranks if wanted.operation in CUT_INTO_CHUNKS else 1
     if wanted.message_bytes < 1 or wanted.message_bytes % (element_bytes * num_chunks):
         chunks = f"{num_chunks} x " if num_chunks > 1 else ""
-        why = f", and {wanted.operation} cuts it into one chunk for each rank" if num_chunks > 1 else ""
+        why = f", and {wanted.operation} splits it into one chunk per rank" if num_chunks > 1 else ""
         raise ValueError(
             f"message_bytes = {wanted.message_bytes} is not a positive multiple of {chunks}{element_bytes}, "
             f"the size of an element of {wanted.dtype}{why}."

@@ -7,7 +7,7 @@ NCCL logs its transport; the driver requests that with NCCL_DEBUG.
   python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/preflight.py --request FILE
   srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 python workflow/scripts/bench/preflight.py --request FILE
 
-Rank 0 writes the request's `out_file` atomically. Exit codes: 0 even if ranks are misplaced, which the file contains;
+Rank 0 writes the request's `out_file` atomically. Exit codes: 0 even if ranks are misplaced, as the file reports;
 1 if a backend does not work (also in the file, if rank 0 could write it) and after any other exception, described in
 `<error_dir>/rank-<rank>.json`. Request and file: docs/contracts.md.
 """

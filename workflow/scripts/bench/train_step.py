@@ -2,7 +2,7 @@
 
 Measured: zero_grad, forward, loss, backward with gradient synchronization, optimizer step. Then, alternating: the same
 step without gradient synchronization, and the synchronization alone; this gives the exposed communication.
-Why: its time on many ranks relative to one is the scaling efficiency of a machine and its settings.
+Why: its time on one rank relative to many is the scaling efficiency of a machine and its settings.
 Not included: reading and decoding images, copying a batch to the device, evaluation, checkpoints. Every step has the
 same random batch. Times say nothing about accuracy.
 
@@ -120,7 +120,7 @@ def build(parameters: dict, ranks: Ranks) -> Workload:
 
 
 def ablations(strategy: Strategy, step: Callable[[], None]) -> dict[str, Ablation]:
-    """Return the ablations of the step on several ranks: without gradient synchronization, that alone, with events.
+    """Return the ablations of the step on several ranks: without gradient synchronization, only that, and with events.
 
     Those that a strategy does not support are omitted. Before the synchronization alone, it runs once untimed, so that
     all ranks are aligned and its buffers exist.
@@ -174,7 +174,7 @@ def check_parameters(wanted: Parameters, ranks: Ranks) -> None:
             what = f"model {wanted.model}" if name in MODEL_SIZES else f"strategy {wanted.strategy}"
             raise ValueError(f"{name} = {getattr(wanted, name)} has no effect with {what}. Remove it.")
     if wanted.compression == "bf16" and not has_bf16_hook():
-        needed = f"needs a torch with CUDA and NCCL, also on CPUs; this is {torch.__version__}"
+        needed = f"needs a torch built with CUDA and NCCL, even on CPUs; this is {torch.__version__}"
         raise ValueError(f"compression = 'bf16' {needed}. Leave compression at none, or use such a build.")
 
 
@@ -214,7 +214,7 @@ def bytes_saved_by(forward: Callable[[], torch.Tensor], precision) -> int:
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         storages[storage._cdata] = storage, storage.nbytes()
-        # A reference to the tensor would make a cycle with its graph, which is never freed
+        # A reference to the tensor would create a cycle with its graph, which would never be freed
         # (docs.pytorch.org, saved_tensors_hooks: no reference to the input).
         return tensor.detach()
 

@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-if find_spec("pandas") is None:  # typed with the system's Python; a traceback would say the same less clearly
+if find_spec("pandas") is None:  # started with the system's Python: clearer than a traceback
     print(
         f"{sys.executable} lacks the libraries that Regatta needs, such as pandas. Activate the environment first"
         " (. .venv/bin/activate), or use the Python of another one.",

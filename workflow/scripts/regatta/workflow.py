@@ -1,4 +1,4 @@
-"""One call of Snakemake on one campaign: the values that its rules use, and the steps before and after their jobs.
+"""One Snakemake invocation on one campaign: the values that its rules use, and the steps before and after their jobs.
 
 In a job on a cluster the rules are read again, but nothing is planned: the job uses the frozen batch, even if the
 campaign file has changed since.

@@ -1,8 +1,8 @@
 """All-reduce (sum, in place) from point-to-point messages alone, for comparison with the library's.
 
 Three algorithms; their schedules and sources are in algorithms/allreduce_schedules.py. They are written in Python over
-batch_isend_irecv, so each message costs some microseconds of Python that the library's all-reduce does not have: they
-show the cost of an algorithm's rounds and bytes, not a faster library.
+batch_isend_irecv, so each message costs some microseconds of Python that the library's all-reduce avoids: they
+show the cost of an algorithm's rounds and bytes, and are not a faster library.
 
 Buffers are not split into segments that overlap addition with transfer. On gloo, 4 ranks on 2 cores, halves made no
 measurable difference, and quarters cost 15 to 25 % (docs/benchmarks/allreduce-algorithms.md).
@@ -27,7 +27,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 
 @dataclass
 class Addition:
-    """Adds `source` to `target` once the first `num_needed` messages of the round have come in."""
+    """Adds `source` to `target` once the first `num_needed` messages of the round have arrived."""
 
     num_needed: int
     target: torch.Tensor

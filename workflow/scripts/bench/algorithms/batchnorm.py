@@ -3,7 +3,7 @@
 Forward: each rank sends mean, sum of squared deviations and count in one all-gather, 2C + 1 numbers. They are combined
 by Chan's formula (Chan, Golub, LeVeque 1979, Stanford STAN-CS-79-773), for batches of different size on each rank. An
 all-reduce of sums and sums of squares would be shorter, but loses all digits of the variance if the mean is large
-relative to the deviation. Backward: one all-reduce of the sums of dy and dy * x_hat, 2C numbers.
+compared with the deviation. Backward: one all-reduce of the sums of dy and dy * x_hat, 2C numbers.
 
 Unlike torch.nn.SyncBatchNorm (torch/nn/modules/_functions.py) it also runs on a CPU, and never waits for the device.
 Shape letters: N batch, C channels or features, * any further dimensions.
@@ -19,7 +19,7 @@ class SyncBatchNorm(nn.Module):
     """nn.BatchNorm1d, 2d or 3d over all ranks of a group, for input (N, C) or (N, C, *). N may differ by rank.
 
     Same parameters, buffers and eval mode as nn.BatchNorm1d; momentum None averages all batches alike. Gradients of
-    weight and bias are local, as those of any layer: data parallelism reduces them. group: None is all ranks; without a
+    weight and bias are local, as in any layer: data parallelism reduces them. group: None is all ranks; without a
     process group the module is local.
     """
 
@@ -157,7 +157,7 @@ def convert(model: nn.Module, group=None) -> nn.Module:
 
 def replacement(layer: nn.Module, group=None) -> SyncBatchNorm:
     if not layer.track_running_stats:
-        raise ValueError(f"{layer}: track_running_stats=False is not supported. Build the model with statistics.")
+        raise ValueError(f"{layer}: track_running_stats=False is not supported. Set it to True.")
     new = SyncBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, group)
     new.weight, new.bias = layer.weight, layer.bias
     new.running_mean, new.running_var = layer.running_mean, layer.running_var

@@ -56,7 +56,7 @@ def make(strategy: str, model: nn.Module, bucket_cap_mb: float | None, group=Non
     """
     if strategy not in STRATEGIES:
         nearest = difflib.get_close_matches(strategy, STRATEGIES, n=1, cutoff=0)[0]
-        raise ValueError(f"strategy = {strategy!r}: expected one of {', '.join(STRATEGIES)}. Nearest: {nearest!r}.")
+        raise ValueError(f"strategy = {strategy!r}: expected one of {', '.join(STRATEGIES)}. Did you mean {nearest!r}?")
     if strategy == "bucketed":
         if bucket_cap_mb is None or not bucket_cap_mb > 0:
             raise ValueError(f"bucket_cap_mb = {bucket_cap_mb}: strategy bucketed needs a size above 0, in MiB.")

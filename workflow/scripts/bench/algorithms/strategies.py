@@ -49,7 +49,7 @@ def apply_strategy(model: nn.Module, wanted, ranks: Ranks) -> Strategy:
         return torch_ddp(model, wanted, ranks)
     if wanted.strategy == "fsdp":
         if wanted.channels_last:  # torch 2.12: "FSDP does not support non-contiguous parameters yet"
-            raise ValueError("channels_last = True: fully_shard takes no weights in this memory format. Remove it.")
+            raise ValueError("channels_last = True: fully_shard does not support this memory format. Remove it.")
         return fully_sharded(model, ranks)
     sync = gradient_synchronization.make(wanted.strategy, model, wanted.bucket_cap_mb)
     return Strategy(

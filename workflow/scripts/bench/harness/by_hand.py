@@ -1,4 +1,4 @@
-"""Run a benchmark by hand: command line, one cell, a table for people, and the record on request.
+"""Run a benchmark by hand: command line, one cell, a printed table, and the record on request.
 
 It measures the same as a launch (`measure.measure_cell`); only the source of the parameters differs.
 """

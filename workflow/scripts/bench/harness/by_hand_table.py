@@ -1,4 +1,4 @@
-"""The table that a benchmark prints for people: configuration, then results. Standard library only."""
+"""The table that a benchmark prints: configuration, then results. Standard library only."""
 
 import math
 from collections.abc import Callable
@@ -66,12 +66,12 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     warmup_text = "none: the first iteration is measured too"
     if warmup:
         warmup_text = (
-            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, ended by {warmup['stop']}; "
+            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, stopped: {warmup['stop']}; "
             f"first {duration(warmup['first_iteration_ns'])}"
         )
     rows = [
         ("warm-up", warmup_text),
-        ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, ended by {taken['stop']}"),
+        ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, stopped: {taken['stop']}"),
         ("median", f"{duration(median)}{interval(ordered)}"),
         ("min .. max", f"{duration(ordered[0])} .. {duration(ordered[-1])}"),
     ]

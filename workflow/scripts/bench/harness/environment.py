@@ -1,6 +1,6 @@
 """The environment of the ranks: hosts, versions, loaded libraries, relevant variables.
 
-It is recorded because it explains nearly every surprise in a comparison.
+Recorded because it explains nearly every unexpected difference in a comparison.
 """
 
 import os

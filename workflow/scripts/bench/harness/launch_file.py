@@ -22,7 +22,7 @@ MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", 
 def build_record(
     cell: dict, repeat: int | None, status: str, phase: str | None, cause: str | None, measured: dict
 ) -> dict:
-    """Return the record of a cell of the launch request. measured: the known ones of MEASURED_FIELDS."""
+    """Return the record of a cell of the launch request. measured: those of MEASURED_FIELDS that are known."""
     return {
         "kind": "record",
         "cell": cell["id"],

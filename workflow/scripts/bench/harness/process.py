@@ -90,7 +90,7 @@ def peak_rss_bytes() -> int | None:
 def release_memory() -> None:
     """Release free memory, so that it does not count for the next cell, and freeze the rest.
 
-    Live objects are mostly modules, which frozen are not searched again. A garbage collection then takes a few
+    Live objects are mostly modules. Once frozen, they are not searched again: a garbage collection takes a few
     milliseconds instead of 0.17 s, and does not disturb the samples.
     """
     trim_memory()

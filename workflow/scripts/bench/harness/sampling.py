@@ -100,8 +100,8 @@ def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> t
 def stop_reason(ordered: list[int], elapsed: int, plan: SamplingPlan) -> str | None:
     """Return why sampling ends here: precision, max_seconds, max_samples; or None to go on.
 
-    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` precede every other rule: a disturbance
-    of the first samples must not decide a launch.
+    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` precede every other rule, so that a
+    disturbance of the first samples cannot end the sampling.
     """
     if len(ordered) < plan.min_samples or elapsed < plan.min_seconds * NS_PER_S:
         return None

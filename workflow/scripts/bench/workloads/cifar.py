@@ -77,7 +77,7 @@ def read_split(path: Path, split: str) -> Images:
         images = read_binary(path) if path.suffix == ".bin" else read_python(path)
         check(images, split)
     except ValueError as error:
-        raise ValueError(f"{path} is not a file of CIFAR-100: {error}. {REMEDY}") from error
+        raise ValueError(f"{path} is not a CIFAR-100 file: {error}. {REMEDY}") from error
     return images
 
 
@@ -103,7 +103,7 @@ def read_python(path: Path) -> Images:
         raise ValueError(f"fine_labels other than integers from 0 to {NUM_CLASSES - 1}")
     if data.shape != (len(labels), IMAGE_BYTES) or len(data.data) != len(labels) * IMAGE_BYTES:
         found = f"data of shape {data.shape} with {len(data.data)} bytes for {len(labels)} labels"
-        raise ValueError(f"{found}, {IMAGE_BYTES} bytes a label expected")
+        raise ValueError(f"{found}, {IMAGE_BYTES} bytes per label expected")
     return Images(data.tensor().view(-1, *SHAPE_CHW), torch.tensor(labels))
 
 
@@ -116,7 +116,7 @@ def check(images: Images, split: str) -> None:
     counts = images.labels.bincount(minlength=NUM_CLASSES)
     if counts.min() != counts.max():
         expected = NUM_IMAGES[split] // NUM_CLASSES
-        raise ValueError(f"{counts.min()} to {counts.max()} images of a class, {expected} of each expected")
+        raise ValueError(f"{counts.min()} to {counts.max()} images per class found, {expected} expected")
 
 
 def make_synthetic(seed: int) -> tuple[Images, Images]:

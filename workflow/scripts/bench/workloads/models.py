@@ -116,7 +116,7 @@ def build_model(name: str, image_size: int) -> nn.Module:
     known = models.list_models(module=models)
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
-        raise ValueError(f"model {name!r} is not a classifier of torchvision. The nearest name is {nearest[0]!r}.")
+        raise ValueError(f"model {name!r} is not a torchvision classifier. Did you mean {nearest[0]!r}?")
     arguments = {}
     if name in SLOW_TO_INITIALIZE:
         arguments["init_weights"] = False

@@ -1,4 +1,4 @@
-"""A decoder-only transformer language model in the sizes of the CS336 exercise, untrained, and its counts.
+"""A decoder-only transformer language model in the sizes of the CS336 exercise, untrained; parameter and FLOP counts.
 
 Token embedding; pre-norm blocks of causal self-attention with rotary positions and of a SwiGLU feed-forward; a final
 norm; an untied output layer. RMSNorm throughout, no biases, no dropout. Source of architecture and sizes:
@@ -48,7 +48,7 @@ def dimensions_of(name: str, context_length: int) -> Dimensions:
     if name not in SIZES:
         nearest = difflib.get_close_matches(name, SIZES, n=1, cutoff=0)[0]
         known = ", ".join(SIZES)
-        raise ValueError(f"model {name!r} is not a known transformer ({known}). The nearest name is {nearest!r}.")
+        raise ValueError(f"model {name!r} is not a known transformer ({known}). Did you mean {nearest!r}?")
     if context_length < 1:
         raise ValueError(f"context_length = {context_length}: must be at least 1.")
     return dataclasses.replace(SIZES[name], context_length=context_length)

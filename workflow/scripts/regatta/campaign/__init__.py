@@ -1,1 +1,1 @@
-"""From the YAML files to cells: read, checked, expanded."""
+"""Read the YAML files, check them, and expand them into cells."""

@@ -23,7 +23,7 @@ COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every be
 
 
 class Missing(NamedTuple):
-    """The reason why a correct campaign cannot run here: a stack (None: all of them) names a missing file.
+    """The reason why a valid campaign cannot run here: a stack (None: all of them) names a missing file.
 
     is_in_id: ids of the stack's cells depend on it.
     """
@@ -57,7 +57,7 @@ class Campaign:
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
-    """Read and check a campaign. Raises UserError that lists every error with file, line, value and remedy.
+    """Read and check a campaign. Raises one UserError that lists every error with file, line, value and remedy.
 
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
@@ -88,7 +88,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
 
 def file_schema(name: str) -> dict:
-    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit of it."""
+    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit here."""
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
@@ -110,7 +110,7 @@ def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
 
 
 def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
-    """Return the campaign's data with defaults even in stacks and benchmarks, and values as in cells."""
+    """Return the campaign's data with all defaults, also in stacks and benchmarks, and values as in cells."""
     filled = _filled_stacks(file, data, schema)
     stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
@@ -207,7 +207,7 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
 
 
 def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
-    """Return the shapes that the cluster does not have. GPUs are counted only if the campaign uses them."""
+    """Return an error for each shape that the cluster lacks. GPUs are counted only if the campaign uses them."""
     limits = {"nodes": "num_nodes"}
     if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
         limits["gpus_per_node"] = "gpus_per_node"
@@ -220,7 +220,7 @@ def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> 
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return the fields of `exclude` and `baseline` that no cell of this campaign has, and impossible baselines."""
+    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *_parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(baseline_fields()), ("baseline",))
     for index, rule in enumerate(data["exclude"]):
@@ -229,19 +229,19 @@ def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
 
 
 def baseline_fields() -> dict[str, dict]:
-    """Return the fields of `baseline` with their schemas: one value of each, where the matrix has lists."""
+    """Return the fields of `baseline` with their schemas: single values, where the matrix has lists."""
     shape = {name: {"type": "integer", "minimum": 1} for name in ("nodes", "gpus_per_node")}
     rules = baseline_parameters()
     return shape | {name: {"description": rule["description"]} | rule["items"] for name, rule in rules.items()}
 
 
 def fields_schema(fields: dict[str, dict]) -> dict:
-    """Return the schema of a mapping with no other keys than these."""
+    """Return the schema of a mapping that allows only these keys."""
     return {"properties": fields, "additionalProperties": False}
 
 
 def _parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is correct."""
+    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is valid."""
     names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
     return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
 
@@ -290,7 +290,7 @@ def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
 
 
 def axis_values(data: dict, axis: str) -> list:
-    """Return the values that a campaign lists of an axis, each once, in the order of the file."""
+    """Return the distinct values that a campaign lists for an axis, in the order of the file."""
     if axis == "stack":
         found = list(data.get("stacks", {}))
     elif axis == "backend":

@@ -15,7 +15,7 @@ from regatta.launchers import command_by_hand
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One point of the matrix. `spec`: all that can change the number; `id`: its slug and hash."""
+    """One point of the matrix. `spec`: everything that can affect its results; `id`: its slug and hash."""
 
     id: str
     spec: dict
@@ -52,7 +52,7 @@ class Matrix:
 
 
 def canonical_json(value: object) -> str:
-    """Return the one JSON text of a value: keys sorted, no spaces, whole floats as integers. Order never matters."""
+    """Return the canonical JSON of a value: keys sorted, no spaces, whole floats as integers."""
     return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -62,7 +62,7 @@ def content_hash(value: object) -> str:
 
 
 def expand(campaign: Campaign) -> Matrix:
-    """Cross the axes of a campaign into cells, in the order of the file; the same cell twice is one cell."""
+    """Cross the axes of a campaign into cells, in the order of the file; duplicates are dropped."""
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
     cells: dict[str, Cell] = {}

@@ -1,4 +1,4 @@
-"""Stacks: their problems before anything is submitted, and the parts of them that can change a number.
+"""Check stacks before anything is submitted, and identify the parts of them that can affect results.
 
 A stack of a checked campaign has every key of the schema and three more: `image_id` and `wrapper_sha256`, both null for
 kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`.
@@ -48,7 +48,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
         "wrapper_sha256": None,
         "gpu_request": cluster["gpu_request"],
     }
-    for part in ("image", "wrapper"):  # each alone: the other may be there
+    for part in ("image", "wrapper"):  # separately: the other may exist
         try:
             only = complete | dict.fromkeys({"image", "wrapper"} - {part})
             known = runtime_of(stack).identify(only)
@@ -56,13 +56,13 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
         except (OSError, ValueError):
             if not may_lack_files:
                 raise
-    # Absent if there is none: ids from before scripts were hashed stay valid.
+    # Omitted if empty, so that ids from before scripts were hashed stay valid.
     scripts = _script_hashes(complete, cluster)
     return complete | ({"scripts": scripts} if scripts else {})
 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
-    """Return the parts of a stack that can change a number: the content of image and wrapper, not their paths."""
+    """Return the parts of a stack that can affect results: the content of image and wrapper, not their paths."""
     keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).stack_keys]
     return {"name": name, **{key: stack[key] for key in [*keys, *(["scripts"] if "scripts" in stack else [])]}}
 
@@ -86,13 +86,13 @@ def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
     return None
 
 
-# Scripts that a stack names: their content can change a number, so it is part of a cell's id.
+# Scripts that a stack names: their content can affect results, so it is part of a cell's id.
 
 
 def _script_hashes(stack: dict, cluster: dict) -> dict[str, str]:
     paths = _script_paths(stack, cluster)
     if launcher_of(cluster).submits and "/" not in (stack["python"] or ""):
-        paths.pop("python", None)  # the PATH that finds it is that of the nodes
+        paths.pop("python", None)  # looked up on the nodes' PATH
     return {
         key: file_hash(path)
         for key, path in paths.items()

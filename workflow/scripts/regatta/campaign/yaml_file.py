@@ -14,7 +14,7 @@ MAX_ERRORS_SHOWN = 10
 
 
 class FileError(NamedTuple):
-    """A message, and the place in the file that it is about."""
+    """An error message, and the place in the file that it refers to."""
 
     where: Where
     text: str
@@ -42,7 +42,7 @@ class YamlFile:
 
 
 def schema_errors(file: YamlFile, data: object, schema: dict, base: Where = ()) -> list[FileError]:
-    """Return an error for each violation of the schema by `data`, which stands at `base` in `file`."""
+    """Return an error for each violation of the schema by `data`, which is at `base` in `file`."""
     return [file.error(where, f"{text}.{remedy}") for where, text, remedy in violations(data, schema, base)]
 
 
@@ -155,7 +155,7 @@ class _Reader:
                 self._note(line, f"{place((*where, key))} is specified twice ({first}). Keep one of the two.")
             key_lines[key] = line
         self.loader.flatten_mapping(node)
-        # The same node may be read again through an alias, so that overridden keys are removed from it.
+        # Remove overridden keys from the node itself: it may be read again through an alias.
         node.value = list({key.value: (key, value) for key, value in node.value}.values())
         data = {}
         for key_node, value_node in node.value:

@@ -1,1 +1,1 @@
-"""Campaigns against campaigns, and the gate."""
+"""Compare campaigns, and evaluate the gate."""

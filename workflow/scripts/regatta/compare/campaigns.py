@@ -31,7 +31,7 @@ MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "d
 
 
 def match_key(spec: dict) -> str:
-    """Return what a cell measures, as one text. Its id does not serve: an upgraded image changes it."""
+    """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
     return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
 
 
@@ -66,13 +66,13 @@ class CampaignResults:
 
     @property
     def first_time_utc(self) -> str | None:
-        """Time of its first record. Unknown if it was imported: its records have the time of the import."""
+        """Return the time of the first record; None if imported, since those records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
         return min(times) if len(times) else None
 
     @property
     def notes(self) -> list[str]:
-        """Corrections, assumptions and omissions of the import. Empty for a measured campaign."""
+        """Return corrections, assumptions and omissions of the import; empty for a measured campaign."""
         files = self.campaign.get("imported") or []
         return list(dict.fromkeys(note for file in files for note in file["notes"]))
 
@@ -225,9 +225,9 @@ class History:
 
 
 def history_of_cells(campaigns: list[CampaignResults]) -> History:
-    """Return the history of the cells that have ok launches in two campaigns or more.
+    """Return the history of the cells that have ok launches in two or more campaigns.
 
-    Raises UserError if there is no such cell. Cells of two versions of a benchmark are two cells.
+    Raises UserError if there is no such cell. Cells of different benchmark versions are different cells.
     """
     if all(campaign.first_time_utc for campaign in campaigns):
         campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)

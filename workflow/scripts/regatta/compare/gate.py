@@ -77,12 +77,12 @@ class Gate:
 
     @cached_property
     def not_ok(self) -> list[JudgedCell]:
-        """Return the cells that are not ok in every repeat, those with most failures first."""
+        """Return the cells that are not ok in every repeat, those with the most failures first."""
         return sorted((cell for cell in self.cells if cell.failures), key=lambda cell: -len(cell.failures))
 
     @cached_property
     def compared(self) -> list[JudgedCell]:
-        """Return the compared cells, the one that got slowest first."""
+        """Return the compared cells, the largest slowdown first."""
         found = [cell for cell in self.cells if cell.comparison]
         return sorted(found, key=lambda cell: -cell.comparison.ratio.median)
 
@@ -137,7 +137,7 @@ def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> 
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
-    """Return how many cells are screened, and how many of them are at most called slower by chance.
+    """Return how many cells are screened, and how many of them at most should be called slower by chance.
 
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
     the worst case, where the margin is negligible against between-launch variation.
@@ -234,8 +234,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     if num:
         lines.append(
             f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on a side): slower means that every launch is slower than every earlier"
-            f" launch by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
+            f" {MIN_LAUNCHES_INTERVAL} launches on either side): slower means that every launch is slower than every"
+            f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"
@@ -285,7 +285,7 @@ def _cause(cell: JudgedCell) -> str:
 
 
 def junit(gate: Gate) -> str:
-    """Return a JUnit file with one testcase for each cell, and one for each problem of no single cell.
+    """Return a JUnit file with one testcase for each cell, and one for each problem not tied to one cell.
 
     Structure: the schema of Jenkins' xUnit plugin, junit-10.xsd; GitLab and others read a part of it.
     """

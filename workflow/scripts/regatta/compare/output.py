@@ -25,7 +25,7 @@ from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, en
 from regatta.topics.comparison.tables import is_noise
 
 SHOWN = 10  # cells of a list
-CHANGED = "*"  # beside the number of a campaign whose environment differs from that of the one before
+CHANGED = "*"  # marks a campaign whose environment differs from that of the previous one
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
@@ -107,7 +107,7 @@ def difference_text(difference: Difference, in_reference: str, in_other: str) ->
     name, reference, other = difference.name, difference.reference, difference.other
     if not name.startswith(NOT_KNOWN):
         return f"{name}: {reference} -> {other}"
-    # What is not recorded on one side is recorded on the other.
+    # A fact that is missing on one side was recorded on the other.
     sides = ((in_reference, other), (in_other, reference))
     texts = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
     return f"recorded only {'; '.join(texts)}" + name.removeprefix(NOT_KNOWN)
@@ -197,7 +197,7 @@ def _points(history: History, cell: str) -> tuple[Point, ...]:
 
 
 def history_table(history: History, cells: list[str] | None = None) -> Table:
-    """Return the numbers of some cells or of all, the one that changed most first."""
+    """Return the numbers of some cells or of all, the largest change first."""
     names, table = _names(history), history.table
     order = cells or list(largest_changes(history).index)
     rows = pd.concat([table[table["cell"] == cell] for cell in order])

@@ -54,7 +54,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's name, its version (numbers of two versions are not comparable), and its parameters' schema."""
+    """A benchmark's name, its version (results of two versions are not comparable), and its parameters' schema."""
 
     name: str
     version: int
@@ -76,7 +76,7 @@ class Benchmark:
 
     @property
     def subject(self) -> str:
-        """Return what the name of its cells begins with, such as {model}."""
+        """Return the first part of its cells' names, such as {model}."""
         return self.schema["x-subject"]
 
     @property
@@ -127,7 +127,7 @@ def axes_of(name: str) -> dict[str, Axis]:
 
 @cache
 def all_axes() -> dict[str, Axis]:
-    """Return every axis of any benchmark. One that several have must be the same in all: it is one column."""
+    """Return the axes of all benchmarks. One that several share must be identical in all: it is one column."""
     found: dict[str, Axis] = {}
     for program in sorted(PROGRAMS.glob("*.py")):
         if program.stem not in benchmark_names() and "\ndef build(" in program.read_text(encoding="utf-8"):
@@ -165,7 +165,7 @@ def result_columns(group: str, table: str = "measurements") -> dict[str, Result]
 def undeclared(record: dict) -> list[str]:
     """Return an error for each field of a record that its benchmark does not declare.
 
-    Records of a different version of the program are not checked: the schema declares only the present one.
+    Records of a different version of the program are not checked: the schema declares only the current one.
     """
     spec = record["spec"]
     name = spec.get("benchmark")

@@ -1,4 +1,4 @@
-"""Errors of users, and what every script shares: its exit statuses and the copy of its output in a log file."""
+"""User errors, and what all scripts share: exit statuses, and the copy of their output in a log file."""
 
 import argparse
 import contextlib
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
 
 def exit_with_user_error(text: str) -> NoReturn:
-    """Print a message and end the program with the exit status of a user's error."""
+    """Print a message and exit with the status of a user error."""
     print(text, file=sys.stderr)
     sys.exit(USER_ERROR)
 
@@ -71,7 +71,7 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _flush_stdout() -> None:
-    """Flush the output while an error can still be reported: at the interpreter's exit it would be a traceback."""
+    """Flush the output while an error can still be reported: when the interpreter exits, it would be a traceback."""
     try:
         if sys.stdout is not None:  # None if it was closed
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Locks, the commit that runs, and the files that a script is made of."""
+"""Locks, the running commit, and the files that a script depends on."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ class Taken(UserError):
 
 
 def hold_number(path: Path, number: int, taken: str) -> TextIO:
-    """Lock one number in a file, as `hold` locks a whole file: such as a job by its id."""
+    """Lock one number in a file, such as a job's id, as `hold` locks a whole file."""
     return _locked(path, lambda file: fcntl.lockf(file, EXCLUSIVE, 1, number), taken)
 
 
@@ -96,7 +96,7 @@ def check_listed(package: str, kind: str, listed: Collection[object], where: str
 def sources(script: str) -> list[str]:
     """Return a script of workflow/scripts, every module of regatta that it imports, directly or not, and all schemas.
 
-    An edit of one of them rebuilds what the script makes: Snakemake itself tracks only the script. Columns and labels
+    An edit of any of them rebuilds the script's outputs: Snakemake itself tracks only the script. Columns and labels
     derive from the schemas.
     """
     found = set((SCRIPTS.parent / "schemas").rglob("*.yaml"))
@@ -110,7 +110,7 @@ def sources(script: str) -> list[str]:
     return sorted(map(str, found))
 
 
-# A twelfth of the time of ast, and Snakemake reads the rules at every start.
+# Twelve times as fast as ast; Snakemake reads the rules at every start.
 _IMPORT = re.compile(r"^\s*from (regatta[.\w]*) import (\([\w,\s]*\)|[\w, ]*)", re.MULTILINE)
 
 

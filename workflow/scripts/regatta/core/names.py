@@ -1,4 +1,4 @@
-"""The name of a cell, made of its fields, as long as the cells beside it require.
+"""Name a cell by its fields: as many as are needed to distinguish it from the cells beside it.
 
 `resnet50 · 8×4 GPUs · bucket 25 MiB`: the subject (model or operation), the shape, then what varies. The schema of a
 benchmark declares how its values read (x-subject, x-words).
@@ -39,7 +39,7 @@ class CellName:
 
     @property
     def brief(self) -> str:
-        """Return the full name without the word for ranks, if there is little room."""
+        """Return the full name without the word for ranks, for where space is short."""
         return self.say(*self.parts, always=("subject", "shape"))
 
     @property
@@ -54,12 +54,12 @@ class CellName:
 
     @property
     def within(self) -> str:
-        """Return the name where a title or the like contains the workload."""
+        """Return the name for use below a title or the like that contains the workload."""
         return self.say("shape", *self.series, *PLACE)
 
     @property
     def within_subject(self) -> str:
-        """Return the name where a title or the like contains the subject alone."""
+        """Return the name for use below a title or the like that contains only the subject."""
         return self.say("shape", *self.series, *self.settings, *PLACE)
 
     def say(self, *fields: str, always: Collection[str] = ALWAYS) -> str:
@@ -143,7 +143,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
 
 
 def _distinguished(names: list[CellName]) -> list[CellName]:
-    """Add to equal names the fields that only some of them have: imported cells may miss any field."""
+    """Add to equal names the fields that only some of them have: imported cells may lack any field."""
     by_text: dict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         by_text[name.full].append(index)
@@ -166,7 +166,7 @@ def value_text(axis: Axis, value: object) -> str:
 
 
 def _texts(axis: Axis | None, values: list) -> dict[object, str]:
-    """Return the text of each value; in full where rounding would make two values one."""
+    """Return the text of each value; in full where rounding would make two values equal."""
     if axis is None:
         return {_key(value): f"version {value}" if isinstance(value, int) else str(value) for value in values}
     texts = {_key(value): value_text(axis, value) for value in values}

@@ -31,7 +31,7 @@ Where = tuple[str | int, ...]  # ("benchmarks", 0, "parameters", "model", 1)
 
 
 class Violation(NamedTuple):
-    """A problem at a place of a file, and what its author can do about it: empty, or a sentence after a space."""
+    """A problem at a place in a file, and its remedy: empty, or a sentence after a space."""
 
     where: Where
     text: str

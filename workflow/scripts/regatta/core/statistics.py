@@ -39,7 +39,7 @@ BOOTSTRAP_SEED = 1
 class Estimate:
     """Median and range over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
 
-    num: launches; of a ratio those of the side with fewer.
+    num: launches; for a ratio, those of the side with fewer.
     """
 
     num: int
@@ -94,7 +94,7 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
 
 
 def over_launches(values: list[float]) -> Estimate:
-    """Return median of one value per launch, with its range, or with six or more launches the 95 % interval."""
+    """Return the median of one value per launch with its range, or with its 95 % interval from six launches up."""
     if len(values) < 2:
         return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
     median = float(np.median(values))
@@ -215,14 +215,14 @@ def drift(samples: np.ndarray) -> Drift | None:
 
 
 def num_outliers(samples: np.ndarray) -> int | None:
-    """Return how many samples lie beyond the outer fences; None for too few samples. None is excluded."""
+    """Return how many samples lie beyond the outer fences; None for too few samples. They are not excluded."""
     fences = outer_fences(samples)
     return None if fences is None else int(np.sum((samples < fences[0]) | (samples > fences[1])))
 
 
 def outer_fences(samples: np.ndarray) -> tuple[float, float] | None:
     """Return Tukey's outer fences, three interquartile ranges beyond the quartiles; None below the 11 samples that a
-    quartile needs. Of a normal distribution 2 of a million lie outside.
+    quartile needs. For a normal distribution, 2 in a million lie outside.
 
     Source: Tukey, Exploratory Data Analysis (1977). Quartiles are interpolated here: numpy.quantile is 7 times slower.
     """

@@ -30,7 +30,7 @@ def three(value: float | None, figures: int = 3) -> str:
 
 
 def four(value: float | None) -> str:
-    """Return four significant figures, for compared times that differ by a percent or less."""
+    """Return four significant figures, for comparing times that differ by a percent or less."""
     return three(value, 4)
 
 
@@ -100,7 +100,7 @@ def long_duration(hours: float) -> str:
 
 
 def status_text(status: str, phase: str | None = None) -> str:
-    """Return the status of a record as people read it: `timed out while measuring`. phase: if known."""
+    """Return the status of a record in words: `timed out while measuring`. phase: if known."""
     where = "" if phase is None or phase == status else f" {PHASE_WORDS[phase]}"
     return STATUS_WORDS.get(status, status.replace("_", " ")) + where
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
 
-# Benjamini and Hochberg's false discovery rate. If nothing differs, it is the chance of any faster or slower in a whole
-# table: one in 100 campaigns that are compared with themselves.
+# Benjamini and Hochberg's false discovery rate. If nothing differs, it is the chance of any faster or slower in
+# a whole table: one in 100 campaigns that are compared with themselves.
 FALSE_DISCOVERIES = 0.01
 CHANCE = 0.05  # level for a single cell that a rank test must be able to reach
-MIN_LAUNCHES_TEST = 3  # one difference of two launches hardly estimates their scatter
+MIN_LAUNCHES_TEST = 3  # two launches are too few to estimate the scatter
 POWER = 0.8  # power of the test with the launches still needed
 MOST_LAUNCHES = 100  # limit per side; the scatter of a few launches cannot predict more
 MIN_LAUNCHES_EQUIVALENT = {False: 3, True: 5}  # key: is paired. All on one side by chance in 1 of 20 and 1 of 32 cells
@@ -61,7 +61,7 @@ class Compared:
 
     @property
     def least_p(self) -> float:
-        """Return the smallest two-sided p that the rank test of so many launches can give."""
+        """Return the smallest two-sided p that the rank test can reach with this many launches."""
         if self.is_paired:
             return 2 * 0.5**self.num_base
         return 2 / math.comb(self.num_base + self.num_test, self.num_base)
@@ -76,8 +76,8 @@ class Verdict:
     length, else a t test. `none` and None below MIN_LAUNCHES_TEST on either side.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side would probably settle it at the present scatter; 0 if it is
-    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, and
-    where it would take more than MOST_LAUNCHES.
+    settled. None if the interval of the ratio contains a limit of the margin, if the scatter is unknown, or
+    if it would take more than MOST_LAUNCHES.
     """
 
     word: str
@@ -113,7 +113,7 @@ def judge_all(compared: list[Compared], margin: float | list[float]) -> list[Ver
     """
     import scipy.stats  # 0.5 s to import, only for comparisons
 
-    floors = {}  # the median scatter of the table: a few launches may agree by luck
+    floors = {}  # the median scatter of the table: a few launches may agree by chance
     for is_paired in (False, True):
         scatters = [s for c in compared if c.is_paired == is_paired and c.scatter_logs for s in c.scatter_logs]
         floors[is_paired] = float(np.median(scatters)) if scatters else None
@@ -134,7 +134,7 @@ def judge_all(compared: list[Compared], margin: float | list[float]) -> list[Ver
 def noise_floor(ratios: list[float]) -> float | None:
     """Return the margin below which a ratio is noise, from the ratios of pairs of cells that measure the same (A/A).
 
-    It is the 95th percentile of their distances from 1, or the largest of fewer than 59 pairs. None below
+    It is the 95th percentile of their distances from 1, or the largest if there are fewer than 59. None below
     MIN_NOISE_PAIRS.
     """
     if len(ratios) < MIN_NOISE_PAIRS:
@@ -207,7 +207,7 @@ def _at_least(compared: Compared, floor: float) -> tuple[float, ...]:
 
 
 def _launches_needed(compared: Compared, floor: float | None, margin: float, num_tested: int) -> int | None:
-    """Return how many more launches per side settle a comparison with a chance of POWER, if its ratio and scatter last.
+    """Return how many more launches per side settle a comparison with power POWER, if ratio and scatter persist.
 
     The interval must exclude the margin's limit, and the corrected p fall below its level. Normal approximation; the
     standard error of a median is sqrt(pi / 2) times that of a mean.

@@ -72,7 +72,7 @@ class Reading:
 class Source:
     """The content of a file.
 
-    statistic: description of its times. twice: what the same cell twice in the file means: `refuse` (an error),
+    statistic: description of its times. twice: what a repeated cell in the file means: `refuse` (an error),
     `launch` (two launches), `again` (the same processes measured it again, an A/A). measured_at: the time in the file,
     of an unknown time zone. environment: keys of a launch file's `environment`.
     """
@@ -157,7 +157,7 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
 
 
 def parse_json(text: str, name: str) -> object:
-    """Return the value of a JSON file. Raises UserError with the line where it breaks off.
+    """Return the value of a JSON file. Raises UserError with the line where parsing fails.
 
     It rejects NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """

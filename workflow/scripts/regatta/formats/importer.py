@@ -60,7 +60,7 @@ class Outcome:
 
 
 def read_import(path: Path, options: Options) -> Import:
-    """Return what a file says. Raises UserError for a file that is foreign, damaged or cut off."""
+    """Return the content of a file. Raises UserError for a file that is foreign, damaged or cut off."""
     try:
         content = read_file(path)
     except OSError as error:
@@ -81,7 +81,7 @@ def content_digest(content: bytes, kind: Format) -> str:
 
 
 def campaign_folder(results: Path, name: str) -> Path:
-    """Return the folder of a campaign in that of all results. Raises UserError for a name that would lead elsewhere."""
+    """Return a campaign's folder within the results folder. Raises UserError for a name that would lead elsewhere."""
     if not NAME.fullmatch(name):
         raise UserError(
             f"--campaign {quoted(name)}: a name must be at most 64 letters, digits, dots, dashes and underscores,"
@@ -165,7 +165,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
 
 
 def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
-    """Return digest -> stack of the files whose launches are all there and complete: an import may be killed."""
+    """Return digest -> stack of the files whose launches are all present and complete: an import may be killed."""
     num_whole = Counter(
         launch.header["imported"]["sha256"]
         for launch in store
@@ -221,7 +221,7 @@ def _where(item: Import, line: int | None) -> str:
 
 
 def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> str:
-    """Return the stack's name of a cell that the file has again, where the format has such rows."""
+    """Return the stack name of a cell that the file repeats, for a format that has such rows."""
     if item.source.twice == "launch":
         return stack
     if item.source.twice == "again" and number == 2:
@@ -282,7 +282,7 @@ def _spec(reading: Reading, source: Source, stack: str) -> dict:
 
 
 def _header_line(item: Import, num_launches: int, place: dict, time_utc: str) -> dict:
-    """Return the first line of a launch file. num_launches: all of the imported file, so a missing one is noticed."""
+    """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one."""
     source = item.source
     environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment |= {name: _encodable(value) for name, value in source.environment.items()}

@@ -3,7 +3,7 @@
 A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
 place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
 the last lines are a summary, so a truncated run is rejected. JSON has the summary of each size, and with
--I the time of every call; its environment of the process is not imported.
+-I the time of every call; its process environment is not imported.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
@@ -166,7 +166,7 @@ def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
 def _reading(
     run: Run, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, Side], **calls
 ) -> Reading:
-    """Return one row. calls: what -I says of single calls, as fields of a reading."""
+    """Return one row. calls: what -I reports about single calls, as fields of a reading."""
     for side in sides.values():
         _check_side(run, size, side, line)
     placement = run.placement(sides)
@@ -291,7 +291,7 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
 
 
 def _side(figures: list[str], columns: list[str]) -> Side:
-    """Return time, algbw, busbw and #wrong. Older versions print the largest error there, which is no count."""
+    """Return time, algbw, busbw and #wrong. Older versions print the largest error there, not a count."""
     if not all(FIGURE.fullmatch(figure) for figure in figures[:4] if figure != "N/A"):
         raise ValueError
     wrong = None if figures[3] == "N/A" else 0.0 if "error" in columns else float(figures[3])

@@ -5,7 +5,7 @@ GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds hav
 an integer; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
 program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
-A report has one entry per model, and in it one per number of ranks; the first is without DDP, only by its position.
+A report has one entry per model, and in it one per number of ranks; only its position marks the first as without DDP.
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
@@ -128,7 +128,7 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
         seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-        # The rate was cut to an integer, the seconds were rounded to three decimals.
+        # The rate was truncated to an integer, the seconds were rounded to three decimals.
         low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
         if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"

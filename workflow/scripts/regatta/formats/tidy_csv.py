@@ -1,6 +1,6 @@
 """CSV: a simple one of times (read), and the tidy one of all tables of a campaign (written, and read again).
 
-A row of the tidy CSV is one number: `table`, what it is of, `quantity`, `value`. The import reads the times of the
+A row of the tidy CSV is one number: `table`, what it describes, `quantity`, `value`. The import reads the times of the
 table `measurements`, in which each ok row is a launch of its cell; the other tables are recomputed from them.
 """
 
@@ -160,7 +160,7 @@ class Launch:
 
 
 def _read_exported(text: str, name: str) -> Source:
-    """Return what the file says of each launch. Raises UserError for one that is damaged or cut off."""
+    """Return what the file contains about each launch. Raises UserError for one that is damaged or cut off."""
     launches, others, is_after = {}, set(), False
     for line, row in _rows(text, name, EXPORTED, None):
         is_after = row["table"] != "measurements"
@@ -221,7 +221,7 @@ TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # values keep
 
 
 def _write(folder: ResultsFolder) -> str:
-    """Return every number of measurements.csv and the tables of cells in a separate row: of what, its name, its value.
+    """Return each number of measurements.csv and of the tables of cells as a row: what it describes, name, value.
 
     Tables without cells are left out, such as those of hosts.
     """

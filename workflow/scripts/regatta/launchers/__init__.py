@@ -67,9 +67,9 @@ def launch_argv(
 def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of the ranks: this process's, overridden by the stack's variables, then by `extra`.
 
-    Not inherited are PYTHON*, of the driver's interpreter; REGATTA_*, which change results and so must come from the
-    stack, part of a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that Snakemake
-    sets for each job.
+    Not inherited: PYTHON*, set for the driver's interpreter; REGATTA_*, which change results and so must come from the
+    stack, which is in a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that
+    Snakemake sets for each job.
     """
     tools = [*LAUNCHERS.values(), *RUNTIMES.values()]
     dropped = (*NOT_INHERITED, *(prefix for tool in LAUNCHERS.values() for prefix in tool.variables))
@@ -82,7 +82,7 @@ def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str]
         if key not in replaced and (key in kept or not key.startswith(dropped))
     }
     inherited = {**launcher.kept_configuration(), **inherited}
-    # Packages of the user's home are in no cell's id, and Apptainer mounts the home into images.
+    # Packages in the user's home directory are in no cell's id, and Apptainer mounts it into images.
     of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
     names = runtime_of(stack).variable_names(stack, given)
@@ -107,7 +107,7 @@ class Allocation:
     job: str | None = None
 
     def start(self, argv: list[str], stack: dict, log: Path, extra: dict[str, str] | None = None) -> subprocess.Popen:
-        """Start a launch, output to `log`. Raises OSError if its first word cannot be run."""
+        """Start a launch, output to `log`. Raises OSError if the program cannot be run."""
         extra = {**self.launcher.rank_variables(), **(extra or {})}
         return start(argv, launch_environment(self.launcher, stack, extra), log)
 

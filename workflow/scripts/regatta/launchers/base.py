@@ -67,7 +67,7 @@ class Launcher:
     """The ways to start ranks and request jobs under one scheduler. Fields that it does not need keep defaults."""
 
     name: str
-    title: str  # name for people
+    title: str  # display name
     argv: Callable[..., list[str]]  # arguments: geometry, stack, python, program, limit_seconds, hosts
     by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables, command line
     dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
@@ -107,7 +107,7 @@ class Launcher:
     job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
     site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
     submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
-    job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, for people
+    job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, human-readable
     submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []

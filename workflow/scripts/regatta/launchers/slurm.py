@@ -39,7 +39,7 @@ SBATCH_BY_REGATTA = [
 
 
 def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
-    """Return a problem for each option that Regatta passes: a second one would start other ranks than planned."""
+    """Return a problem for each option that Regatta also passes: a duplicate would start ranks other than planned."""
     found = []
     for index, option in enumerate(options):
         name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
@@ -81,7 +81,7 @@ def script_paths(stack: dict) -> dict[str, Path]:
 
 
 def _script_option(option: str) -> tuple[str, str]:
-    """Return the full name and the value of an option that names a script, also abbreviated; else two empty texts."""
+    """Return the full name and the value of an option that names a script, also abbreviated; else two empty strings."""
     name, _, value = option.partition("=")
     whole = [known for known in SCRIPT_OPTIONS if known.startswith(name) and len(name) > 2]
     return (whole[0], value) if whole else ("", "")

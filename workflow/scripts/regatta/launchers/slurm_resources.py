@@ -1,6 +1,6 @@
 """The resources of a batch on Slurm, as Snakemake's Slurm executor (2.8) expects them.
 
-The executor does not wrap a job in srun only if `mpi` is set, and then requires two tasks: a batch of one rank requests
+The executor wraps each job in srun unless `mpi` is set, and with `mpi` requires two tasks: a batch of one rank requests
 two tasks on its node and uses one. The ranks are started by srun (slurm.py).
 """
 
@@ -114,7 +114,7 @@ def submit_variables(cluster: dict) -> dict[str, str]:
 
 
 def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
-    """Return a job's request at its first attempt as sbatch options, for people. The executor adds others."""
+    """Return a job's request at its first attempt as sbatch options, for display. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
         "mem": cluster["memory_mb_per_node"],

@@ -191,7 +191,7 @@ def _batch_id(content: dict) -> str:
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
-    """Return whether a batch is unfinished, and its next records supersede the earlier ones, also of other attempts."""
+    """Return whether a batch is unfinished and its next records supersede earlier ones, also from other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation
         or (slot.generation == generation and slot.status in ALWAYS_RETRIED and slot.launch.startswith(f"{batch_id}-l"))
@@ -233,8 +233,8 @@ def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
 
 
 def at_most_minutes(campaign: Campaign, batches: Iterable[Batch]) -> float:
-    """Return the minutes if every cell and every start reached its deadline: each such cell ends its launch, so that
-    the rest starts again."""
+    """Return the minutes if every cell and every start hit its deadline: each such cell ends its launch, and the rest
+    restarts."""
     start = campaign.data["limits"]["launch_start_seconds"]
     deadlines = Price(lambda cell: cell.limit_seconds + start, start)
     return sum(deadlines.seconds(batch.launches) for batch in batches) / 60

@@ -144,7 +144,7 @@ class PlannedCell:
 
 
 def planned_cells(plan: Plan) -> list[PlannedCell]:
-    """Return all cells of the matrix, those that are skipped last."""
+    """Return all cells of the matrix, skipped ones last."""
     found = []
     for p in plan.cells:
         slots = (plan.history.slots.get((p.cell.id, repeat)) for repeat in range(plan.campaign.data["repeats"]))
@@ -188,7 +188,7 @@ def workload_rows(cells: list[PlannedCell]) -> list[dict]:
 
 
 def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
-    """Return for each state its reasons, those of most cells first: kind, what it means, number, and parts.
+    """Return for each state its reasons, the most common first: kind, what it means, number, and parts.
 
     A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if it would only
     repeat the kind.

@@ -16,7 +16,7 @@ from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
-NO_SCRIPTS = {"stack.scripts": None}  # makes adding the first script or removing the last one change
+NO_SCRIPTS = {"stack.scripts": None}  # so that adding the first script, or removing the last, counts as a change
 
 
 @dataclass(frozen=True)

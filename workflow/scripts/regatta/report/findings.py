@@ -103,7 +103,7 @@ def file_of(table: str) -> str:
 
 
 def anchor_of(file: str) -> str:
-    """Return where on the page a file can be downloaded or its content is shown."""
+    """Return the anchor on the page where a file can be downloaded or its content is shown."""
     if file.endswith(".csv"):
         return f"#csv-{file.rpartition('/')[2].removesuffix('.csv')}"
     return {PROBLEMS: "#left-out", PREFLIGHT: "#preflight"}.get(file, "#provenance")

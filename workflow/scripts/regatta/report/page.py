@@ -233,7 +233,7 @@ def _settings(environments: list[dict], name: str) -> list[str]:
     return [f"{key}={' or '.join(sorted(values)[:3])}{more[key]}" for key, values in sorted(found.items())]
 
 
-# Methods: what holds for all numbers. Topics add their terms. Constants are those of the code.
+# Methods: definitions that apply to all numbers. Topics add their terms. Constants are taken from the code.
 
 
 def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

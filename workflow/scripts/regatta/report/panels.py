@@ -34,7 +34,7 @@ class Table:
     def of(
         cls, caption: str, columns: dict[str, Callable], rows: pd.DataFrame, sources: tuple[str, ...] = ()
     ) -> "Table":
-        """Return a table with a line for each row. columns: heading -> function that writes a row's text."""
+        """Return a table with a line for each row. columns: heading -> function that formats a row."""
         texts = tuple(tuple(show(row) for show in columns.values()) for row in rows.itertuples())
         return cls(caption, tuple(columns), texts, sources=sources)
 
@@ -222,12 +222,12 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
 def make_figure(
     figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
 ) -> Figure:
-    """Draw a panel and put its words and numbers beside it. words: alt and caption. rows: from the table `source`."""
+    """Draw a panel as a figure with words and numbers. words: alt and caption. rows: from the table `source`."""
     return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
 
 
 def shown_in(factor: float) -> Callable[[float | None], str]:
-    """Return what writes a value times a factor, such as seconds in milliseconds."""
+    """Return a function that formats a value times a factor, such as seconds in milliseconds."""
     return lambda value: three(times(value, factor))
 
 
@@ -235,7 +235,7 @@ milliseconds, microseconds = shown_in(1e3), shown_in(1e6)
 
 
 def text_of(column: str, show: Callable) -> Callable[[object], str]:
-    """Return what writes a column of a table's row."""
+    """Return a function that formats a column of a table's row."""
     return lambda row: show(getattr(row, column))
 
 

@@ -53,7 +53,7 @@ def new_canvas(width_in: float, height_in: float, dpi: float = 72, **style: obje
 
 
 def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:
-    """Put these ticks on one axis of a plot (matplotlib's choice if there are none), and no minor ones."""
+    """Set these ticks on one axis of a plot (matplotlib's choice if there are none), and no minor ones."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
     if ticks:
@@ -123,7 +123,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False if the places of the axis are names; a bar then marks the reported value."""
+    """One line. has_line: False on a categorical axis; a bar then marks the reported value."""
 
     label: str
     points: tuple[Point, ...]
@@ -214,7 +214,7 @@ def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, floa
     high = max(values) if axis.high is None else axis.high
     if axis.is_log:
         gap = max(math.log(high / low), 0.7 if len(set(values)) == 1 else 0.1) * margin
-        if high / low < 1.1:  # nearly a single place: leave room around it
+        if high / low < 1.1:  # nearly a single value: leave room around it
             gap = 0.5
         return low / math.exp(gap), high * math.exp(gap)
     gap = (high - low or abs(high) or 1) * margin
@@ -225,7 +225,7 @@ Ticks = tuple[tuple[float, str], ...]  # (place, text)
 
 
 def log_ticks(low: float, high: float, show: Callable[[float], str], most: int = 7) -> Ticks:
-    """Return at most `most` round places of a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
+    """Return at most `most` round values on a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
     from matplotlib.ticker import LogLocator
 
     if high / low < 10:
@@ -236,7 +236,7 @@ def log_ticks(low: float, high: float, show: Callable[[float], str], most: int =
 
 
 def linear_ticks(low: float, high: float, show: Callable[[float], str], most: int = 7) -> Ticks:
-    """Return at most `most` places between low and high in even, round steps."""
+    """Return at most `most` values between low and high in even, round steps."""
     from matplotlib.ticker import MaxNLocator
 
     places = MaxNLocator(most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
@@ -274,7 +274,7 @@ def _wrapped(label: str) -> str:
 
 
 def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
-    """Return the measured places of an axis as ticks, thinned to at most `most`, the last one kept."""
+    """Return the measured values of an axis as ticks, thinned to at most `most`, keeping the last."""
     places = sorted(set(values))
     step = math.ceil(len(places) / most)
     return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])

@@ -41,7 +41,7 @@ def family_of(name: str) -> str | None:
 
 MOST_WARNINGS = 5
 
-LINE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<words>.*)")  # behind a time, host:pid:thread and [device], or nothing
+LINE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<words>.*)")  # after a time, host:pid:thread and [device], or nothing
 VERSION = re.compile(r"\b[NR]CCL version (\S+)")
 NETWORK = re.compile(r"^Using network (.+)$")
 LOADED = re.compile(r"^NET/Plugin ?: Loaded net plugin (.+)$")
@@ -119,7 +119,7 @@ def _plugin_problem(infos: list[str]) -> str | None:
     return None
 
 
-# One network, by the names that its plugin has had (aws-ofi-nccl, pull request 530: all three are taken for NCCL_NET).
+# One network by all names that its plugin has had (aws-ofi-nccl, pull request 530: NCCL_NET accepts all three).
 LIBFABRIC = ("aws libfabric", "libfabric", "ofi")
 SOCKETS = "Socket"
 SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # libfabric: fi_tcp(7), fi_sockets(7), fi_udp(7), fi_net(7)

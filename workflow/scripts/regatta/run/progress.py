@@ -116,7 +116,7 @@ class Watch:
         return lines
 
     def deadline(self) -> float:
-        """Return the time by which the next line must be there."""
+        """Return the time by which the next line is due."""
         return self.since + (self.start_seconds if self.current is None else self.limits[self.current])
 
     def _take(self, line: dict) -> None:
@@ -225,7 +225,7 @@ def run_status(
 
 
 def _table_problem(results: Path, planned: Collection[tuple[str, int]]) -> str | None:
-    """Return what is wrong if measurements.csv, which may have been edited, has other measurements than planned."""
+    """Return what is wrong if measurements.csv, which may have been edited, differs from the planned measurements."""
     rows = _measurement_rows(results)
     if rows is None or {(row["cell"], row["repeat"]) for row in rows} == {(cell, str(n)) for cell, n in planned}:
         return None

@@ -126,7 +126,7 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
-    text = f"{run.id}: a node failed ({', '.join(hosts) or 'of this job'}): {cause.text}"
+    text = f"{run.id}: a node failed ({', '.join(hosts) or 'name unknown'}): {cause.text}"
     raise UserError(f"{text}. Completed measurements are kept; the batch continues in another job.")
 
 
@@ -161,8 +161,8 @@ def _settle_launches_without_start(run: Run) -> None:
 
 
 def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | None, int | None]:
-    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and the nanoseconds
-    that its last cell had run."""
+    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and for how many
+    nanoseconds its last cell ran."""
     launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
     log = run.folder / "logs" / f"{launch}.log"
     limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}

@@ -19,7 +19,7 @@ WITHOUT_ENVIRONMENT = ("-e", "--cleanenv", "-C", "--containall", "--compat")
 PLAIN_VALUE = re.compile(r"[\w@%+=:,./^ -]*", re.ASCII)
 SET_BY_RUNTIME = ("PATH", "LD_LIBRARY_PATH")
 BIND_OPTION = "--bind"
-VARIABLES = ("APPTAINER", "SINGULARITY")  # prefixes; binds, variables and options of the user's shell for every image
+VARIABLES = ("APPTAINER", "SINGULARITY")  # prefixes; what the user's shell sets for every image
 BUILD = "containers/README.md"
 
 

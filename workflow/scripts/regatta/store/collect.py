@@ -227,7 +227,7 @@ def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
 
 
 def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
-    """Note a line that breaks the schema. It stays in the store, where a later Regatta may read it."""
+    """Note a line that breaks the schema. It stays in the store, where a later version of Regatta may read it."""
     _note_invalid(launch_file, number, line, problem, found)
     repeat = launch_file.header.get("repeat")
     if line["kind"] == "record" and isinstance(repeat, int):

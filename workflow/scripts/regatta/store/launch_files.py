@@ -134,7 +134,7 @@ def utc_now() -> str:
 
 
 def append_line(path: Path, line: dict) -> None:
-    """Append one line to a file, flushed to the disk. If the file ends in a torn line, that line is closed first.
+    """Append one line to a file, flushed to the disk. If the file ends in a torn line, that line is terminated first.
 
     Raises OSError, such as of a full disk, after removing the part that was written: the store stays readable.
     """

@@ -48,7 +48,7 @@ def slowest_rank(record: dict, num_ranks: int) -> np.ndarray:
         return whole_times(record["samples_ns"], "samples_ns", num_ranks).max(axis=0)
     if record.get("slowest_rank_samples_ns") is not None:
         return whole_times([record["slowest_rank_samples_ns"]], "slowest_rank_samples_ns", 1)[0]
-    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is there")
+    raise ValueError("status ok, but neither samples_ns nor slowest_rank_samples_ns is present")
 
 
 def number(value: object, name: str, low: float | None = None, high: float | None = None) -> float | None:
@@ -291,7 +291,7 @@ def _times(slowest: np.ndarray) -> dict:
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
-        # Warnings of the report, rounded to the accuracy of such estimates.
+        # For warnings in the report; rounded to the accuracy of such estimates.
         "drift_ratio": round(trend.change_ratio, 4) if trend else None,
         "has_drift": trend.is_flagged if trend else None,
         "effective_samples": None if effective is None else round(effective, 1),

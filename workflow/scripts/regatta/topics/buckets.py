@@ -71,7 +71,7 @@ class Cost:
 
 
 def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
-    """Return b = sqrt(s w o), of which (s/b) o + b/w is least; s, one bucket for all, if that is less."""
+    """Return b = sqrt(s w o), which minimizes (s/b) o + b/w; at most s, one bucket for all."""
     return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
 
 
@@ -105,7 +105,7 @@ def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.Da
 
 
 def _best(cells: list[dict]) -> dict:
-    """Return the bucket size of the fastest step, and those whose range or interval overlaps its."""
+    """Return the bucket size of the fastest step, and those with an overlapping range or interval."""
     measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
     row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
     if row["num_buckets"] < 2:
@@ -119,7 +119,7 @@ def _best(cells: list[dict]) -> dict:
 
 
 def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> Cost | str:
-    """Return the cost from all-reduces measured on the same place, else from strategy bucketed; else why it is unknown.
+    """Return the cost from all-reduces measured at the same place, else from strategy bucketed; else why it is unknown.
 
     Gradients are fp32 with any data type of the forward pass (autocast).
     """
@@ -312,7 +312,7 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return how much the slowest bucket size costs at most, where intervals do not overlap; else that all are ties."""
+    """Return the largest cost of a slow bucket size, where intervals do not overlap; else that all are ties."""
     finding = _largest_difference(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), data.names)
     return [finding] if finding else []
 

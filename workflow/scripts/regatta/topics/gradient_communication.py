@@ -69,7 +69,7 @@ def _communication(cell: str, launches: LaunchValues) -> dict:
     }
 
 
-MOST = 3  # cells in a panel, so that their names find room
+MOST = 3  # cells in a panel, so that their names fit
 # Label of a series -> its column.
 SHOWN = {"exposed": "exposed_s", "sync\nalone": "communication_s", "host wait": "host_wait_s"}
 TIMES = {

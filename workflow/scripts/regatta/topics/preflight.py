@@ -53,8 +53,8 @@ def warnings(data: ReportData) -> list[Advice]:
         (
             False,
             "{} with results failed the preflight",
-            "The results may come from other software or another network than planned. Fix the problems listed under"
-            " Preflight. If they applied to the measurements, measure again (--forcerun measure).",
+            "The results may come from different software or a different network than planned. Fix the problems listed"
+            " under Preflight. If they affected the measurements, measure again under a new campaign name.",
         ),
         (
             None,

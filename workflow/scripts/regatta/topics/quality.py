@@ -210,8 +210,8 @@ def noise_sentence(finding: Finding) -> str:
 def precision_warnings(data: ReportData) -> list[Advice]:
     campaign, ok, names = data.campaign, data.ok, data.names
     noisy = (
-        "Check for other load, clock changes and process placement. More launches (repeats) narrow the confidence"
-        " interval of the median; longer sampling does not."
+        "Check for other load, clock frequency changes and process placement. More launches (repeats) narrow the"
+        " confidence interval of the median; longer sampling does not."
     )
     found = [
         *(Advice(noise_sentence(finding), noisy, finding.sources, finding.values) for finding in noise_findings(data)),

@@ -186,7 +186,7 @@ CURVES = (
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
-    """Return what all runs have in common, and notes on their losses and accuracies."""
+    """Return the settings that all runs share, and notes on their losses and accuracies."""
     names = cell_names(runs.to_dict("records"), BENCHMARK)
     words = [name.parts["subject"] for name in names[:1] if "subject" not in name.varied]
     words += [names[0].parts[field] for field in SAME if runs[field].nunique() == 1]

@@ -1,1 +1,1 @@
-"""Cells against cells, inside a campaign."""
+"""Compare cells within a campaign."""

@@ -1,4 +1,4 @@
-"""Comparisons for people: texts of rows, tables, and forest plots with the largest effect first."""
+"""Comparisons as shown to readers: texts of rows, tables, and forest plots with the largest effect first."""
 
 import json
 import textwrap
@@ -63,7 +63,7 @@ def p_text(value: float | None) -> str:
 
 
 def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have a verdict: launches on both sides, and stacks that are not alike (A/A)."""
+    """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
     return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
 
 
@@ -79,7 +79,7 @@ def margin_text(judged: pd.DataFrame) -> str:
 
 
 def direction(judged: pd.DataFrame) -> dict | None:
-    """Return which side takes longer, where nearly all ratios agree and a sign test does not call it chance."""
+    """Return which side takes longer, where nearly all ratios agree and a sign test rejects chance."""
     ratios = judged["time_ratio"].astype(float)
     if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
         return None
@@ -169,7 +169,7 @@ def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def finding_text(values: dict) -> str:
-    """Return the sentences on `finding_values`."""
+    """Return `finding_values` as sentences."""
     lead = direction_text(values["direction"]) or plural(values["num"], "comparison")
     texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {lead}."]
     num, num_undecidable = values["num"], values["num_undecidable"]
@@ -199,7 +199,7 @@ NUMBERS = {
 
 
 def comparison_table(title: str, comparisons: pd.DataFrame, chosen: pd.Index) -> Table:
-    """Return some rows as numbers for people. They are named by what varies among all comparisons."""
+    """Return some rows as a table for readers. They are named by what varies among all comparisons."""
     return Table.of(title, NUMBERS, with_labels(judged_rows(comparisons)).loc[chosen])
 
 

@@ -16,7 +16,7 @@ from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import figures, tables
 
-MAX_ALIKE = 10  # rows of alike stacks; the others are nearer to 1
+MAX_ALIKE = 10  # rows of identical stacks; the others are closer to 1
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
 OF_STACK += (*STACK_KEYS, "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
@@ -98,7 +98,7 @@ def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
 
 
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
-    """Return the rows of stacks that differ only in their names (A/A), those furthest from 1, or None without any."""
+    """Return the rows of stacks that differ only in their names (A/A), those furthest from 1; None if none exist."""
     rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     if not len(rows):
         return None
@@ -110,7 +110,7 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
-    """Yield a table for each two values that were compared in different launches, where anything differed."""
+    """Yield a table for each pair of values that were compared in different launches, where anything differed."""
     comparisons = data.tables["comparisons"]
     specs = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}
     nccl = {stack["stack"]: stack["verdict"] for stack in data.preflight["stacks"]} if data.preflight else {}
@@ -170,7 +170,7 @@ def by_stack(pairs: dict[str, tuple[Side, Side]]) -> list[Difference]:
 
 
 def environment_table(title: str, found: list[Difference], reference: str, other: str) -> Table | None:
-    """Return what differs between the environments of two sides, or None if nothing is known to."""
+    """Return what differs between the environments of two sides, or None if none is known to differ."""
     if not found:
         return None
     rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)

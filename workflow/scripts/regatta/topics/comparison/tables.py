@@ -86,7 +86,7 @@ def _value(cell: dict, axis: str) -> str:
 
 
 def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
-    """Yield the cells that agree in all fields which no cell of their benchmark has null: the candidates for pairs."""
+    """Yield cells that agree in every field that is null in no cell of their benchmark: the candidates for pairs."""
     by_benchmark = defaultdict(list)
     for cell in cells:
         by_benchmark[cell["spec"]["benchmark"]].append((cell, _flat(cell, axis)))
@@ -196,7 +196,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
 
 
 def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each two identical stacks whose ratios are not centered on 1: they differ somehow."""
+    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1: they differ somehow."""
     found = []
     rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
     for (reference, other), ratios in rows.groupby(["reference_value", "value"], sort=False)["time_ratio"]:

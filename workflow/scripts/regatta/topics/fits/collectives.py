@@ -177,7 +177,7 @@ def _resampled(launches: np.ndarray) -> np.ndarray:
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:
-    """Return why a fit is rejected that misses more than one size in ten by more than MAX_RESIDUAL."""
+    """Return why a fit is rejected, if it misses more than one size in ten by more than MAX_RESIDUAL."""
     away = np.exp(np.abs(fit.log_residuals)) - 1
     num = int((away > MAX_RESIDUAL).sum())
     if num <= len(away) // 10:

@@ -106,7 +106,7 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
 
 
 def interval_kind(num_launches: list[int]) -> str:
-    """Return what launches give: none, single, a range, or with six or more launches of each point an interval."""
+    """Return what launches allow: none, single, a range, or with six or more launches of each point an interval."""
     if max(num_launches) < 2:
         return ("none", "single")[max(num_launches)]
     return "interval" if min(num_launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"

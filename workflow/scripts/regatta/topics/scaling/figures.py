@@ -204,7 +204,7 @@ def best_of_largest(rows: pd.DataFrame):
 
 
 def _chosen_text(rows: pd.DataFrame) -> str:
-    """Return of how many cells the best was selected: noise helps to select it."""
+    """Return from how many cells the best was selected, because the selection favors noise."""
     num = len(candidates(rows))
     return f", fastest of {plural(num, 'cell')}" if num > 1 else ""
 

@@ -88,7 +88,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
 
 
 def _baseline_text(against: str) -> str:
-    """Return a baseline as people read it: `no DDP, 1 rank` for `none, 1 rank`."""
+    """Return a baseline in words: `no DDP, 1 rank` for `none, 1 rank`."""
     strategy, _, place = against.partition(", ")
     return f"{axis_value_text(axes_of('train_step')['strategy'], strategy)}, {place}"
 

@@ -266,8 +266,8 @@ def warnings(data: ReportData) -> list[Advice]:
         for row in most.itertuples():
             num, total = getattr(row, column), getattr(row, of_all)
             who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
-            text = f"{who} caused {num} of {plural(total, 'outlier')} of a single {noun}"
-            text += f" ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
+            text = f"{who} caused {num} of {plural(total, 'outlier')} attributed to one"
+            text += f" {'host or ' * (noun == 'host')}rank ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
     return []
 
