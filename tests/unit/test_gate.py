@@ -164,8 +164,8 @@ def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches
     gate = gate_of([(CELL, [2.0, 2.1, 2.2]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
     assert chance_alone(gate) == (2, pytest.approx(1 / 20 + 1 / 6))  # C(6, 3) = 20 orders, C(4, 2) = 6
     assert (
-        "note: 2 of 2 compared cells only screened (fewer than 6 launches on a side): slower means that every launch is"
-        " slower than every earlier launch by more than the margin; expected by chance: at most 0.217 of 2 cells"
+        "note: 2 of 2 compared cells only screened (fewer than 6 launches on either side): slower means that every launch"
+        " is slower than every earlier one by more than the margin; expected by chance: at most 0.217 of 2 cells"
     ) in text_of(gate)
     assert (
         f"slower: {CELL['id']}: takes 2.079 times as long, range (1.961 to 2.200), 3 launches (3 before), screened"
