@@ -68,8 +68,8 @@ def is_large(campaign: dict) -> bool:
 
 def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
-    found = [("findings", "Findings", "", "")]
-    for section in (section for section in shown if section.has_content):
+    found = [("answer", "Answer", "", "")]
+    for section in shown:
         counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     found.append(("warnings", "Warnings", str(num_warnings or "none"), "quiet"))
@@ -84,6 +84,18 @@ def run_table(measurements: pd.DataFrame) -> list[dict]:
     runs = planned.where(planned.notna(), None).groupby("cell", sort=False)
     rows = [{"cell": cell, "command": of.iloc[0]["command"], "runs": of.to_dict("records")} for cell, of in runs]
     return sorted(rows, key=lambda row: natural(row["cell"]))
+
+
+def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:
+    """Return cluster, processor, torch version and time of the measurements, for one line of the page's head."""
+    facts_of = dict(facts(campaign, headers, measurements))
+    processor = facts_of.get("GPU", facts_of["CPU"])
+    days = sorted({time[:10] for time in measurements["time_utc"].dropna()})
+    when = days[:1] if len(days) < 2 else [f"{days[0]} to {days[-1]}"]
+    known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
+    known += [processor] if processor != UNKNOWN else []
+    used = [facts_of["Measured"]] if "Measured" in facts_of else []
+    return [f"cluster {campaign['cluster']['name']}", *known, *used, *when]
 
 
 def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[tuple[str, str]]:

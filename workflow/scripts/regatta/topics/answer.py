@@ -78,18 +78,19 @@ def subject(data: ReportData) -> AnswerLine:
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
-    parts = [_listed(list(dict.fromkeys(name.parts["subject"] for name in names)), "subjects")]
+    parts = [_listed(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else _listed(stacks, "stacks"))
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {_listed(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
-    return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
+    return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="heatmap", values=values)
 
 
-def _listed(names: list[str], noun: str) -> str:
-    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} {noun}"
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= MOST_NAMES else names[: MOST_NAMES - 1]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
 
 
 def scaling(data: ReportData) -> AnswerLine | None:
@@ -141,8 +142,11 @@ def bucket(data: ReportData) -> AnswerLine | None:
     rows = rows[(rows["num_buckets"] > 1) & rows["best_bucket_cap_mb"].notna()]
     if rows.empty:
         return None
+    # One launch cannot say whether another size is within noise of the best.
+    rows = rows[rows["indistinguishable_mb"].notna()] if rows["indistinguishable_mb"].notna().any() else rows
     sizes = rows["nodes"] * rows["gpus_per_node"]
     rows = rows[sizes == sizes.max()]
+    is_tested = rows["indistinguishable_mb"].notna().any()
     tied = Counter(size for row in rows.itertuples() for size in _near_best(row))
     chosen = sorted(size for size, num in tied.items() if num == max(tied.values()))
     measured = _at_largest(data.tables["scaling"], int(sizes.max()))
@@ -150,6 +154,7 @@ def bucket(data: ReportData) -> AnswerLine | None:
     if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
         return AnswerLine("bucket", "Bucket: sizes within noise", "", "bucket", values)
     texts = [] if values["num_best"] == len(rows) else [f"best or tied in {values['num_best']} of {len(rows)}"]
+    texts += [] if is_tested else ["not tested: one launch"]
     worst = _worst_bucket(measured, chosen)
     if worst:
         values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
@@ -197,19 +202,20 @@ def compared(data: ReportData) -> AnswerLine | None:
     direction, num = values["direction"], values["num"]
     pair = f"{values['pair'][:1].upper()}{values['pair'][1:]}"
     if values["num_undecidable"] == num:
-        texts = ["too few launches for a verdict"]
+        verdict = "too few launches for a verdict"
     elif beyond:
-        texts = [f"{beyond} of {num} beyond the {margin} margin"]
+        verdict = f"{beyond} of {num} beyond the {margin} margin"
     elif values["by_verdict"]["equivalent"] == num:
-        texts = [f"all {num} equivalent within {margin}"]
+        verdict = f"within the {margin} margin"
     else:
-        texts = [f"none of {num} settled beyond the {margin} margin"]
+        verdict = f"none of {num} settled beyond the {margin} margin"
+    values |= {"margins": margins}
     if direction is None:
-        return AnswerLine("comparison", pair, texts[0], "comparison", values | {"margins": margins})
-    word = "slower" if direction["is_slower"] else "faster"
-    lead = f"{pair.partition(' vs. ')[0]}: {word} by {percent_number(abs(direction['median_ratio'] - 1))} % (median)"
-    texts = [f"{word} in {direction['num']} of {plural(direction['num_pairs'], 'pair')}", *texts]
-    return AnswerLine("comparison", lead, "; ".join(texts), "comparison", values | {"margins": margins})
+        return AnswerLine("comparison", pair, verdict, "comparisons", values)
+    word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
+    lead = f"{pair.partition(' vs. ')[0]}: {percent_number(ratio)} % {word} (median)"
+    text = f"{word} in {direction['num']} of {plural(direction['num_pairs'], 'pair')}; {verdict}"
+    return AnswerLine("comparison", lead, text, "comparisons", values)
 
 
 def collectives(data: ReportData) -> AnswerLine | None:
@@ -294,4 +300,4 @@ def confidence(data: ReportData) -> AnswerLine | None:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += ["some measurements shared a host with other ranks"] if is_shared else []
     values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
-    return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
+    return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "warnings", values)

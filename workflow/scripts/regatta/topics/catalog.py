@@ -1,5 +1,6 @@
 """All topics in the order of the page, their tables, and the report of them. A new topic is one line here."""
 
+from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from regatta.topics import (
     sync_batchnorm,
     training_runs,
 )
+from regatta.topics.answer import answer
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
@@ -32,22 +34,22 @@ from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
 
 TOPICS: tuple[Topic, ...] = (
-    failures.TOPIC,
-    preflight.TOPIC,
-    quality.MACHINES,
-    quality.PRECISION,
-    scaling.TOPIC,
     scaling.HEATMAP,
-    percentiles.TOPIC,
+    scaling.TOPIC,
     buckets.TOPIC,
-    gradient_communication.TOPIC,
+    percentiles.TOPIC,
+    comparison.TOPIC,
     communication.TOPIC,
+    gradient_communication.TOPIC,
     fits.TOPIC,
+    sync_batchnorm.TOPIC,
     memory.TOPIC,
     training_runs.TOPIC,
-    sync_batchnorm.TOPIC,
     stragglers.TOPIC,
-    comparison.TOPIC,
+    quality.MACHINES,
+    quality.PRECISION,
+    failures.TOPIC,
+    preflight.TOPIC,
 )
 
 
@@ -144,18 +146,21 @@ def render(data: ReportData) -> str:
     is_large = page.is_large(campaign)
     with bitmaps(is_large):
         shown = [topic.section(data) for topic in TOPICS if topic.section]
-    shown = [section for section in shown if section is not None]
+    shown = [section for section in shown if section is not None and section.has_content]
     advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
     num_launches = len(list(data.launches.glob("*.jsonl")))
     values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
+        "answer": answer(data),
+        "anchors": {section.id for section in shown} | {"warnings"},
+        "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements),
         "counts": page.status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
-        "findings": findings(data),
+        "findings": findings_by_section(data),
         "sections": shown,
         "contents": page.contents(shown, len(advice)),
         "warnings": advice,
@@ -172,11 +177,11 @@ def render(data: ReportData) -> str:
     return page.load_template("report.html.j2", is_large).render(values)
 
 
-def findings(data: ReportData) -> list[dict]:
-    """Return each finding of each topic with its sentence and the anchor of its section."""
-    return [
-        {"text": topic.sentence(finding), "anchor": finding.anchor or topic.id, "title": topic.title}
-        | {"finding": finding, "sources": finding.sources}
-        for topic in TOPICS
-        for finding in topic.findings(data)
-    ]
+def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
+    """Return for the anchor of each section its findings, each as a sentence with its sources."""
+    found = defaultdict(list)
+    for topic in TOPICS:
+        for finding in topic.findings(data):
+            text = topic.sentence(finding)
+            found[finding.anchor or topic.id].append({"text": text, "finding": finding, "sources": finding.sources})
+    return found

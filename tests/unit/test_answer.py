@@ -1,0 +1,177 @@
+"""The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
+
+import json
+import statistics
+
+import pytest
+from comparison_results import cell_of
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    analyse,
+    cluster_campaign,
+    collective_cell,
+    laptop_campaign,
+    make_campaign,
+    make_report,
+    train_cell,
+    write_laptop,
+    write_results,
+)
+
+from regatta.topics.answer import answer, answer_json
+
+
+def lines_of(folder):
+    return {line.id: line for line in answer(analyse(folder))}
+
+
+def set_step_times(folder, seconds):
+    """Give the windows of each record these seconds per step. seconds: (cell, repeat) -> seconds."""
+    for path in (folder / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "record" and line["status"] == "ok":
+                step = int(1e9 * seconds(line["spec"], line["repeat"]))
+                line["windows"] = {"steps_per_window": 1, "elapsed_ns": [[step] * 4 for _ in line["samples_ns"]]}
+                line["samples_ns"] = [[step] * len(rank) for rank in line["samples_ns"]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def two_models(tmp_path):
+    """resnet18 and resnet50 on 1, 2 and 4 ranks, with two buckets; two launches that differ by 2 %."""
+
+    def seconds(spec, repeat):
+        p, n = spec["parameters"], spec["nodes"] * spec["gpus_per_node"]
+        base = {"resnet18": 0.010, "resnet50": 0.040}[p["model"]]
+        lost = {1: 1.0, 2: 0.9, 4: {"resnet18": 0.5, "resnet50": 0.8}[p["model"]]}[n]
+        return base / lost * (1.1 if p["bucket_cap_mb"] == 1 and n > 1 else 1) * (1 + 0.02 * repeat)
+
+    cells = [
+        train_cell(model, *place, strategy, bucket)
+        for model in ("resnet18", "resnet50")
+        for place, strategy, buckets in (((1, 1), "none", [None]), ((1, 2), "ddp", [1, 25]), ((2, 2), "ddp", [1, 25]))
+        for bucket in buckets
+    ]
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP_BOTH)
+    set_step_times(folder, seconds)
+    return folder
+
+
+LAPTOP_BOTH = type(LAPTOP)({"resnet18": 0.1, "resnet50": 0.2}, {"resnet18": 1e7, "resnet50": 1e7}, 0.9, 1e-5, 1e9)
+
+
+def test_efficiency_at_the_largest_shape_is_a_range_over_workloads(two_models):
+    line = lines_of(two_models)["scaling"]
+    # Best bucket, 4 ranks: step of one rank / step of four = 0.5 and 0.8 (both launches are 2 % slower alike).
+    assert line.values["world_size"] == 4
+    assert line.values["lowest_ratio"] == pytest.approx(0.5)
+    assert line.values["highest_ratio"] == pytest.approx(0.8)
+    assert line.values["largest_loss"] == "inter_node_ratio"  # 0.5 / 0.9 of one node is less than 0.9 of one rank
+    assert line.lead == "Scaling on 4 processes: 50\N{EN DASH}80 %"
+
+
+def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_models):
+    values = lines_of(two_models)["bucket"].values
+    assert values["bucket_cap_mb"] == [25.0]
+    assert (values["num_best"], values["num"]) == (2, 2)
+    assert values["worst_bucket_cap_mb"] == 1
+    assert values["worst_cost_ratio"] == pytest.approx(0.1)
+
+
+def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)], repeats=2), LAPTOP)
+    set_step_times(folder, lambda spec, repeat: 0.2)
+    line = lines_of(folder)["scaling"]
+    assert line.values["throughput_samples_per_s"] == pytest.approx(2 * 8 / 0.2)
+    assert "no baseline" in line.text
+
+
+def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
+    campaign = cluster_campaign(repeats=2)
+    shared = [
+        cell["id"]
+        for cell in campaign["cells"]
+        if cell["spec"]["parameters"].get("model") == "resnet101"
+        and cell["spec"]["stack"]["name"] == "bound"
+        and cell["spec"]["nodes"] == 8
+    ]
+    fault = ("failed", "measure", "rank 3 on n3: RuntimeError: NCCL error")
+    other = ("timeout", "measure", "no record after 60 s")
+    faults = {(cell, repeat): fault for cell in shared for repeat in range(2)} | {(campaign["cells"][0]["id"], 0): other}
+    folder = write_results(tmp_path / "r", campaign, CLUSTER, faults)
+    line = lines_of(folder)["failed"]
+    assert (line.values["num_failed"], line.values["num_planned"]) == (7, 2 * len(campaign["cells"]))
+    assert line.values["num_of_cause"] == 6
+    assert line.text == "6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
+
+
+def test_what_was_not_measured_is_no_failure(tmp_path):
+    line = lines_of(write_laptop(tmp_path / "r"))["failed"]
+    assert (line.values["num_failed"], line.values["num_not_measured"], line.values["num_planned"]) == (3, 1, 51)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "varying", "word"),
+    [(6, 0, "good"), (6, 1, "good"), (6, 2, "fair"), (6, 3, "low"), (3, 0, "fair"), (1, 0, "low")],
+)
+def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats, varying, word):
+    """Five cells, of which some vary by 20 %: one in five is good, two are fair, three low."""
+    cells = [collective_cell(4096 * 4**i, 1, 2) for i in range(5)]
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=repeats), LAPTOP)
+    loud = {4096 * 4**i for i in range(varying)}
+    set_step_times(folder, lambda s, r: 0.01 * (1 + 0.2 * (r % 2) * (s["parameters"]["message_bytes"] in loud)))
+    values = lines_of(folder)["confidence"].values
+    assert (values["word"], values["num_varying"]) == (word, varying if repeats > 1 else 0)
+
+
+def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
+    cells = [cell_of(stack, 4096 * 4**i) for stack in ("first", "second") for i in range(8)]
+    for cell in cells:
+        cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else A/A
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=6), LAPTOP)
+    ratios = {4096 * 4**i: 1.01 + 0.01 * i for i in range(8)}
+
+    def seconds(spec, repeat):
+        ratio = ratios[spec["parameters"]["message_bytes"]] if spec["stack"]["name"] == "second" else 1
+        return 0.01 * ratio * (1 + 0.0001 * repeat)
+
+    set_step_times(folder, seconds)
+    line = lines_of(folder)["comparison"]
+    direction = line.values["direction"]
+    assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (8, 8, True)
+    assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
+    assert line.lead == "Stack second: 4.5 % slower (median)"
+
+
+def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):
+    folder = write_results(tmp_path / "r", cluster_campaign(repeats=2), CLUSTER)
+    lines = answer(analyse(folder))
+    assert [line.id for line in lines] == ["subject", "scaling", "bucket", "comparison", "failed", "confidence"]
+
+
+def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):
+    campaign = make_campaign([train_cell("resnet18", 1, 2)])
+    fault = ("failed", "setup", "boom")
+    faults = {(campaign["cells"][0]["id"], repeat): fault for repeat in range(3)}
+    lines = answer(analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults)))
+    assert [line.id for line in lines] == ["subject", "failed"]
+    assert lines[1].values["num_failed"] == 3
+
+
+def test_other_programs_read_the_same_lines(tmp_path):
+    folder = write_laptop(tmp_path / "r")
+    data = analyse(folder)
+    found = json.loads(json.dumps(answer_json(data), allow_nan=False))
+    assert found["num_by_status"] == {"failed": 1, "not_measured": 1, "ok": 47, "out_of_memory": 1, "timeout": 1}
+    assert found["num_planned"] == 51
+    assert [line["lead"] for line in found["lines"]] == [line.lead for line in answer(data)]
+    page = make_report(folder).read_text()
+    block = page.partition('id="answer"')[2].partition("</section>")[0]
+    assert block.count("<li>") == len(found["lines"])
+
+
+def test_the_default_campaign_is_named_by_what_it_measures(tmp_path):
+    subject = lines_of(write_laptop(tmp_path / "r"))["subject"]
+    assert subject.values == {"num_cells": len(laptop_campaign()["cells"]), "world_sizes": [1, 2], "stacks": ["host"]}
