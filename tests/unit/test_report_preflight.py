@@ -99,7 +99,7 @@ def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     preflight = make_preflight()
     failed, unchecked = warnings(report_data({}, measurements, preflight=preflight))
     assert failed.values == {"stacks": {"contained": 2}}
-    assert "--forcerun measure" in failed.advice
+    assert "new campaign name" in failed.advice
     assert unchecked.values == {"stacks": {"other": 1}}
     assert warnings(report_data({}, measurements[:1], preflight=preflight)) == []
     assert warnings(report_data({}, measurements)) == []
