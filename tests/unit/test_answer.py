@@ -99,12 +99,17 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     ]
     fault = ("failed", "measure", "rank 3 on n3: RuntimeError: NCCL error")
     other = ("timeout", "measure", "no record after 60 s")
-    faults = {(cell, repeat): fault for cell in shared for repeat in range(2)} | {(campaign["cells"][0]["id"], 0): other}
+    faults = {(cell, repeat): fault for cell in shared for repeat in range(2)} | {
+        (campaign["cells"][0]["id"], 0): other
+    }
     folder = write_results(tmp_path / "r", campaign, CLUSTER, faults)
     line = lines_of(folder)["failed"]
     assert (line.values["num_failed"], line.values["num_planned"]) == (7, 2 * len(campaign["cells"]))
     assert line.values["num_of_cause"] == 6
-    assert line.text == "6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
+    assert (
+        line.text
+        == "6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
+    )
 
 
 def test_what_was_not_measured_is_no_failure(tmp_path):

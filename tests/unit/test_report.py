@@ -102,13 +102,13 @@ def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
     assert anchors <= set(ids)
 
 
-def test_sections_stand_in_their_order_and_failures_before_plots(laptop):
+def test_sections_stand_in_their_order_after_the_answer(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
     shown = [topic.title for topic in TOPICS if topic.section]
-    assert titles[0] == "Findings"
-    assert titles[1] == "Failures"
+    assert laptop.index('id="answer"') < laptop.index("<h2")
+    assert titles[0] == "Efficiency overview"
     assert [title for title in titles if title in shown] == [title for title in shown if title in titles]
-    assert titles[-3:] == ["Warnings", "Methods", "Provenance"]
+    assert titles[-4:] == ["Warnings", "Failures", "Methods", "Provenance"]
 
 
 def test_the_contents_say_what_each_section_holds(laptop):
@@ -118,7 +118,6 @@ def test_the_contents_say_what_each_section_holds(laptop):
     assert told["heatmap"] == "1 figure"
     assert told["memory"] == "1 table"
     assert "strategies" not in told
-    assert "Gradient communication: " in laptop.partition('id="without"')[2]
 
 
 def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
@@ -178,7 +177,7 @@ def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     page = report_of(tmp_path, campaign, faults=dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported")))
     assert "<figure" not in page
     assert "✗ failed during launch</span>: 51 measurements" in page
-    assert "No training step was measured." in page
+    assert "Failed: 51 of 51" in page
 
 
 @pytest.mark.parametrize(
@@ -247,10 +246,10 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
         record["other_ranks"] = [4, 2, 0][min(number, 2)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     page = make_report(folder).read_text(encoding="utf-8")
-    sentence = re.compile(r"2 measurements of \d+ shared a host with ranks of another launch \(up to 4 other ranks\)")
-    findings, _, rest = page.partition('<section id="failures"')
-    assert sentence.search(visible(findings))
-    assert sentence.search(visible(rest)), "the warning with its advice"
+    answer, _, rest = page.partition("<main>")
+    assert re.search(r"Confidence: low</a>; .*2 of \d+ measurements shared a host with ranks", visible(answer))
+    warning = r"2 measurements of \d+ shared a host with ranks of another launch \(up to 4 other ranks\)"
+    assert re.search(warning, visible(rest)), "the warning with its advice"
 
 
 def test_a_launch_without_an_environment_costs_nothing(tmp_path):
@@ -351,10 +350,9 @@ def test_constants_of_the_methods_are_those_of_the_code(laptop, monkeypatch, tmp
 
 
 def test_legend_and_methods_say_which_brackets_are_a_range_and_which_an_interval(laptop):
-    findings = laptop.partition('<section id="failures"')[0]
-    assert "fewer than 6 launches" in findings
-    assert "the range over launches replaces the 95 % CI" in findings
-    assert not re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", findings), "3 launches have no interval"
+    assert "Fewer than 6 launches: the range" in laptop.partition('<section id="methods"')[2]
+    findings = laptop.partition('<section id="models"')[0]
+    assert not re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", visible(findings)), "3 launches have no interval"
 
 
 def test_every_number_is_defined_in_the_documentation():

@@ -66,13 +66,12 @@ def is_large(campaign: dict) -> bool:
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
-def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, str, str]]:
+def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
     found = [("answer", "Answer", "", "")]
     for section in shown:
         counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
-    found.append(("warnings", "Warnings", str(num_warnings or "none"), "quiet"))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 

@@ -252,7 +252,9 @@ def failed(data: ReportData) -> AnswerLine:
     missing = f"{num_missing} not measured" if num_missing else ""
     values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing}
     if not num_failed:
-        return AnswerLine("failed", f"Failed: none of {plural(len(planned), 'measurement')}", missing, "failures", values)
+        return AnswerLine(
+            "failed", f"Failed: none of {plural(len(planned), 'measurement')}", missing, "failures", values
+        )
     groups = [g for g in failure_groups(data.tables["failures"]) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
@@ -283,9 +285,9 @@ def confidence(data: ReportData) -> AnswerLine | None:
     if data.ok.empty:
         return None
     num_launches, num = data.campaign["repeats"], int((ratios > DISAGREEMENT_RATIO).sum())
-    is_shared = bool(shared_host_findings(data))
+    shared = [finding.values for finding in shared_host_findings(data)]
     share = num / len(ratios) if len(ratios) else None
-    if share is None or share > LOW_RATIO or is_shared:
+    if share is None or share > LOW_RATIO or shared:
         word = "low"
     elif share <= GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL:
         word = "good"
@@ -298,6 +300,6 @@ def confidence(data: ReportData) -> AnswerLine | None:
     ]
     if num_launches < MIN_LAUNCHES_INTERVAL:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
-    texts += ["some measurements shared a host with other ranks"] if is_shared else []
+    texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
     values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "warnings", values)

@@ -9,6 +9,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
 from regatta.report import page
+from regatta.report.panels import Section
 from regatta.report.plotting import bitmaps
 from regatta.store.collect import collected_csv, read_collected, read_store
 from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
@@ -147,13 +148,14 @@ def render(data: ReportData) -> str:
     with bitmaps(is_large):
         shown = [topic.section(data) for topic in TOPICS if topic.section]
     shown = [section for section in shown if section is not None and section.has_content]
-    advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
+    place = next(index for index, section in enumerate(shown) if section.id == failures.TOPIC.id)
+    shown.insert(place, _warnings(data))
     num_launches = len(list(data.launches.glob("*.jsonl")))
     values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "answer": answer(data),
-        "anchors": {section.id for section in shown} | {"warnings"},
+        "anchors": {section.id for section in shown},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements),
         "counts": page.status_counts(measurements),
@@ -162,8 +164,7 @@ def render(data: ReportData) -> str:
         "cell_names": data.names,
         "findings": findings_by_section(data),
         "sections": shown,
-        "contents": page.contents(shown, len(advice)),
-        "warnings": advice,
+        "contents": page.contents(shown),
         "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
@@ -177,11 +178,20 @@ def render(data: ReportData) -> str:
     return page.load_template("report.html.j2", is_large).render(values)
 
 
+def _warnings(data: ReportData) -> Section:
+    advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
+    state = (str(len(advice) or "none"), "quiet")
+    return Section("warnings", "Warnings", template="warnings.html.j2", content={"warnings": advice}, state=state)
+
+
 def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
-    """Return for the anchor of each section its findings, each as a sentence with its sources."""
+    """Return for the anchor of each section its findings, each as a sentence with its sources.
+
+    Without those that are warnings, which have the same sentence.
+    """
     found = defaultdict(list)
     for topic in TOPICS:
-        for finding in topic.findings(data):
+        for finding in (finding for finding in topic.findings(data) if finding.anchor != "warnings"):
             text = topic.sentence(finding)
             found[finding.anchor or topic.id].append({"text": text, "finding": finding, "sources": finding.sources})
     return found
