@@ -1,6 +1,7 @@
 """The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
 
 import json
+import os
 import statistics
 
 import pytest
@@ -19,6 +20,7 @@ from synthetic import (
     write_results,
 )
 
+from regatta.run.progress import outcome_text
 from regatta.topics.answer import answer, answer_json
 
 
@@ -180,3 +182,34 @@ def test_other_programs_read_the_same_lines(tmp_path):
 def test_the_default_campaign_is_named_by_what_it_measures(tmp_path):
     subject = lines_of(write_laptop(tmp_path / "r"))["subject"]
     assert subject.values == {"num_cells": len(laptop_campaign()["cells"]), "world_sizes": [1, 2], "stacks": ["host"]}
+
+
+def write_answer(folder, text):
+    (folder / "measurements.csv").write_text("cell,repeat,status,cause\na,0,ok,\na,1,failed,boom\n")
+    (folder / "answer.json").write_text(text)
+
+
+def test_the_answer_ends_a_run_on_the_terminal(tmp_path):
+    lines = [
+        {"lead": "Scaling on 2 GPUs: 90 %", "text": "largest loss within nodes"},
+        {"lead": "\x1b[31mred", "text": ""},
+    ]
+    write_answer(tmp_path, json.dumps({"lines": lines}))
+    text = outcome_text(tmp_path).splitlines()
+    assert text[1] == "  Scaling on 2 GPUs: 90 %; largest loss within nodes"
+    assert "\x1b" not in text[2]
+    assert "boom" in text[3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"lines": [1]}', '{"lines": [{"lead": "x"}]}', '{"lines": [{"lead": 1, "text": 2}]}']
+)
+def test_a_damaged_answer_costs_no_outcome(tmp_path, text):
+    write_answer(tmp_path, text)
+    assert outcome_text(tmp_path).splitlines()[0].endswith("2 measurements planned: 1 failed, 1 ok")
+
+
+def test_an_answer_older_than_the_measurements_is_not_shown(tmp_path):
+    write_answer(tmp_path, json.dumps({"lines": [{"lead": "stale", "text": ""}]}))
+    os.utime(tmp_path / "answer.json", (0, 0))
+    assert "stale" not in outcome_text(tmp_path)

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file."""
+"""The report: one self-contained HTML file, and its first lines as JSON."""
 
 
 localrules:
@@ -21,6 +21,7 @@ rule report:
         page=sorted(map(str, (SCRIPTS.parent / "report").glob("*[!t]"))),  # templates and style sheet, without *.rst
     output:
         report=report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report"),
+        answer=f"{RESULTS}/answer.json",
     log:
         f"{RESULTS}/logs/report.log",
     params:

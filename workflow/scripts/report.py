@@ -1,10 +1,14 @@
-"""Write measurements and tables as one self-contained report.html; the same records give the same bytes."""
+"""Write measurements and tables as one self-contained report.html, and its first lines as answer.json.
+
+The same records give the same bytes.
+"""
 
 import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.store.launch_files import write_text
+from regatta.store.launch_files import write_json, write_text
+from regatta.topics.answer import answer_json
 from regatta.topics.catalog import read_report_data, render
 
 
@@ -17,11 +21,12 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, required=True, help="folder of the tables that analyse.py wrote")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
     parser.add_argument("--preflight", type=Path, nargs="?", help="preflight/<id>.json (default: no preflight section)")
-    parser.add_argument("--out", type=Path, required=True, help="report.html")
+    parser.add_argument("--out", type=Path, required=True, help="report.html; answer.json is written beside it")
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
     data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
     write_text(args.out, render(data))
+    write_json(args.out.with_name("answer.json"), answer_json(data))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def write_page() -> None:
     measurements = option("--measurements")
     sources = [option("--campaign"), measurements, measurements.with_name("problems.json")]
     option("--out").write_text("".join(path.read_text() for path in sources))
+    option("--out").with_name("answer.json").write_text('{"lines": [{"lead": "Scaling", "text": "not computed"}]}')
 
 
 def run_in_fork(words: list[str]) -> int:

@@ -1,6 +1,7 @@
 """Progress and outcome of a run: the line on the terminal, what each launch has recorded, and the exit status."""
 
 import csv
+import json
 import re
 import shutil
 import sys
@@ -16,6 +17,7 @@ from regatta.core.text import plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import parse_line
+from regatta.store.records import one_line
 
 
 class Progress:
@@ -173,12 +175,15 @@ def _counts_text(counts: Counter[str]) -> str:
 
 
 def outcome_text(results: Path) -> str:
-    """Return counts by status, the most common cause of failures, and how to retry; empty without measurements.csv."""
+    """Return counts by status, the report's answer, the most common cause of failures, and how to retry.
+
+    Empty without measurements.csv.
+    """
     rows = _measurement_rows(results)
     if rows is None:
         return ""
     counts = _counts_text(Counter(row["status"] for row in rows)) or "none"
-    lines = [f"{results.name}: {len(rows)} measurements planned: {counts}"]
+    lines = [f"{results.name}: {len(rows)} measurements planned: {counts}", *answer_lines(results)]
     causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
     if causes:
         cause, count = causes.most_common(1)[0]
@@ -191,6 +196,18 @@ def outcome_text(results: Path) -> str:
             remedy = "Fix it and run the same command again"
             lines.append(f"  stack {stack} failed the preflight and is excluded from this run: {cause}. {remedy}")
     return "\n".join(lines)
+
+
+def answer_lines(results: Path) -> list[str]:
+    """Return the lines of answer.json, indented; none if it is missing, damaged, or older than the measurements."""
+    path = results / "answer.json"
+    try:
+        if path.stat().st_mtime_ns < (results / "measurements.csv").stat().st_mtime_ns:
+            return []
+        lines = json.loads(path.read_text(encoding="utf-8"))["lines"]
+        return [f"  {one_line('; '.join(filter(None, (line['lead'], line['text']))))}" for line in lines]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def run_status(
