@@ -376,6 +376,7 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     tables = [f"tables/{name}.csv" for name in sorted(TABLES)]
     assert found == [
+        "answer.json",
         "epochs.csv",
         "measurements.csv",
         "problems.json",

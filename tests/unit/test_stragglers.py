@@ -297,7 +297,7 @@ def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
 
 def test_the_report_names_the_rank_and_draws_the_record(tmp_path):
     text = make_report(write_waits(tmp_path / "r", (2, 4), {3: 0.06})).read_text(encoding="utf-8")
-    findings = text.partition('id="findings"')[2].partition("</section>")[0]
+    findings = text.partition('id="stragglers"')[2].partition("</ul>")[0]
     assert "rank 3 on node000" in findings
     assert "6 of 6 launches on 2×4, contained" in findings
     assert 'id="straggler-strip"' in text
