@@ -353,5 +353,7 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     assert calls["spike_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on node001 has 6 of 8" in text
-    assert "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="stragglers"')[2].partition("</section>")[0]
+    assert (
+        "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="stragglers"')[2].partition("</section>")[0]
+    )
     assert "caused 6 of 8 outliers" in text

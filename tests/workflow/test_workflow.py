@@ -61,6 +61,7 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     assert len(slots(results)) == NUM_RECORDS
     for name in (
         "report.html",
+        "answer.json",
         "measurements.csv",
         "plan.json",
         "plan.txt",

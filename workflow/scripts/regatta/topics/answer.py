@@ -19,7 +19,7 @@ from regatta.topics.base import ReportData
 from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import HOST, failure_groups
-from regatta.topics.quality import DISAGREEMENT_RATIO, shared_host_findings
+from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import PARTS, efficiency_findings
 
@@ -27,7 +27,6 @@ MOST_LINES = 6
 MOST_NAMES = 3  # models, operations or stacks named in the first line
 NO_RECORD = ("not_measured", "not_started")
 LOSSES = {"wrapper_ratio": "in DDP itself", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
-GOOD_RATIO, LOW_RATIO = 0.2, 0.5  # share of cells that vary: at most this is good, above that is low
 
 
 @dataclass(frozen=True)
@@ -287,9 +286,9 @@ def confidence(data: ReportData) -> AnswerLine | None:
     num_launches, num = data.campaign["repeats"], int((ratios > DISAGREEMENT_RATIO).sum())
     shared = [finding.values for finding in shared_host_findings(data)]
     share = num / len(ratios) if len(ratios) else None
-    if share is None or share > LOW_RATIO or shared:
+    if share is None or share > CELLS_LOW_RATIO or shared:
         word = "low"
-    elif share <= GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL:
+    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL:
         word = "good"
     else:
         word = "fair"

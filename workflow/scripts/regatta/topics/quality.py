@@ -20,6 +20,7 @@ MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
 CHANCE = 0.01  # chance of this many drifting measurements
 SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
+CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # confidence: good up to this share of varying cells, low above that
 LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
     ("median_s", "min_s", "max_s", "range_ratio"), REAL
 )
@@ -354,5 +355,15 @@ def _few_launches(campaign: dict) -> Advice | None:
     )
 
 
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    vary = f"vary by more than {100 * DISAGREEMENT_RATIO:g} % between launches"
+    text = (
+        f"Good: {MIN_LAUNCHES_INTERVAL} or more launches per cell, and at most {100 * CELLS_GOOD_RATIO:g} % of the"
+        f" cells {vary}. Low: more than {100 * CELLS_LOW_RATIO:g} % {vary}, one launch per cell, or ranks of another"
+        " launch on the same host. Else fair."
+    )
+    return [("Confidence", text)]
+
+
 TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
-PRECISION = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings)
+PRECISION = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods)
