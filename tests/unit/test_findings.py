@@ -30,7 +30,6 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
-from regatta.topics.scaling.figures import heatmap_figures
 
 # Figures whose data are no rows of a table: the map has the samples of one record, residuals what a model leaves over.
 COMPUTED = ("straggler-map", "residuals")
@@ -306,21 +305,6 @@ def test_a_value_is_written_with_its_range_or_interval_and_launches():
     assert percent_text(Value(0.032, num_launches=1)) == "3.2 % (1 launch)"
     assert time_text(Value(0.0123, 0.0120, 0.0126, "interval", 9)) == "12.3 ms (95 % CI 12.0–12.6 ms, 9 launches)"
     assert time_text(Value(9.87e-5)) == "98.7 µs (0 launches)"
-
-
-def test_the_best_bucket_of_a_crowded_map_is_its_row_of_the_table(tmp_path):
-    models = [(model, batch) for model in ("resnet50", "resnet101") for batch in (8, 16)]
-    cells = [train_cell(model, 1, 1, "none", batch_size=batch) for model, batch in models]
-    shapes = [
-        (gpus, 2**i) for gpus in (1, 2) for i in range(11)
-    ]  # 44 rows, of which a map of 40 shows the best buckets
-    cells += [train_cell(m, 1, gpus, "ddp", b, batch_size=batch) for m, batch in models for gpus, b in shapes]
-    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=1), CLUSTER)
-    data = analyse(folder)
-    crowded = heatmap_figures(data.tables["scaling"], data.measurements)
-    assert [len(figure.table.rows) for figure in crowded] == [4]
-    rows = to_csv(data.tables["scaling"]).splitlines()
-    assert {line for figure in crowded for line in figure.csv.splitlines()} <= set(rows)
 
 
 def test_launches_lie_as_far_apart_as_their_times():

@@ -106,7 +106,7 @@ def test_sections_stand_in_their_order_after_the_answer(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop)
     shown = [topic.title for topic in TOPICS if topic.section]
     assert laptop.index('id="answer"') < laptop.index("<h2")
-    assert titles[0] == "Efficiency overview"
+    assert titles[0] == "Status and efficiency"
     assert [title for title in titles if title in shown] == [title for title in shown if title in titles]
     assert titles[-4:] == ["Warnings", "Failures", "Methods", "Provenance"]
 
@@ -115,7 +115,8 @@ def test_the_contents_say_what_each_section_holds(laptop):
     nav = visible(laptop).partition("<nav")[2].partition("</nav>")[0]
     told = dict(re.findall(r'<a href="#([^"]*)">[^<]*</a> <span class="[a-z]*">([^<]*)</span>', nav))
     assert told["failures"] == "4 not ok"
-    assert told["heatmap"] == "1 figure"
+    assert told["scaling"] == "4 figures"
+    assert "matrix" not in told
     assert told["memory"] == "1 table"
     assert "strategies" not in told
 

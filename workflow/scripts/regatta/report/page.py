@@ -70,7 +70,8 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
     found = [("answer", "Answer", "", "")]
     for section in shown:
-        counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
+        tables = plural(len(section.tables), "table") if section.tables else ""
+        counted = plural(len(section.figures), "figure") if section.figures else tables
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 

@@ -84,7 +84,7 @@ def subject(data: ReportData) -> AnswerLine:
     parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {_listed(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
-    return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="heatmap", values=values)
+    return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
 
 
 def _listed(names: list[str]) -> str:

@@ -19,6 +19,7 @@ from regatta.topics import (
     communication,
     failures,
     gradient_communication,
+    matrix,
     memory,
     percentiles,
     preflight,
@@ -35,7 +36,7 @@ from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
 
 TOPICS: tuple[Topic, ...] = (
-    scaling.HEATMAP,
+    matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
     percentiles.TOPIC,

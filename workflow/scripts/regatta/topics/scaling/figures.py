@@ -1,11 +1,7 @@
-"""The figures of train_step: throughput and efficiency over the number of ranks, and the efficiency heatmap."""
-
-import itertools
-import math
+"""The figures of train_step: throughput and efficiency over the number of ranks."""
 
 import pandas as pd
 
-from regatta.core.names import SEPARATOR
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -17,7 +13,6 @@ from regatta.core.text import (
     ranks_word,
     ratio_text,
     shape,
-    status_text,
     thousands,
     three,
 )
@@ -39,8 +34,7 @@ from regatta.report.panels import (
     ranks_axis,
     text_of,
 )
-from regatta.report.plotting import INK, WIDTH_IN, Axis, Panel, image_of, new_canvas
-from regatta.store.csv_files import CELL, to_csv
+from regatta.report.plotting import Axis, Panel
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
 PERCENT = 100
@@ -207,128 +201,3 @@ def _chosen_text(rows: pd.DataFrame) -> str:
     """Return from how many cells the best was selected, because the selection favors noise."""
     num = len(candidates(rows))
     return f", fastest of {plural(num, 'cell')}" if num > 1 else ""
-
-
-# The heatmap: every training cell of a campaign, workloads down, shapes across. The scale is 0 to 100 % in every panel
-# and report, so that two maps can be compared. A planned cell without a value is hatched and has the letter of its
-# reason; what was not planned is empty.
-
-MOST_PANELS, MOST_ROWS, MOST_COLUMNS = 4, 10, 8
-LETTERS = {
-    "failed": "F",
-    "timeout": "T",
-    "out_of_memory": "M",
-    "placement": "P",
-    "node_failure": "N",
-    "not_measured": "\N{WHITE CIRCLE}",
-    "no_baseline": "?",
-}
-PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
-DARK_BELOW = 0.55  # color value below which white letters have contrast 4.5:1 and black ones do not
-
-
-def heatmap_figures(scaling: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return the maps, each with at most ten workloads and eight shapes; none if no efficiency was planned."""
-    rows = in_order(name_rows(scaling, "train_step"))
-    rows = rows[(rows["cell"] != rows["baseline"].fillna("")) & rows["baseline"].notna()]
-    if rows.empty or rows["efficiency_ratio"].isna().all():
-        return []
-    if rows.groupby(["workload", "series"]).ngroups > MOST_PANELS * MOST_ROWS:
-        rows = _best_buckets(rows)
-    rows = rows.assign(
-        row_name=rows["workload"] + "\n" + rows["series"].str.replace("\n", SEPARATOR),
-        shape=[shape(k, g) for k, g in zip(rows["nodes"], rows["gpus_per_node"], strict=True)],
-        letter=rows["cell"].map(_letters(measurements)),
-    )
-    names = rows.sort_values("workload", kind="stable")["row_name"].unique()
-    shapes = rows.sort_values(["world_size", "nodes"], kind="stable")["shape"].unique()
-    parts = list(itertools.product(_even_parts(list(names), MOST_ROWS), _even_parts(list(shapes), MOST_COLUMNS)))
-    return [
-        _heatmap(number, len(parts), rows[rows["row_name"].isin(part[0]) & rows["shape"].isin(part[1])], *part)
-        for number, part in enumerate(parts, start=1)
-    ]
-
-
-def _best_buckets(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the most efficient of the rows that differ only in bucket size, for each shape."""
-    rows = rows.sort_values("efficiency_ratio", ascending=False, na_position="last", kind="stable")
-    same = [name for name in CELL if name in rows and name != "bucket_cap_mb"]
-    named = name_rows(rows.drop_duplicates(same), "train_step", without=("bucket_cap_mb",))
-    return in_order(named.assign(series=named["series"] + f"{SEPARATOR}best bucket"))
-
-
-def _even_parts(names: list[str], most: int) -> list[list[str]]:
-    """Divide names into as few parts as `most` allows, of the same size but for the last."""
-    num = math.ceil(len(names) / math.ceil(len(names) / most))
-    return [names[start : start + num] for start in range(0, len(names), num)]
-
-
-def _letters(measurements: pd.DataFrame) -> dict[str, str]:
-    """Return for each cell the letter of its most common status that is not ok; `?` where all are ok."""
-    failed = measurements[measurements["status"] != "ok"].groupby("cell")["status"]
-    letters = {cell: LETTERS.get(statuses.mode().iloc[0], "?") for cell, statuses in failed}
-    return dict.fromkeys(measurements["cell"], LETTERS["no_baseline"]) | letters
-
-
-def _heatmap(number: int, num_parts: int, rows: pd.DataFrame, names: list[str], shapes: list[str]) -> Figure:
-    values = {(row.row_name, row.shape): row for row in rows.itertuples()}
-    title = "Efficiency of all cells" + (f" ({number} of {num_parts})" if num_parts > 1 else "")
-    known = rows[rows["efficiency_ratio"].notna()]
-    if known.empty:
-        alt = f"{title}: no value for {plural(len(rows), 'cell')}."
-    else:
-        extremes = (pick(known.itertuples(), key=lambda row: row.efficiency_ratio) for pick in (min, max))
-        texts = (f"{percent(row.efficiency_ratio)} % ({row.cell_name.full})" for row in extremes)
-        alt = f"{title}: {' to '.join(texts)}, {len(known)} of {plural(len(rows), 'cell')} with a value."
-    letters = sorted(set(rows.loc[rows["efficiency_ratio"].isna(), "letter"].dropna()))
-    reasons = {letter: status_text(status) for status, letter in LETTERS.items()}
-    hatched = f" Hatched: {', '.join(f'{letter} {reasons[letter]}' for letter in letters)}." if letters else ""
-    caption = f"Scaling efficiency in percent; color scale from 0 to 100. Empty: not planned.{hatched}"
-    body = ((name.replace("\n", ": "), *(_text(values.get((name, place))) for place in shapes)) for name in names)
-    table = Table(f"{title} (%)", ("workload", *shapes), tuple(body))
-    height_in = 0.55 + 0.34 * len(names)
-    svg = _draw_heatmap(names, shapes, values, height_in)
-    size = (round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * height_in))
-    return Figure(f"heatmap-{number}", title, svg, alt, caption, table, to_csv(rows[list(SCALING)]), size, "scaling")
-
-
-def _text(row) -> str:
-    if row is None:
-        return NOT_PLANNED
-    return str(row.letter) if is_unknown(row.efficiency_ratio) else percent(row.efficiency_ratio)
-
-
-def _draw_heatmap(names: list[str], shapes: list[str], values: dict, height_in: float) -> bytes:
-    with new_canvas(WIDTH_IN, height_in, **{"hatch.linewidth": 0.5}) as canvas:
-        axes = canvas.add_axes((0.42, 0.04, 0.56, 1 - 0.45 / height_in))
-        for (name, place), row in values.items():
-            _draw_square(axes, shapes.index(place), names.index(name), row)
-        axes.set(xlim=(0, len(shapes)), ylim=(len(names), 0))
-        axes.set_xticks([x + 0.5 for x in range(len(shapes))], shapes, fontsize=8)
-        axes.set_yticks([y + 0.5 for y in range(len(names))], names, fontsize=7.5, linespacing=1.05)
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_visible(False)
-        return image_of(canvas)
-
-
-def color_of(ratio: float) -> tuple[float, float, float, float]:
-    """Return the map's color for an efficiency; 100 % and more are the brightest."""
-    from matplotlib import colormaps
-
-    return colormaps["cividis"](min(max(float(ratio), 0.0), 1.0))
-
-
-def _draw_square(axes, x: int, y: int, row) -> None:
-    from matplotlib.patches import Rectangle
-
-    if is_unknown(row.efficiency_ratio):
-        box = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0.5}
-        text, color, ground = str(row.letter), INK, {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    else:
-        box = {"facecolor": color_of(row.efficiency_ratio), "edgecolor": "white", "linewidth": 1}
-        text, ground = f"{100 * row.efficiency_ratio:.0f}", None
-        color = "white" if row.efficiency_ratio < DARK_BELOW else "black"
-    axes.add_patch(Rectangle((x, y), 1, 1, **box))
-    axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8.5, color=color, bbox=ground)

@@ -23,7 +23,6 @@ from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
     candidates,
-    heatmap_figures,
     is_wide,
     scaling_figures,
     threads_text,
@@ -129,11 +128,6 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
             rates.append(f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']})")
     texts = [f"{' or '.join(rates)} of {device}, by {source}" for (device, source), rates in by_source.items()]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
-
-
-def heatmap_section(data: ReportData) -> Section:
-    figures = heatmap_figures(data.tables["scaling"], data.measurements)
-    return Section("heatmap", "Efficiency overview", "No efficiency was measured.", figures=tuple(figures))
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -262,4 +256,3 @@ TABLES = {
     ),
 }
 TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, sentence, methods=methods)
-HEATMAP = Topic("heatmap", "Efficiency overview", section=heatmap_section)

@@ -1,0 +1,133 @@
+"""The report's matrix of status and efficiency: where each cell is, and what its square shows."""
+
+import pytest
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    analyse,
+    cluster_campaign,
+    collective_cell,
+    laptop_campaign,
+    make_campaign,
+    make_report,
+    train_cell,
+    write_results,
+)
+
+from regatta.report.matrix import Square
+from regatta.topics.matrix import MOST_ROWS_OPEN, status_matrix
+
+
+def matrix_of(folder, campaign, machine=LAPTOP, faults=None):
+    """Return the data of the report, its matrix, and its squares by (subject, row, shape)."""
+    data = analyse(write_results(folder, campaign, machine, faults))
+    matrix = status_matrix(data)
+    squares = {
+        (group.name, row.name, column): square
+        for group in matrix.groups
+        for row in group.rows
+        for column, square in zip(matrix.columns, row.squares, strict=True)
+    }
+    return data, matrix, squares
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
+    """The default campaign: of MobileNetV3-Small on 1x2, bucket 1 timed out always, and bucket 25 once."""
+    campaign = laptop_campaign()
+    ids = [cell["id"] for cell in campaign["cells"]]
+    lost, hurt = (next(i for i in ids if f"mobilenet_v3_small-ddp-{bucket}-n01g02" in i) for bucket in (1, 25))
+    faults = {(lost, repeat): ("timeout", "measure", "no record after 60 s") for repeat in range(3)}
+    faults[hurt, 0] = ("failed", "measure", "boom")
+    return matrix_of(tmp_path_factory.mktemp("matrix") / "r", campaign, LAPTOP, faults)
+
+
+def test_every_cell_of_the_campaign_is_in_exactly_one_square(laptop):
+    data, _, squares = laptop
+    cells = [cell for square in squares.values() if square for cell in square.cells]
+    assert sorted(cells) == sorted(cell["id"] for cell in [*data.campaign["cells"], *data.campaign["skipped"]])
+
+
+def test_shapes_go_across_by_number_of_ranks(tmp_path):
+    cells = [train_cell("resnet18", *place) for place in ((2, 2), (1, 8), (1, 1), (4, 1))]
+    _, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
+    assert matrix.columns == ("1×1", "2×2", "4×1", "1×8")
+
+
+def test_a_square_shows_the_most_efficient_bucket_as_the_table_has_it(laptop):
+    data, _, squares = laptop
+    scaling = data.tables["scaling"].set_index("cell")
+    square = squares["ResNet-18", "ddp", "1×2"]
+    best = max(float(scaling.loc[cell, "efficiency_ratio"]) for cell in square.cells)
+    assert len(square.cells) == 2
+    assert (square.text, square.level) == (f"{100 * best:.0f}", best)
+
+
+def test_failures_are_marked_and_what_never_ran_is_told_from_what_failed(laptop):
+    squares = laptop[2]
+    hurt = squares["MobileNetV3-Small", "ddp", "1×2"]
+    assert hurt.state == "partial"
+    assert "4 of 6 measurements not ok: 3 timed out, 1 failed" in hurt.note
+    assert squares["MobileNetV3-Small", "no DDP", "1×2"].state == "skipped"
+    assert squares["all-reduce", "", "1×1"].state == "skipped"
+
+
+def test_a_square_in_which_nothing_worked_has_no_number(tmp_path):
+    campaign = make_campaign([train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25)], repeats=2)
+    ids = [cell["id"] for cell in campaign["cells"]]
+    failed = dict.fromkeys([(cell, repeat) for cell in ids for repeat in range(2)], ("failed", "setup", "boom"))
+    [square] = matrix_of(tmp_path / "a", campaign, faults=failed)[2].values()
+    assert (square.text, square.level, square.state) == ("✗", None, "failed")
+    missing = dict.fromkeys(failed, "not_measured")
+    [square] = matrix_of(tmp_path / "b", campaign, faults=missing)[2].values()
+    assert (square.text, square.state) == ("○", "missing")
+
+
+def test_without_a_baseline_a_square_has_the_throughput_and_no_color(tmp_path):
+    data, _, squares = matrix_of(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)], repeats=1))
+    [square] = squares.values()
+    rate = float(data.tables["scaling"]["throughput_samples_per_s"].iloc[0])
+    assert float(square.text) == pytest.approx(rate, rel=5e-3)
+    assert square.level is None
+
+
+def test_a_collective_shows_the_bus_bandwidth_of_its_largest_message(tmp_path):
+    cells = [collective_cell(4096 * 4**i, 1, 2) for i in range(3)]
+    data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=2))
+    [square] = squares.values()
+    rows = data.tables["collectives"].set_index("message_bytes")
+    assert square.text.endswith(" GB/s")
+    assert float(square.text.split()[0]) == pytest.approx(float(rows.loc[65536, "busbw_gb_per_s"]), rel=5e-3)
+    assert "64 KiB" in square.note
+
+
+def test_stacks_are_rows_of_one_model(tmp_path):
+    _, matrix, squares = matrix_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
+    rows = {group.name: [row.name for row in group.rows] for group in matrix.groups}
+    assert rows["ResNet-50"] == ["ddp · bound", "ddp · contained", "no DDP · bound", "no DDP · contained"]
+    assert not matrix.is_folded
+    assert sum(len(square.cells) for square in squares.values() if square) == 164
+
+
+def test_many_rows_are_folded_by_subject_with_their_range(tmp_path):
+    batches = [2**i for i in range(MOST_ROWS_OPEN // 2 + 1)]
+    cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
+    data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
+    assert matrix.is_folded
+    known = data.tables["scaling"]
+    known = known[known["cell"] != known["baseline"]]["efficiency_ratio"].astype(float)
+    [group] = matrix.groups
+    assert group.summary.startswith(f"{100 * known.min():.0f}")
+
+
+@pytest.mark.parametrize(
+    ("level", "step"), [(-0.1, "l0"), (0.0, "l0"), (0.5, "l10"), (1.0, "l20"), (1.3, "l20"), (None, "")]
+)
+def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, step):
+    assert Square("x", level).classes == step
+
+
+def test_hostile_names_stay_text_in_the_matrix(tmp_path):
+    evil = '"><script>alert(1)</script>'
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1, stack=evil)], repeats=1), LAPTOP)
+    assert "<script>alert" not in make_report(folder).read_text()
