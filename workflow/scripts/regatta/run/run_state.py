@@ -22,6 +22,7 @@ from regatta.store.records import one_line
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
 MAX_LAST_RECORDS = 50
+MAX_NAME = 100  # characters of a campaign's name or a status
 LOCK_SECONDS = 5.0  # a job that began this long before the run's lock belongs to the run: clocks differ
 
 
@@ -154,14 +155,19 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
 
 def state_text(state: RunState) -> str:
     """Return the state as one line."""
-    counts = ", ".join(f"{num:,} {status_text(status)}" for status, num in state.counts.items())
-    done = f"{state.num_recorded:,} of {state.num_planned:,} {plural(state.num_planned, 'measurement').split()[-1]}"
-    parts = [f"{one_line(state.campaign)}: {done}{f' ({one_line(counts)})' if counts else ''}"]
+    parts = [f"{one_line(state.campaign, MAX_NAME)}: {done_text(state)}"]
     parts.append(f"{plural(len(state.running), 'batch', 'batches')} running")
     parts.append(f"{state.num_queued} queued")
     if state.seconds_left:
         parts.append(f"{rough_duration(state.seconds_left)} left")
     return ", ".join([*parts, *notes(state)])
+
+
+def done_text(state: RunState) -> str:
+    """Return how many measurements have a record, by status: 120 of 1,212 measurements (118 ok, 2 failed)."""
+    noun = "measurement" if state.num_planned == 1 else "measurements"
+    counts = ", ".join(f"{num:,} {one_line(status_text(status), MAX_NAME)}" for status, num in state.counts.items())
+    return f"{state.num_recorded:,} of {state.num_planned:,} {noun}{f' ({counts})' if counts else ''}"
 
 
 def notes(state: RunState) -> list[str]:
