@@ -1,4 +1,4 @@
-"""The state of a running campaign, from folders made by hand: four cells on two GPUs, three repeats; times are injected."""
+"""The state of a running campaign, from folders made by hand: times are injected."""
 
 import json
 import os

@@ -89,7 +89,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
 def results_folder(path: Path) -> Path:
     """Return a results folder, given as a folder or as its campaign file. Raises UserError for an invalid campaign."""
-    if path.is_dir() or path.suffix not in (".yaml", ".yml"):
+    if path.is_dir() or not (path.exists() or path.suffix in (".yaml", ".yml")):
         return path
     return Path("results") / load_campaign(path, may_lack_files=True).name
 

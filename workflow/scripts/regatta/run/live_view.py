@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regatta.core.text import UNKNOWN, duration, hours_word, plural, status_text, three
+from regatta.core.text import UNKNOWN, duration, plural, rank_time, status_text, three
 from regatta.run.run_state import RunState, done_text, notes, rough_duration
 from regatta.store.records import one_line
 
@@ -50,7 +50,8 @@ def _head(state: RunState) -> Group:
     text.append(f"  {done_text(state)}", style="not bold")
     for note in notes(state):
         text.append(f"  {note}", style="not bold yellow")
-    bar = ProgressBar(total=max(1, state.num_planned), completed=state.num_recorded)
+    bar = Table.grid(expand=True)
+    bar.add_row(ProgressBar(total=max(1, state.num_planned), completed=state.num_recorded))
     return Group(text, bar)
 
 
@@ -62,8 +63,11 @@ def _facts(state: RunState) -> Table:
     table.add_row("Rate", UNKNOWN if per_hour is None else f"{three(per_hour)} measurements per hour")
     left_s = state.seconds_left
     table.add_row("Time left", UNKNOWN if left_s is None else rough_duration(left_s))
-    spent, left = (three(hours) for hours in (state.rank_hours_spent, state.rank_hours_left))
-    table.add_row(hours_word(state.device).capitalize(), f"{spent} spent, {left} left")
+    spent, left = (
+        UNKNOWN if hours is None else rank_time(hours, state.device)
+        for hours in (state.rank_hours_spent, state.rank_hours_left)
+    )
+    table.add_row("Cost", f"{spent} spent, {left} left")
     return table
 
 
@@ -94,7 +98,7 @@ def _records(state: RunState, most: int) -> Table:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, header_style="dim", no_wrap=True, ratio=1 if column == columns[-1] else None)
+        table.add_column(column, header_style="dim", no_wrap=column != columns[-1])  # only the last may be shortened
     return table
 
 
@@ -109,7 +113,7 @@ def _status(status: str) -> Text:
 
 
 def _text(value: object) -> Text:
-    return Text(_clean(value))
+    return Text(_clean(value), no_wrap=True, overflow="ellipsis")
 
 
 def _clean(value: object) -> str:
