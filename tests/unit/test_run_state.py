@@ -241,6 +241,29 @@ def test_a_batch_that_finishes_keeps_the_times_of_its_records_and_the_verdicts_o
     assert files.measured_rank_s == 3 * 4.0 * 2  # each record once
 
 
+def test_the_end_of_a_job_is_noted_after_the_manifest(folder):
+    folder.batch(A, launches(0, 1, 2))
+    folder.job(A, "started", 3600)
+    files = RunFiles(folder.path)
+    folder.manifest(A)
+    files.update()
+    folder.job(A, "finished", 1800)
+    files.update()
+    assert run_state(files, {}, NOW).rank_hours_spent == pytest.approx(0.5 * 2)
+
+
+def test_launch_files_of_finished_batches_are_not_read_except_of_the_last(folder):
+    for name, repeat in ((A, 0), (B, 1)):
+        folder.batch(name, launches(repeat))
+        folder.launch(f"{name}-l000-a00", repeat, (IDS[0], "failed", 4.0, 100))
+        folder.manifest(name, (f"{name}-l000-a00", repeat, [(IDS[0], "ok", 4.0)]))
+    os.utime(folder.path / "batches" / A / "manifest.json", (NOW - 9, NOW - 9))
+    os.utime(folder.path / "batches" / B / "manifest.json", (NOW - 5, NOW - 5))
+    state = folder.state()
+    assert state.counts == {"ok": 1, "failed": 1}
+    assert [(last.status, last.repeat) for last in state.last_records] == [("failed", 1)]
+
+
 def test_an_edited_campaign_is_followed(folder):
     files = RunFiles(folder.path)
     (folder.path / "campaign.0123456789ab.json").unlink()

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -107,7 +108,7 @@ def test_each_refresh_is_a_line_and_ctrl_c_ends_it_quietly(folder, tmp_path):
     line = [sys.executable, SCRIPT, "results/laptop", "--every", "0.1"]
     with subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         first, second = running.stdout.readline(), running.stdout.readline()
-        running.send_signal(2)
+        running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=20)
     assert first == second == "laptop: 0 of 12 measurements, 0 batches running, 0 queued, no run is active\n"
     assert (running.returncode, errors) == (0, "")
@@ -123,21 +124,39 @@ def test_once_prints_the_view_and_ends(folder, tmp_path):
 
 def test_on_a_terminal_the_view_is_redrawn_until_all_is_measured(folder, complete, tmp_path):
     pytest.importorskip("rich")
+    status, text = on_terminal("results/laptop", tmp_path)
+    assert status == 0
+    assert "12 of 12 measurements" in text
+    assert text.rstrip().endswith("0 batches running, 0 queued, complete")
+
+
+def test_ctrl_c_on_a_terminal_leaves_it_in_order(folder, tmp_path):
+    pytest.importorskip("rich")
+    status, text = on_terminal("results/laptop", tmp_path, stop_at="measurements")
+    assert status == 0
+    assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") >= 0  # the cursor is shown again
+    assert "Traceback" not in text
+
+
+def on_terminal(argument, cwd, stop_at=None) -> tuple[int, str]:
+    """Run watch.py on a terminal; interrupt it when it has printed `stop_at`. Returns its status and its output."""
     ours, theirs = pty.openpty()
-    line = [sys.executable, SCRIPT, "results/laptop"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    with subprocess.Popen(line, cwd=tmp_path, stdout=theirs, stderr=theirs, env=environment) as running:
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, argument], cwd=cwd, stdout=theirs, stderr=theirs, env=environment
+    ) as running:
         os.close(theirs)
-        text, deadline = b"", time.monotonic() + 30
-        while time.monotonic() < deadline and select.select([ours], [], [], 10)[0]:
+        text, deadline = "", time.monotonic() + 60
+        while time.monotonic() < deadline and select.select([ours], [], [], 60)[0]:
             try:
-                text += os.read(ours, 4096)
+                text += os.read(ours, 4096).decode(errors="replace")
             except OSError:  # closed by the other side
                 break
+            if stop_at and stop_at in text:
+                running.send_signal(signal.SIGINT)
+                stop_at = None
     os.close(ours)
-    assert running.returncode == 0
-    assert b"12 of 12 measurements" in text
-    assert text.rstrip().endswith(b"0 batches running, 0 queued, complete")
+    return running.returncode, text
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,14 @@ STYLES = {"ok": "green", "skipped": "dim"}  # any other status: red; the status 
 def follow(next_state: Callable[[], RunState], console: Console, every_s: float) -> RunState:
     """Redraw the view until the campaign is complete, and return its last state."""
     state = next_state()
-    with Live(view(state, console.height), console=console, auto_refresh=False) as live:
-        while not state.is_complete:
-            time.sleep(every_s)
-            state = next_state()
-            live.update(view(state, console.height), refresh=True)
+    try:
+        with Live(view(state, console.height), console=console, auto_refresh=False) as live:
+            while not state.is_complete:
+                time.sleep(every_s)
+                state = next_state()
+                live.update(view(state, console.height), refresh=True)
+    finally:
+        console.show_cursor()  # also after Ctrl-C while Live starts
     return state
 
 

@@ -14,7 +14,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.core.names import names_by_cell
 from regatta.store.history import ALWAYS_RETRIED, generation_of, read_manifest, record_order, utc_seconds
-from regatta.store.launch_files import Tail, noted_jobs, read_file, read_frozen
+from regatta.store.launch_files import Tail, mismatch, noted_jobs, read_file, read_frozen
 from regatta.store.records import one_line
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
@@ -125,8 +125,9 @@ class RunFiles:
         self._read_launch_files()
         for batch in (batch for batch in ended if not batch.is_finished):
             self._read_manifest(batch)
-        for batch in unfinished:
-            batch.read_notes()
+        for batch in self.batches.values():
+            if batch in unfinished or batch.open_job:  # a job notes its end after it has written the manifest
+                batch.read_notes()
 
     def is_run_active(self) -> bool | None:
         """Return whether Snakemake runs this campaign; None if that was on another host."""
@@ -173,11 +174,13 @@ class RunFiles:
             match = BATCH_ID.fullmatch(name)
             if name in self.batches or match is None:
                 continue
-            with contextlib.suppress(OSError, UserError):  # it is being frozen, or damaged: the supervisor reports it
+            with contextlib.suppress(*UNREADABLE):  # it is being frozen, or damaged: the supervisor reports it
                 batch = BatchFiles(path.parent, path.stat().st_mtime, *map(int, match.groups()))
                 if not (path.parent / "manifest.json").exists():
-                    content = read_frozen(path)
-                    batch.generation, batch.launches = content.get("generation", 1), content["launches"]
+                    content = json.loads(read_file(path))
+                    if mismatch(content, "batch", "launches"):
+                        continue
+                    batch.generation, batch.launches = generation_of(content) or 1, content["launches"]
                 self.batches[name] = batch
 
     def _read_launch_files(self) -> None:
