@@ -37,6 +37,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .NOTPARALLEL:
 .SUFFIXES:
 .PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test test-all test-site
+.PHONY: watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -46,7 +47,7 @@ help: ## list targets and variables
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
 	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
 	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
-	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock)"
+	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py"
 	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
 	@echo "  2  user error: campaign, command line       4  nothing measured"
@@ -64,10 +65,13 @@ gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.ba
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
 
-report: ## rebuild the report from existing measurements
+report: ## rebuild the report from existing measurements, also while the campaign runs
 	$(INSTALL) driver
-	@results=$$("$$VENV/bin/python3" -c 'import sys, yaml; print("results/" + yaml.safe_load(open(sys.argv[1]))["name"])' "$$CONFIG") && \
-	"$$VENV/bin/python3" workflow/scripts/rebuild_report.py "$$results" && echo "Report: $$results/report.html"
+	@"$$VENV/bin/python3" workflow/scripts/rebuild_report.py -- "$$CONFIG"
+
+watch: ## show a running campaign in the terminal; Ctrl-C ends the view, not the campaign
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/watch.py $(ARGS) -- "$$CONFIG"
 
 test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev

@@ -13,7 +13,7 @@ BENCH = sorted((SCRIPTS / "bench").rglob("*.py"))
 REGATTA = sorted((SCRIPTS / "regatta").rglob("*.py"))
 THIN = sorted(SCRIPTS.glob("*.py"))
 RANK_ONLY = {"torch", "torchvision", "torchaudio"}
-HEAVY = RANK_ONLY | {"pandas", "numpy", "scipy", "matplotlib", "jinja2", "snakemake"}
+HEAVY = RANK_ONLY | {"pandas", "numpy", "scipy", "matplotlib", "jinja2", "snakemake", "rich"}
 
 
 def imported(path: Path) -> set[str]:
@@ -65,6 +65,11 @@ def test_planning_and_supervising_load_no_heavy_library(module):
     loaded = set(done.stdout.split())
     assert "regatta" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_only_the_live_view_needs_rich():
+    names = {str(path.relative_to(SCRIPTS)) for path in [*REGATTA, *THIN, *BENCH] if "rich" in imported(path)}
+    assert names == {"regatta/run/live_view.py", "watch.py"}
 
 
 ORDER = ["core", "store", "runtimes", "launchers", "campaign", "run", "report", "plan", "topics", "formats", "compare"]

@@ -3,17 +3,20 @@
 import math
 import os
 import signal
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from campaign_files import fake_sif, small
+from synthetic_run import IDS, A, Folder, launches
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
 from regatta.launchers import slurm_queue as queue
-from regatta.workflow import Session
+from regatta.workflow import Session, print_progress
 
 SLURM = {"schema": 1, "name": "tiny", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 2, "partition": "p"}
 LOCAL = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
@@ -191,3 +194,67 @@ def test_a_baseline_campaign_is_checked_before_anything_is_measured(monkeypatch,
 def test_some_missing_records_are_an_incomplete_run(monkeypatch):
     monkeypatch.setattr("regatta.workflow.run_status", lambda *arguments: (INCOMPLETE, "1 of 2"))
     assert status_of(session().close) == INCOMPLETE
+
+
+def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
+    started = []
+    monkeypatch.setattr("regatta.workflow.end_jobs", lambda stop, closing: None)
+    monkeypatch.setattr("regatta.workflow.print_progress", lambda results, stop, closing: started.append(str(results)))
+
+    def starts(cluster=LOCAL, is_terminal=False, **changes) -> bool:
+        monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal, write=print))
+        started.clear()
+        found = session(cluster=cluster, **changes)
+        found.prepare()
+        found.lock.close() if found.lock else None
+        deadline = time.monotonic() + 0.2
+        while not started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return started == ["results/small"]
+
+    monkeypatch.setattr(queue, "patch_status_queries", lambda: None)
+    monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
+    assert starts()
+    assert starts(SLURM, is_terminal=True, local_exec=False)
+    assert not starts(is_terminal=True)
+    assert not starts(targets=["plan"], arguments=["plan"])
+    assert not starts(dryrun=True)
+
+
+def test_a_line_is_printed_at_each_interval_until_the_run_closes(folder, monkeypatch, capfd):
+    monkeypatch.setattr("regatta.workflow.PROGRESS_SECONDS", 0.02)
+    stop, closing = threading.Event(), threading.Event()
+    results = folder / "results" / "laptop"
+    thread = threading.Thread(target=print_progress, args=(results, stop, closing))
+    thread.start()
+    time.sleep(0.1)  # nothing is frozen yet
+    made = Folder(folder / "new")
+    made.batch(A, launches(0, 1, 2))
+    made.launch(f"{A}-l000-a00", 0, (IDS[0], "ok"))
+    results.parent.mkdir()
+    made.path.rename(results)
+    text, deadline = "", time.monotonic() + 20
+    while text.count("\n") < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+        text += capfd.readouterr().err
+    closing.set()
+    thread.join(10)
+    capfd.readouterr()
+    time.sleep(0.1)
+    line = "laptop: 1 of 12 measurements (1 ok), 0 batches running, 0 queued, no run is active"
+    assert set(text.splitlines()) == {line}
+    assert not thread.is_alive()
+    assert capfd.readouterr().err == ""
+
+
+def test_no_line_is_printed_after_a_signal_or_without_a_reader(folder, monkeypatch):
+    monkeypatch.setattr("regatta.workflow.PROGRESS_SECONDS", 0.01)
+    Folder(folder / "results" / "laptop")
+    stop = threading.Event()
+    stop.set()
+    print_progress(folder / "results" / "laptop", stop, threading.Event())  # returns
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(fileno=lambda: write))
+    print_progress(folder / "results" / "laptop", threading.Event(), threading.Event())  # returns
+    os.close(write)

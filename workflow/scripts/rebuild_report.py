@@ -1,6 +1,9 @@
-"""Rebuild tables and report of a results folder from its store, complete or not. Needs no GPU and no Snakemake.
+"""Rebuild tables and report of a campaign from its store, complete or not, also while it runs.
 
 python workflow/scripts/rebuild_report.py results/laptop
+python workflow/scripts/rebuild_report.py config/my.yaml
+
+Needs no GPU and no Snakemake.
 """
 
 import argparse
@@ -8,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
 from regatta.run.preflight import latest_preflight
 
@@ -16,8 +20,8 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="results folder of one campaign")
-    folder = parser.parse_args().results
+    parser.add_argument("campaign", type=Path, help="results folder, or campaign file")
+    folder = results_folder(parser.parse_args().campaign)
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
         raise UserError(f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")

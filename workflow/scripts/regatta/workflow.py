@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,12 +28,15 @@ from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, batch_prices, make_plan
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
+from regatta.run.run_files import UNREADABLE
+from regatta.run.run_state import RunWatcher, state_text
 from regatta.store.history import end_times_after_now
 from regatta.store.launch_files import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
+PROGRESS_SECONDS = 30.0
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
     "dryrun", "summary", "detailed_summary", "list_rules", "list_target_rules", "list_changes", "list_input_changes",
@@ -246,6 +250,10 @@ class Session:
                 signal.signal(signal.SIGHUP, self._stop_once)
         for path in self.gate_files:  # left by earlier runs
             path.unlink(missing_ok=True)
+        has_line = self.workflow.local_exec and sys.stderr.isatty()  # drawn by the batch that runs
+        if not has_line and not self.workflow.dryrun:
+            arguments = (self.results, self.is_stopping, self.is_closing)
+            threading.Thread(target=print_progress, args=arguments, daemon=True).start()
 
     def _check_baseline(self) -> None:
         """Raise UserError before anything is measured if the baseline campaign has no results."""
@@ -369,3 +377,20 @@ def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
                         if os.getpgid(process.pid) == os.getpgrp():
                             process.terminate()
         closing.wait(REPEAT_SECONDS)
+
+
+def print_progress(results: Path, stop: threading.Event, closing: threading.Event) -> None:
+    """Print a line about the run at intervals, until it stops or closes. Nothing that fails here ends the run."""
+    watcher = None
+    while not closing.wait(PROGRESS_SECONDS) and not stop.is_set():
+        try:
+            watcher = watcher or RunWatcher(results)
+            line = f"{state_text(watcher.state(time.time()))}\n"
+        except (UserError, *UNREADABLE):  # not frozen yet, or a file was edited: try again
+            continue
+        if closing.is_set():
+            return
+        try:  # not print: at the interpreter's exit this thread must not hold the lock of the stream
+            os.write(sys.stderr.fileno(), line.encode(errors="replace"))
+        except (OSError, ValueError):  # nobody reads it any more
+            return

@@ -87,6 +87,13 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
+def results_folder(path: Path) -> Path:
+    """Return a results folder, given as a folder or as its campaign file. Raises UserError for an invalid campaign."""
+    if path.is_dir() or not (path.exists() or path.suffix in (".yaml", ".yml")):
+        return path
+    return Path("results") / load_campaign(path, may_lack_files=True).name
+
+
 def file_schema(name: str) -> dict:
     """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit here."""
     schema = load_schema(name)

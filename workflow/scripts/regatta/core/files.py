@@ -12,11 +12,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
 
+import psutil
+
 from regatta.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPTS = Path(__file__).resolve().parents[2]
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+CLOCK_SECONDS = 60  # by which the clocks of a host and of a file server may differ
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
@@ -46,6 +49,23 @@ def hold(path: Path, taken: str) -> TextIO:
         error.filename = str(path)
         raise
     return file
+
+
+def is_held(path: Path) -> bool | None:
+    """Return whether the process that last locked a file with `hold` still runs; None if it is on another host.
+
+    The lock itself is not touched: trying to take it could make a process that starts now fail.
+    """
+    try:
+        pid, host = re.fullmatch(r"(\d+) on (.*)", path.read_text(encoding="utf-8", errors="replace")).groups()
+        if host != socket.gethostname():
+            return None
+        # A process that started after the lock was taken has only inherited the number.
+        return psutil.Process(int(pid)).create_time() < path.stat().st_mtime + CLOCK_SECONDS
+    except psutil.AccessDenied:
+        return True
+    except (OSError, AttributeError, OverflowError, psutil.Error):
+        return False
 
 
 def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:

@@ -98,6 +98,8 @@ class Launcher:
     find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError if ranks need one
     hosts: Callable[[Job], list[str]] = lambda job: []
     state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
+    # States by job id, and by batch for jobs of a campaign; None if unknown. Arguments: campaign, Snakemake's folder.
+    queue: Callable[[str, Path], dict[str, str] | None] = lambda campaign, folder: {}
     is_answering: Callable[[], bool] = lambda: True
     foreign_steps: Callable[[Job], list[str] | None] = lambda job: []  # other measurements; None if unknown
     end_foreign: str = ""  # command that ends them

@@ -301,6 +301,7 @@ LAUNCHER = Launcher(
     find_job=find_job,
     hosts=lambda job: queue.hosts_of_job(job),  # looked up at each call, so that tests can replace it
     state=lambda job: queue.job_state(job),
+    queue=lambda campaign, folder: queue.states(campaign, folder),
     is_answering=lambda: queue.is_answering(),
     lock=lock,
     foreign_steps=lambda job: queue.running_steps(job),

@@ -54,6 +54,7 @@ def _numbers(text: str) -> list[str]:
 
 COMMAND_SECONDS = 60  # enough for a busy controller; one that is down must not hold a batch indefinitely
 STEP_END_SECONDS = 60.0
+STATES_SECONDS = 10  # a view of the run waits for the answer
 STATE_SECONDS = 5  # most of the time between SIGTERM and SIGKILL (KillWait, 30 s by default) is for writing
 SECONDS_WITHOUT_ANSWER = 600
 POLL_SECONDS = 0.5
@@ -74,11 +75,11 @@ LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE
 
 @dataclass(frozen=True)
 class Job:
-    """A job in the queue. batch: the id of a batch or of a preflight."""
+    """A job in the queue. batch: the id of a batch or of a preflight; None for a job of something else."""
 
     id: str
     state: str
-    batch: str
+    batch: str | None
 
 
 def job_id() -> str | None:
@@ -200,7 +201,18 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
 
     They are recognized by the executor's comment and by the folder in which they were submitted.
     """
-    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"])
+    jobs = _jobs_of_user(campaign, folder)
+    return None if jobs is None else [job for job in jobs if job.batch]
+
+
+def states(campaign: str, folder: Path) -> dict[str, str] | None:
+    """Return the states of this user's live jobs by id, and by batch for the jobs of a campaign; None if unknown."""
+    jobs = _jobs_of_user(campaign, folder, STATES_SECONDS)
+    return None if jobs is None else {key: job.state for job in jobs for key in (job.id, job.batch) if key}
+
+
+def _jobs_of_user(campaign: str, folder: Path, seconds: float = COMMAND_SECONDS) -> list[Job] | None:
+    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"], seconds)
     if text is None:
         return None
     found = []
@@ -208,8 +220,8 @@ def live_jobs(campaign: str, folder: Path) -> list[Job] | None:
         job, state, comment, workdir = (line.split("|", 3) + [""] * 3)[:4]
         name = r"n\d+g\d+-[0-9a-f]{12}|preflight-[0-9a-f]{12}"
         match = re.fullmatch(rf"rule_(?:measure|preflight)_wildcards_{re.escape(campaign)}_({name})", comment)
-        if match and Path(workdir) == folder and state in LIVE:
-            found.append(Job(job, state, match[1]))
+        if state in LIVE:
+            found.append(Job(job, state, match[1] if match and Path(workdir) == folder else None))
     return found
 
 

@@ -16,7 +16,7 @@ from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
-from regatta.store.launch_files import parse_line
+from regatta.store.launch_files import Tail
 
 
 class Progress:
@@ -90,30 +90,16 @@ class Watch:
     is_complete: bool = False
     has_header: bool = False
     since: float = 0.0
-    _offset: int = 0
-    _rest: bytes = b""
 
     def __post_init__(self):
         self.since = self.clock()
+        self._tail = Tail(self.path)
 
     def update(self) -> list[dict]:
         """Read the appended lines and return them; a line without its end waits for the next call."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                text = file.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(text)
-        *whole, self._rest = (self._rest + text).split(b"\n")
-        lines = []
-        for part in whole:
-            try:
-                line = parse_line(part)
-            except ValueError:
-                continue  # reported by every reader of the store
+        lines = [line for _, line in self._tail.read()]
+        for line in lines:
             self._take(line)
-            lines.append(line)
         return lines
 
     def deadline(self) -> float:
@@ -146,7 +132,7 @@ class StackWatch:
         if record["status"] == "ok":
             self.works.add(stack)
         elif record["status"] not in OF_THE_CELL:
-            alike = self.failures.setdefault(stack, {}).setdefault(_signature(record), {})
+            alike = self.failures.setdefault(stack, {}).setdefault(signature(record), {})
             alike[record["cell"]] = record["cause"] or record["status"]
 
     def given_up(self, stack: str) -> str | None:
@@ -160,7 +146,7 @@ class StackWatch:
         return None
 
 
-def _signature(record: dict) -> tuple:
+def signature(record: dict) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
     The phase does not count: records of a restarted supervisor have none.

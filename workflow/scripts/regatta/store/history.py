@@ -48,13 +48,18 @@ def record_order(launch: str, generation: int, time_utc: str, line: int) -> tupl
     return generation, int(attempt[1]) if attempt else 0, time_utc, launch, line
 
 
+def utc_seconds(time_utc: object) -> float | None:
+    """Return a recorded time in seconds since 1970, None if it is invalid."""
+    try:
+        return datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
 def is_after_now(time_utc: object, now: float | None = None) -> bool:
     """Return whether a recorded time is in the future by more than clocks may differ; False for an invalid time."""
-    try:
-        seconds = datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except (TypeError, ValueError):
-        return False
-    return seconds > (time.time() if now is None else now) + MOST_SECONDS_AHEAD
+    seconds = utc_seconds(time_utc)
+    return seconds is not None and seconds > (time.time() if now is None else now) + MOST_SECONDS_AHEAD
 
 
 def end_times_after_now(results: Path) -> None:
@@ -137,7 +142,7 @@ def _summary(record: dict) -> dict:
     }
 
 
-def _read_manifest(path: Path) -> list[dict]:
+def read_manifest(path: Path) -> list[dict]:
     """Return a manifest's launches. Raises OSError, ValueError or RecursionError if they cannot be read."""
     manifest = json.loads(read_file(path))
     if problem := mismatch(manifest, "manifest", "launches"):
@@ -153,7 +158,7 @@ def read_history(results: Path) -> History:
     entries, listed = [], set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
-            found = _read_manifest(manifest)
+            found = read_manifest(manifest)
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue

@@ -114,6 +114,36 @@ def read_one_line(path: Path, number: int) -> dict | None:
         return None
 
 
+@dataclass
+class Tail:
+    """Read a launch file while it grows, each line once."""
+
+    path: Path
+    _offset: int = 0
+    _rest: bytes = b""
+    _number: int = 0
+
+    def read(self) -> list[tuple[int, dict]]:
+        """Return the lines appended since the last call, with their numbers from 1.
+
+        A line without its end waits for the next call; one that does not parse is skipped.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(text)
+        *whole, self._rest = (self._rest + text).split(b"\n")
+        lines = []
+        for part in whole:
+            self._number += 1
+            with contextlib.suppress(ValueError):  # reported by every reader of the store
+                lines.append((self._number, parse_line(part)))
+        return lines
+
+
 def read_store(launches_dir: Path) -> list[LaunchFile]:
     """Read all launch files of a results folder, sorted by name. A folder that does not exist is an empty store."""
     return [read_launch_file(path) for path in sorted(launches_dir.glob("*.jsonl"))]
@@ -264,6 +294,7 @@ def _replace(path: Path, content: bytes) -> None:
 # The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
 
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
+END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
@@ -275,12 +306,12 @@ def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: 
 
 def jobs_of_batch(folder: Path) -> list[dict]:
     """Return the notes of earlier jobs of a batch that did not finish it, oldest first."""
-    return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
+    return [entry for entry in noted_jobs(folder) if entry["kind"] in ENDED_EARLY]
 
 
 def jobs_without_start(folder: Path) -> list[dict]:
     """Return the earlier jobs of a batch in which no rank started."""
-    return [entry for entry in _noted(folder) if entry["kind"] == "no_start"]
+    return [entry for entry in noted_jobs(folder) if entry["kind"] == "no_start"]
 
 
 def hosts_to_avoid(folder: Path) -> list[str]:
@@ -290,16 +321,16 @@ def hosts_to_avoid(folder: Path) -> list[str]:
 
 def open_job(folder: Path) -> dict | None:
     """Return the last job that has begun to measure a batch, if its end was not recorded."""
-    noted = _noted(folder)
+    noted = noted_jobs(folder)
     return noted[-1] if noted and noted[-1]["kind"] == "started" else None
 
 
 def last_noted_utc(folder: Path) -> str:
     """Return when a job last noted something of a batch; an empty text if none has."""
-    return max((entry["time_utc"] for entry in _noted(folder)), default="")
+    return max((entry["time_utc"] for entry in noted_jobs(folder)), default="")
 
 
-def _noted(folder: Path) -> list[dict]:
+def noted_jobs(folder: Path) -> list[dict]:
     """Return the readable notes of a batch's jobs, oldest first."""
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()

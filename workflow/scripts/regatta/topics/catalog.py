@@ -161,6 +161,7 @@ def render(data: ReportData) -> str:
         "facts": page.facts(campaign, data.headers, measurements),
         "counts": page.status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
+        "num_missing": int((measurements["status"] == "not_measured").sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "findings": findings_by_section(data),

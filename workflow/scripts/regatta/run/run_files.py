@@ -1,0 +1,277 @@
+"""The files of a running campaign, read as they grow: each line of the store once, each other file when it changes.
+
+Nothing is written, and no lock is taken.
+"""
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from regatta.core.errors import UserError
+from regatta.core.files import is_held
+from regatta.core.names import names_by_cell
+from regatta.store.history import ALWAYS_RETRIED, generation_of, read_manifest, record_order, utc_seconds
+from regatta.store.launch_files import Tail, mismatch, noted_jobs, read_file, read_frozen
+from regatta.store.records import one_line
+
+BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+MAX_CAUSE = 300  # characters
+Slot = tuple[str, int]  # (cell id, repeat)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record without its samples. order: of records of one slot, the one with the highest counts.
+
+    time_s: since 1970. has_time: it is the time of the record, not the start of its launch, as in a manifest.
+    """
+
+    slot: Slot
+    status: str
+    cause: str | None
+    elapsed_s: float | None
+    generation: int
+    time_s: float | None
+    has_time: bool
+    order: tuple
+
+    @property
+    def is_conclusive(self) -> bool:
+        return self.status not in ALWAYS_RETRIED
+
+
+@dataclass
+class BatchFiles:
+    """A batch: its launches as frozen, the notes of its jobs, and its launch files if it is not finished.
+
+    ends_s: when records were written, for a job whose end is unknown. current: the cell that is being measured.
+    """
+
+    folder: Path
+    frozen_s: float
+    nodes: int
+    gpus_per_node: int
+    generation: int = 1
+    launches: list[dict] = field(default_factory=list)
+    is_finished: bool = False
+    notes: list[dict] = field(default_factory=list)
+    notes_bytes: int = 0
+    ends_s: list[float] = field(default_factory=list)
+    current: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def slots(self) -> list[Slot]:
+        return [(cell, launch["repeat"]) for launch in self.launches for cell in launch["cells"]]
+
+    @property
+    def open_job(self) -> dict | None:
+        """Return the note of the job that has begun to measure the batch, if its end is not recorded."""
+        return self.notes[-1] if self.notes and self.notes[-1]["kind"] == "started" else None
+
+    def read_notes(self) -> None:
+        with contextlib.suppress(OSError):
+            num_bytes = (self.folder / "jobs.jsonl").stat().st_size
+            if num_bytes != self.notes_bytes:
+                self.notes, self.notes_bytes = noted_jobs(self.folder), num_bytes
+
+
+class RunFiles:
+    """The results folder of a campaign. Call `update` before each use. Raises UserError if it is not one.
+
+    records: the record of each slot that counts. measured_rank_s: seconds × ranks of all records in batches.
+    plan_s: seconds of each cell by plan.json. limits: cells whose seconds there are only limits.
+    """
+
+    def __init__(self, results: Path):
+        self.results = results
+        self.campaign: dict = {}
+        self.names: dict[str, str] = {}
+        self.ranks: dict[str, int] = {}
+        self.planned: frozenset[Slot] = frozenset()
+        self.batches: dict[str, BatchFiles] = {}
+        self.records: dict[Slot, Record] = {}
+        self.elapsed_s: dict[str, list[float]] = {}
+        self.measured_rank_s = 0.0
+        self.plan_s: dict[str, float] = {}
+        self.limits: set[str] = set()
+        self.planned_batches: set[str] = set()
+        self._tails: dict[str, Tail] = {}
+        self._headers: dict[str, dict] = {}
+        self._read: set[str] = set()  # launch files that are read to their end
+        self._plan_time_ns = 0
+        self._frozen: Path | None = None
+        self.update()
+
+    def update(self) -> None:
+        self._read_campaign()
+        self._read_plan()
+        is_first = not self.batches
+        self._find_batches()
+        unfinished = [batch for batch in self.batches.values() if not batch.is_finished]
+        ended = [batch for batch in unfinished if (batch.folder / "manifest.json").exists()]
+        # Manifests lack the times of records: to know the last ones, read the batch that ended last in full.
+        newest = max(ended, key=lambda batch: _mtime_s(batch.folder / "manifest.json"), default=None)
+        for batch in ended if is_first else ():
+            if batch is not newest:
+                self._read_manifest(batch)
+        self._read_launch_files()
+        for batch in (batch for batch in ended if not batch.is_finished):
+            self._read_manifest(batch)
+        for batch in self.batches.values():
+            if batch in unfinished or batch.open_job:  # a job notes its end after it has written the manifest
+                batch.read_notes()
+
+    def is_run_active(self) -> bool | None:
+        """Return whether Snakemake runs this campaign; None if that was on another host."""
+        return is_held(self.results / ".lock")
+
+    def run_began_s(self) -> float | None:
+        """Return when Snakemake last began to run this campaign."""
+        return _mtime_s(self.results / ".lock") or None
+
+    def _read_campaign(self) -> None:
+        found = sorted(self.results.glob("campaign.*.json"))
+        if self._frozen in found and len(found) == 1:
+            return
+        if len(found) != 1:
+            if self._frozen and self.results.is_dir():  # a new one is being written
+                return
+            what = f"{len(found)} files campaign.<digest>.json instead of one" if found else "is not a results folder"
+            what = what if self.results.is_dir() else "does not exist"
+            raise UserError(f"{self.results}: {what}. Run the campaign first, or specify results/<name>.")
+        self.campaign = read_frozen(found[0], "campaign")
+        self._frozen, self.names = found[0], names_by_cell(self.campaign)
+        cells = self.campaign["cells"]
+        self.ranks = {cell["id"]: cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] for cell in cells}
+        repeats = self.campaign["repeats"]
+        planned = ((cell["id"], repeat) for cell in cells for repeat in range(cell.get("repeats") or repeats))
+        self.planned = frozenset(planned)
+
+    def _read_plan(self) -> None:
+        path = self.results / "plan.json"
+        with contextlib.suppress(*UNREADABLE):  # only estimates depend on it
+            if (time_ns := path.stat().st_mtime_ns) == self._plan_time_ns:
+                return
+            plan = json.loads(read_file(path))
+            cells = [cell for cell in plan["cells"] if cell["status"] != "skipped"]
+            self.plan_s = {cell["id"]: float(cell["seconds_per_launch"]) for cell in cells}
+            self.limits = {cell["id"] for cell in cells if cell["estimate_from"] != "history"}
+            self.planned_batches = {batch["batch"] for batch in plan["batches"]}
+            self._plan_time_ns = time_ns
+
+    def _find_batches(self) -> None:
+        """Add the batches that were frozen since the last call. A frozen batch never changes."""
+        for name in _names(self.results / "batches"):
+            path = self.results / "batches" / name / "batch.json"
+            match = BATCH_ID.fullmatch(name)
+            if name in self.batches or match is None:
+                continue
+            with contextlib.suppress(*UNREADABLE):  # it is being frozen, or damaged: the supervisor reports it
+                batch = BatchFiles(path.parent, path.stat().st_mtime, *map(int, match.groups()))
+                if not (path.parent / "manifest.json").exists():
+                    content = json.loads(read_file(path))
+                    if mismatch(content, "batch", "launches"):
+                        continue
+                    batch.generation, batch.launches = generation_of(content) or 1, content["launches"]
+                self.batches[name] = batch
+
+    def _read_launch_files(self) -> None:
+        """Read the new lines of the launch files, without those of batches that are finished."""
+        for name in _names(self.results / "launches"):
+            launch = name.removesuffix(".jsonl")
+            path = self.results / "launches" / name
+            if name == launch or launch in self._read or (launch not in self._tails and not path.is_file()):
+                continue
+            tail = self._tails.setdefault(launch, Tail(path))
+            batch = self.batches.get(launch.rpartition("-l")[0])
+            with contextlib.suppress(OSError):
+                for number, line in tail.read():
+                    self._take_line(launch, batch, number, line)
+
+    def _take_line(self, launch: str, batch: BatchFiles | None, number: int, line: dict) -> None:
+        if line["kind"] == "launch":
+            kept = {key: line.get(key) for key in ("repeat", "time_utc", "generation")}
+            self._headers.setdefault(launch, kept)
+        header = self._headers.get(launch)
+        if header is None:
+            return
+        if batch:
+            batch.current = line["cell"] if line["kind"] == "start" else None
+        if line["kind"] in ("complete", "stopped"):
+            self._read.add(launch)
+        if line["kind"] == "record":
+            elapsed_ns, time_s = line.get("elapsed_ns"), utc_seconds(line.get("time_utc"))
+            found = {"status": line["status"], "cause": line.get("cause")}
+            found["elapsed_s"] = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
+            self._take(launch, batch, header, number, line["cell"], found, time_s)
+
+    def _read_manifest(self, batch: BatchFiles) -> None:
+        """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
+            for entry in read_manifest(batch.folder / "manifest.json"):
+                self._read.add(entry["launch"])
+                is_known = entry["launch"] in self._tails
+                for number, record in enumerate(entry["records"]):
+                    if not is_known:
+                        self._take(entry["launch"], batch, entry, number, record["cell"], record, None)
+                    elif record["status"] == "invalid":
+                        self._refuse(entry, record)
+                self._tails.pop(entry["launch"], None)
+                self._headers.pop(entry["launch"], None)
+        batch.is_finished, batch.current, batch.launches = True, None, []
+
+    def _refuse(self, entry: dict, record: dict) -> None:
+        slot = (record["cell"], entry["repeat"])
+        known = self.records.get(slot)
+        if known and known.order[3] == entry["launch"]:
+            self.records[slot] = replace(
+                known, status="invalid", cause=one_line(record["cause"], MAX_CAUSE), elapsed_s=None
+            )
+
+    def _take(
+        self,
+        launch: str,
+        batch: BatchFiles | None,
+        header: dict,
+        number: int,
+        cell: str,
+        found: dict,
+        time_s: float | None,
+    ) -> None:
+        """Take a record. header: the first line of its launch. time_s: None if only the launch's is known."""
+        generation, elapsed_s = generation_of(header), found["elapsed_s"]
+        cause = None if found["cause"] is None else one_line(found["cause"], MAX_CAUSE)
+        launch_s = utc_seconds(header["time_utc"])
+        order = record_order(launch, generation, header["time_utc"], number)
+        slot = (cell, header["repeat"])
+        shown_s, has_time = (launch_s, False) if time_s is None else (time_s, True)
+        record = Record(slot, found["status"], cause, elapsed_s, generation, shown_s, has_time, order)
+        if slot not in self.records or self.records[slot].order < order:
+            self.records[slot] = record
+        if elapsed_s is not None:
+            self.elapsed_s.setdefault(cell, []).append(elapsed_s)
+            self.measured_rank_s += elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
+        if batch and shown_s is not None:
+            batch.ends_s.append(shown_s + (0 if has_time else elapsed_s or 0))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _mtime_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
