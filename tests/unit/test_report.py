@@ -379,6 +379,8 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
     tables = [f"tables/{name}.csv" for name in sorted(TABLES)]
     assert found == [
         "epochs.csv",
+        "jobs.csv",
+        "launches.csv",
         "measurements.csv",
         "problems.json",
         "ranks.csv",

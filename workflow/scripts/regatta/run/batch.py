@@ -18,6 +18,7 @@ from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.launch_files import (
+    END_NOT_RECORDED,
     append_line,
     hosts_to_avoid,
     note_job,
@@ -131,7 +132,7 @@ def noting_end(run: Run) -> Iterator[None]:
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
         end = f"{run.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
-        note_job(run.folder, "stopped", lost["job"], [], f"end not recorded: {end}")
+        note_job(run.folder, "stopped", lost["job"], [], f"{END_NOT_RECORDED}: {end}")
     note_job(run.folder, "started", run.allocation.job, [], "")
     try:
         yield
@@ -169,6 +170,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
         "batch": path.parent.parent.name,
         "launch": launch,
         "generation": batch.get("generation", 1),
+        "time_utc": utc_now(),
         "repeat": planned["repeat"],
         "stack": planned["stack"],
         **{key: batch[key] for key in ("nodes", "gpus_per_node", "device")},

@@ -264,6 +264,7 @@ def _replace(path: Path, content: bytes) -> None:
 # The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
 
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
+END_NOT_RECORDED = "end not recorded"  # begins the cause of a job that could not record its end
 
 
 def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
@@ -275,12 +276,12 @@ def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: 
 
 def jobs_of_batch(folder: Path) -> list[dict]:
     """Return the notes of earlier jobs of a batch that did not finish it, oldest first."""
-    return [entry for entry in _noted(folder) if entry["kind"] in ENDED_EARLY]
+    return [entry for entry in noted_jobs(folder) if entry["kind"] in ENDED_EARLY]
 
 
 def jobs_without_start(folder: Path) -> list[dict]:
     """Return the earlier jobs of a batch in which no rank started."""
-    return [entry for entry in _noted(folder) if entry["kind"] == "no_start"]
+    return [entry for entry in noted_jobs(folder) if entry["kind"] == "no_start"]
 
 
 def hosts_to_avoid(folder: Path) -> list[str]:
@@ -290,17 +291,17 @@ def hosts_to_avoid(folder: Path) -> list[str]:
 
 def open_job(folder: Path) -> dict | None:
     """Return the last job that has begun to measure a batch, if its end was not recorded."""
-    noted = _noted(folder)
+    noted = noted_jobs(folder)
     return noted[-1] if noted and noted[-1]["kind"] == "started" else None
 
 
 def last_noted_utc(folder: Path) -> str:
     """Return when a job last noted something of a batch; an empty text if none has."""
-    return max((entry["time_utc"] for entry in _noted(folder)), default="")
+    return max((entry["time_utc"] for entry in noted_jobs(folder)), default="")
 
 
-def _noted(folder: Path) -> list[dict]:
-    """Return the readable notes of a batch's jobs, oldest first."""
+def noted_jobs(folder: Path) -> list[dict]:
+    """Return the readable notes of a batch's jobs, oldest first: their starts and ends."""
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:
