@@ -21,6 +21,7 @@ from synthetic import (
     write_results,
 )
 from synthetic_preflight import write_preflight
+from synthetic_timeline import write_nights
 from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
@@ -100,6 +101,7 @@ WRITERS = {
     "cluster": write_cluster,
     "trainings": write_trainings,
     "exchange": write_exchange,
+    "nights": write_nights,
     "slow rank": lambda folder: write_waits(folder, (2, 4), {3: 0.06}),
     "slow host": lambda folder: write_waits(folder, (8, 4), dict.fromkeys((8, 9, 10, 11), 0.05)),
 }

@@ -139,7 +139,7 @@ def test_the_section_has_the_hours_of_idle_time_by_shape():
 def test_without_recorded_jobs_there_are_launches_and_no_shares():
     shown = section(data_of([launch()], []))
     assert (shown.tables, shown.content["shares"], shown.state[0]) == ((), "", "1 launch")
-    assert "1 of 1 allocation" in shown.content["unknown"]
+    assert "idle time unknown" in shown.content["unknown"]
     assert findings(data_of([launch()], [])) == []
     assert not section(data_of([], [])).has_content
 

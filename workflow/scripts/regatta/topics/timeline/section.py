@@ -99,6 +99,8 @@ def _lead(launches: list[dict]) -> str:
 def _unknown_text(num_unknown: int, num: int) -> str:
     if not num_unknown:
         return ""
+    if num_unknown == num:
+        return "Start and end of allocations were not recorded: idle time unknown."
     which = f"{num_unknown} of {plural(num, 'allocation')}"
     return f"Start or end of {which} not recorded: excluded from these shares, idle time unknown."
 
