@@ -237,7 +237,15 @@ def check_scaling_law(data, finding):
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 
+def check_idle(data, finding):
+    rows = data.tables["allocations"].dropna(subset="gpu_hours")
+    assert finding.values["idle_hours"] == pytest.approx(rows["idle_gpu_hours"].sum())
+    assert finding.values["allocated_hours"] == pytest.approx(rows["gpu_hours"].sum())
+    assert finding.values["idle_ratio"] == pytest.approx(rows["idle_gpu_hours"].sum() / rows["gpu_hours"].sum())
+
+
 CHECKS = {
+    "idle_allocations": check_idle,
     "efficiency": check_efficiency,
     "efficiency_uncertain": check_efficiency,
     "bucket_cost": check_bucket,

@@ -130,7 +130,7 @@ def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
 def test_the_section_has_the_hours_of_idle_time_by_shape():
     shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
     [table] = shown.tables
-    assert table.columns[2] == "process hours"
+    assert table.columns[2] == "Process hours"
     assert table.rows == (("2×4", "1", "0.120", "28", "11", "5.6", "30", "26", "0.0311"),)
     assert shown.state[0] == "26 % idle"
     assert "1.9 process minutes" in shown.content["shares"]

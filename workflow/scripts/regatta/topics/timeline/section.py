@@ -79,7 +79,8 @@ def _shares_table(allocations: list[dict], device: str) -> Table:
         shares = (percent_number(hours[part] / hours["total"]) if hours["total"] else "n/a" for part in WORDS)
         rows.append((shape(nodes, gpus), str(len(of)), three(hours["total"]), *shares, three(hours["idle"])))
     heading = hours_word(device)
-    columns = ("Shape", "Allocations", heading, *(f"{word} (%)" for _, word in WORDS.values()), f"Idle {heading}")
+    shares = (f"{word} (%)" for _, word in WORDS.values())
+    columns = ("Shape", "Allocations", heading[0].upper() + heading[1:], *shares, f"Idle {heading}")
     caption = f"Allocated time by shape (nodes \N{MULTIPLICATION SIGN} {ranks_word(device)} per node)"
     return Table(caption, columns, tuple(rows), sources=("allocations",))
 
