@@ -2,20 +2,25 @@
 
 import html
 import re
+from pathlib import Path
 
 from synthetic import make_report
 from synthetic_failures import CAUSES, LOG, write_failing
 
 from regatta.core.text import PHASE_WORDS, status_text
 from regatta.store.csv_files import make_table
-from regatta.topics.failures import FAILURES, STATUSES, failure_groups, skipped_groups
+from regatta.topics.failures import FAILURES, PLACE, STATUSES, failure_groups, skipped_groups
 
 OOM = "RuntimeError: you tried to allocate {} bytes"
 
 
-def failures(*rows):
-    columns = ("cell", "repeat", "status", "phase", "cause", "log")
-    return make_table([dict(zip(columns, row, strict=True)) for row in rows], FAILURES)
+def failures(*rows, **columns):
+    """Return rows of failures.csv with their place. columns: a value for each row."""
+    names = ("cell", "repeat", "status", "phase", "cause", "log")
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    for name, values in columns.items():
+        found = [row | {name: value} for row, value in zip(found, values, strict=True)]
+    return make_table(found, FAILURES | PLACE)
 
 
 def test_causes_that_differ_in_their_numbers_are_one():
@@ -26,7 +31,7 @@ def test_causes_that_differ_in_their_numbers_are_one():
         ("b", 0, "out_of_memory", "warmup", OOM.format(16), None),
     )
     groups = failure_groups(table)
-    assert [(g["phase"], g["cause"], g["shared"], len(g["items"])) for g in groups] == [
+    assert [(g["phase"], g["cause"], g["messages"], len(g["items"])) for g in groups] == [
         ("setup", OOM.format(16), "2 messages, identical except for numbers (most frequent shown)", 3),
         ("warmup", OOM.format(16), "", 1),
     ]  # fmt: skip
@@ -38,7 +43,7 @@ def test_the_reporting_rank_is_separated_from_the_cause():
         ("a", 1, "failed", "measure", "rank 5 on host n2: Connection reset", None),
     )
     [group] = failure_groups(table)
-    assert (group["cause"], group["shared"]) == ("Connection reset", "on n1 (1 measurement), n2 (1 measurement)")
+    assert (group["cause"], group["hosts"]) == ("Connection reset", [("n1", 1), ("n2", 1)])
     assert [item["where"] for item in group["items"]] == ["rank 3 on host n1", "rank 5 on host n2"]
 
 
@@ -53,20 +58,46 @@ def killed(*ends):
 
 def test_wordings_that_are_equally_common_have_no_most_frequent_one_and_share_their_host():
     group = killed((17, "n5"), (3, "n5"), (4, "n5"))
-    assert group["shared"] == "3 messages, identical except for numbers (one shown); all on n5"
-    assert killed((17, "n5"))["shared"] == ""
+    assert (group["messages"], group["hosts"]) == ("3 messages, identical except for numbers (one shown)", [("n5", 3)])
+    assert killed((17, "n5"))["messages"] == ""
 
 
 def test_a_host_is_no_number_and_two_of_them_are_one_group_that_lists_both():
     group = killed((3, "n10"), (3, "n7"), (3, "n10"))
-    assert group["shared"] == "on n7 (1 measurement), n10 (2 measurements)"
+    assert group["hosts"] == [("n7", 1), ("n10", 2)]
     assert group["cause"] == "rank 3 on n10 was killed by SIGSEGV"
     table = failures(
         ("a", 0, "node_failure", None, "Slurm ended the job: a node failed (n6)", None),
         ("a", 1, "node_failure", None, "Slurm ended the job: a node failed (gpu-a)", None),
     )
     [group] = failure_groups(table)
-    assert group["shared"] == "on gpu-a (1 measurement), n6 (1 measurement)"
+    assert group["hosts"] == [("gpu-a", 1), ("n6", 1)]
+
+
+def test_a_group_has_its_shapes_stacks_and_the_hosts_of_its_launches_if_no_cause_names_one():
+    rows = [
+        ("a", 0, "timeout", None, "late", None),
+        ("a", 1, "timeout", None, "late", None),
+        ("b", 0, "timeout", None, "late", None),
+    ]
+    places = {"nodes": (16, 2, 2), "gpus_per_node": (4, 4, 4), "stack": ("bound", "host", "host")}
+    table = failures(*rows, **places, launch=("l1", "l2", None))
+    [group] = failure_groups(table, hosts={"l1": ["n10", "n2"], "l2": ["n2"], "l3": ["n3"]})
+    assert (group["shapes"], group["stacks"]) == (["2×4", "16×4"], ["bound", "host"])
+    assert (group["hosts"], group["launch_hosts"]) == ([], ["n2", "n10"])
+    [named] = failure_groups(
+        failures(("a", 0, "failed", None, "rank 1 on n7: no", None), launch=["l1"]), None, {"l1": ["n2"]}
+    )
+    assert (named["hosts"], named["launch_hosts"]) == ([("n7", 1)], [])
+
+
+def test_a_command_is_listed_once_for_each_cell():
+    rows = [(cell, repeat, "failed", None, "x", None) for cell in ("a", "b") for repeat in (0, 2)]
+    [group] = failure_groups(failures(*rows, command=("run a", "run a", "run b", "run b")))
+    assert [(cell["cell"], cell["command"], [run["repeat"] for run in cell["runs"]]) for cell in group["cells"]] == [
+        ("a", "run a", [0, 2]),
+        ("b", "run b", [0, 2]),
+    ]
 
 
 def test_a_planned_repeat_that_was_not_started_is_a_measurement_and_no_skipped_cell():
@@ -84,11 +115,19 @@ def test_the_last_lines_of_the_first_log_that_is_there_are_shown(tmp_path):
     (tmp_path / "logs" / "b.log").write_bytes(text.encode("latin-1"))
     table = failures(("a", 0, "failed", None, "x", "logs/gone.log"), ("a", 1, "failed", None, "x", "logs/b.log"))
     [group] = failure_groups(table, tmp_path)
-    log, lines = group["tail"]
+    log, lines = group["excerpt"]
     assert log == "logs/b.log"
-    assert lines[0] == "line 4993"
+    assert lines[0] == "line 4972"
     assert lines[-2:] == ["Traceback\N{REPLACEMENT CHARACTER}[0m", "RuntimeError: \N{REPLACEMENT CHARACTER}"]
-    assert failure_groups(table)[0]["tail"] is None
+    assert failure_groups(table)[0]["excerpt"] is None
+
+
+def test_the_excerpt_is_the_traceback_of_the_cause_not_the_end_of_the_log(tmp_path):
+    golden = Path(__file__).resolve().parents[1] / "golden" / "start_ranks_raised.log"
+    (tmp_path / "a.log").write_bytes(golden.read_bytes())
+    cause = "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
+    [group] = failure_groups(failures(("a", 0, "failed", "setup", cause, "a.log")), tmp_path)
+    assert group["excerpt"][1][-1] == "[rank1]: RuntimeError: bucket 3 of 7 is empty"
 
 
 def test_skipped_cells_are_grouped_by_their_reason():
@@ -100,7 +139,7 @@ def test_skipped_cells_are_grouped_by_their_reason():
 def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tmp_path):
     page = html.unescape(make_report(write_failing(tmp_path / "night")).read_text(encoding="utf-8"))
     section = page.partition('<section id="failures"')[2].partition("</section>")[0]
-    shown = re.findall(r'<h3><span class="bad">\S ([^<]+)</span>: (\d+) measurement', section)
+    shown = re.findall(r'<td><span class="bad">\S ([^<]+)</span></td><td>(\d+)</td>', section)
     causes = {(status, phase) for status, phase, _ in CAUSES} - {("skipped", None)}
     assert {text for text, _ in shown} == {status_text(*cause) for cause in causes} | {"not started", "not measured"}
     assert {status for status, _ in causes} == set(STATUSES) - {"ok", "skipped", "not_started", "not_measured"}
@@ -113,9 +152,12 @@ def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tm
     assert planned == sum(by_status)
     assert "<strong>1</strong> \N{WHITE CIRCLE} not started" in counts
     assert "<strong>1</strong> cell skipped" in counts
-    assert "9 messages, identical except for numbers (one shown); all on n5." in section
+    assert "9 messages, identical except for numbers (one shown)" in section
+    assert "<td>9</td><td>1×4, 2×4, 8×4</td><td>all on n5</td><td>contained</td>" in section
     for _, _, cause in CAUSES[:5] + CAUSES[6:]:
         assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
-    assert LOG.splitlines()[-1] in section
+    *of_rank, of_launcher = LOG.splitlines()
+    assert of_rank[-1] in section
+    assert of_launcher not in section
     assert "job 4711: stopped (n6): SIGTERM: Slurm's time limit" in section
     assert "1 cell: message_bytes x ranks does not fit in 94.99 GiB" in section

@@ -21,6 +21,7 @@ from synthetic import (
     write_results,
 )
 from synthetic_preflight import write_preflight
+from synthetic_timeline import write_nights
 from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
@@ -99,6 +100,7 @@ WRITERS = {
     "cluster": write_cluster,
     "trainings": write_trainings,
     "exchange": write_exchange,
+    "nights": write_nights,
     "slow rank": lambda folder: write_waits(folder, (2, 4), {3: 0.06}),
     "slow host": lambda folder: write_waits(folder, (8, 4), dict.fromkeys((8, 9, 10, 11), 0.05)),
 }
@@ -234,7 +236,15 @@ def check_scaling_law(data, finding):
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 
+def check_idle(data, finding):
+    rows = data.tables["allocations"].dropna(subset="gpu_hours")
+    assert finding.values["idle_hours"] == pytest.approx(rows["idle_gpu_hours"].sum())
+    assert finding.values["allocated_hours"] == pytest.approx(rows["gpu_hours"].sum())
+    assert finding.values["idle_ratio"] == pytest.approx(rows["idle_gpu_hours"].sum() / rows["gpu_hours"].sum())
+
+
 CHECKS = {
+    "idle_allocations": check_idle,
     "efficiency": check_efficiency,
     "efficiency_uncertain": check_efficiency,
     "bucket_cost": check_bucket,

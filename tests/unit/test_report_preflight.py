@@ -41,7 +41,7 @@ def test_a_report_without_a_preflight_has_no_section(tmp_path):
 def test_the_section_stands_after_the_failures_and_is_linked(page):
     Page(page)
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", page)
-    assert titles.index("Preflight") == titles.index("Failures") + 1
+    assert titles.index("Preflight") == titles.index("Timeline") + 1 == titles.index("Failures") + 2
     assert page.count('<a href="#preflight">Preflight</a>') == 1
 
 

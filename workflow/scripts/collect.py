@@ -1,6 +1,7 @@
 """Write measurements.csv from the store: one row for each planned cell and repeat. Definitions: docs/metrics.md.
 
-Also write epochs.csv and ranks.csv (one row per epoch and per rank of each training run), and waits.csv (stragglers).
+Also write epochs.csv and ranks.csv (one row per epoch and per rank of each training run), waits.csv (stragglers), and
+launches.csv and jobs.csv (times of launches and jobs).
 """
 
 import argparse

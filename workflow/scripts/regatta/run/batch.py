@@ -170,6 +170,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
         "batch": path.parent.parent.name,
         "launch": launch,
         "generation": batch.get("generation", 1),
+        "time_utc": utc_now(),
         "repeat": planned["repeat"],
         "stack": planned["stack"],
         **{key: batch[key] for key in ("nodes", "gpus_per_node", "device")},

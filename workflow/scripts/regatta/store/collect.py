@@ -1,7 +1,7 @@
 """Turn the store into tables, and report which records were left out and why.
 
 measurements.csv has one row per planned cell and repeat; epochs.csv and ranks.csv have those of training runs;
-waits.csv shows for which rank the others of a launch waited.
+waits.csv shows for which rank the others of a launch waited; launches.csv and jobs.csv when launches and jobs ran.
 
 The latest valid record of a cell and repeat counts (regatta.store.history). A slot without one has the status
 `not_measured`. Times are those of the slowest rank in each iteration.
@@ -19,6 +19,7 @@ from regatta.core.benchmarks import undeclared
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.launch_files import (
+    END_NOT_RECORDED,
     LaunchFile,
     jobs_of_batch,
     last_noted_utc,
@@ -28,6 +29,7 @@ from regatta.store.launch_files import (
     read_launch_file,
     write_text,
 )
+from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
 
 MEASURED_DIGITS = 12
@@ -65,12 +67,14 @@ class Found:
     rows: for each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
     has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
     ended before their batch was finished, even if a later job finished it. after_now: the latest time of each launch
-    that has one in the future; its records are used.
+    that has one in the future; its records are used. batches: the folder of all batches. launches, jobs: rows of these
+    tables.
     """
 
     planned: dict[str, dict]
     repeats: int
     waits_of: WaitsOf
+    batches: Path
     rows: dict[Slot, tuple[tuple, dict, Training, object | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     undeclared: set[str] = field(default_factory=set)
@@ -81,6 +85,8 @@ class Found:
     interrupted: list[dict] = field(default_factory=list)
     not_planned: Counter = field(default_factory=Counter)
     after_now: dict[str, str] = field(default_factory=dict)
+    launches: list[dict] = field(default_factory=list)
+    jobs: list[dict] = field(default_factory=list)
 
     def problems(self) -> dict:
         """Return the content of problems.json, which the report shows."""
@@ -94,17 +100,18 @@ class Found:
 def read_store(
     campaign: dict, launches_dir: Path, waits_of: WaitsOf, wait_rows: Callable[[list], list[dict]]
 ) -> tuple[dict[str, pd.DataFrame], dict]:
-    """Return measurements, epochs, ranks and waits as tables by name, and problems.json as an object.
+    """Return the tables of COLLECTED by name, and problems.json as an object.
 
     wait_rows: returns the rows of waits.csv for (row, result of `waits_of`).
     """
-    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"], waits_of)
+    batches = launches_dir.parent / "batches"
+    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"], waits_of, batches)
     for path in sorted(launches_dir.glob("*.jsonl")):
         launch_file = read_launch_file(path)
         found.corrupt += [one_line(problem) for problem in launch_file.problems]
         if launch_file.header is not None:
             _read_launch(launch_file, found)
-    _read_batches(launches_dir.parent / "batches", found)
+    _read_batches(found)
     # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
@@ -117,6 +124,8 @@ def read_store(
         "epochs": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.epochs],
         "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.ranks],
         "waits": wait_rows([(row, waits) for _, row, _, waits in measured_rows if waits is not None]),
+        "launches": found.launches,
+        "jobs": found.jobs,
     }
     return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems()
 
@@ -124,6 +133,7 @@ def read_store(
 def _read_launch(launch_file: LaunchFile, found: Found) -> None:
     header, name = launch_file.header, launch_file.path.name
     is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
+    is_valid, valid_lines = violation(header) is None, []
     for number, line in launch_file.lines:
         problem = violation(line)
         if problem:
@@ -131,7 +141,9 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
         if line is header and not is_placed:
             return  # its records have no repeat or time
         if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # reported as invalid; the records after it are read
+            header["environment"] = {}  # absent, or reported as invalid; the records after it are read
+        if not problem and line is not header:
+            valid_lines.append(line)
         if problem or line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
@@ -143,16 +155,21 @@ def _read_launch(launch_file: LaunchFile, found: Found) -> None:
             found.beyond_repeats.append(_place(slot, launch_file, number))
         else:
             _read_record(launch_file, number, line, slot, found)
+    if is_valid and (row := launch_row(launch_file, valid_lines, found.batches)):
+        found.launches.append(row)
 
 
-def _read_batches(batches: Path, found: Found) -> None:
-    """Note why cells have no trace in the store: a stack failed the preflight, or a job was stopped before them."""
-    batch_files = [path for path in batches.glob("*/batch.json") if path.is_file()]
+def _read_batches(found: Found) -> None:
+    """Note when jobs ran, and why cells have no trace in the store: a stack was held, or a job ended before them."""
+    for folder in sorted(path.parent for path in found.batches.glob("*/jobs.jsonl")):
+        shape = {name: _part(folder / "batch.json", name, None) for name in ("nodes", "gpus_per_node")}
+        found.jobs += job_rows(folder, shape)
+    batch_files = [path for path in found.batches.glob("*/batch.json") if path.is_file()]
     # Compare recorded times: file times change with each copy of the folder.
     for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
         stops = jobs_of_batch(path.parent)
         if lost := open_job(path.parent):
-            stops.append(lost | {"kind": "stopped", "cause": "end not recorded"})
+            stops.append(lost | {"kind": "stopped", "cause": END_NOT_RECORDED})
         held = _part(path.with_name("manifest.json"), "held", {})
         if not stops and not held:
             continue

@@ -121,8 +121,28 @@ WAITS = {
     "line": WHOLE,
     **dict.fromkeys(("p5_s", "p50_s", "p95_s"), REAL),
 }
+# Each launch of the store, and each job that worked on a batch.
+LAUNCHES = {
+    **dict.fromkeys(("batch", "launch", "stack"), TEXT),
+    **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
+    **dict.fromkeys(("hosts", "start_utc", "end_utc", "end"), TEXT),
+    **dict.fromkeys(("cells_s", "warmup_s", "measuring_s"), REAL),
+    **dict.fromkeys(("num_ok", "num_failed"), WHOLE),
+}
+JOBS = {
+    **dict.fromkeys(("batch", "job"), TEXT),
+    **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
+    **dict.fromkeys(("start_utc", "end_utc", "end"), TEXT),
+}
 # The tables that are read from the store, by the name of their file.
-COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS, "waits": WAITS}
+COLLECTED = {
+    "measurements": MEASUREMENTS,
+    "epochs": EPOCHS,
+    "ranks": RANKS,
+    "waits": WAITS,
+    "launches": LAUNCHES,
+    "jobs": JOBS,
+}
 
 
 # Columns of CELL in tables of one benchmark: where a cell ran, and the parameters of a training step.

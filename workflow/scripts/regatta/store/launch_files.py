@@ -331,7 +331,7 @@ def last_noted_utc(folder: Path) -> str:
 
 
 def noted_jobs(folder: Path) -> list[dict]:
-    """Return the readable notes of a batch's jobs, oldest first."""
+    """Return the readable notes of a batch's jobs, oldest first: their starts and ends."""
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:

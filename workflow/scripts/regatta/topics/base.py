@@ -84,7 +84,7 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 class TableSpec:
     """A table of tables/. columns: name -> type (store/csv_files.py). make: takes the frozen campaign and tables.
 
-    `make` may use any table: those read from the store (measurements, epochs, ranks, waits) and those of other topics.
+    `make` may use any table: those read from the store (COLLECTED) and those of other topics.
     """
 
     columns: dict[str, str]

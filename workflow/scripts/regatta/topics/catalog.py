@@ -34,6 +34,7 @@ from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
+from regatta.topics.timeline import section as timeline
 
 TOPICS: tuple[Topic, ...] = (
     matrix.TOPIC,
@@ -51,6 +52,7 @@ TOPICS: tuple[Topic, ...] = (
     quality.MACHINES,
     quality.PRECISION,
     failures.TOPIC,
+    timeline.TOPIC,
     preflight.TOPIC,
 )
 

@@ -1,20 +1,23 @@
 """Failures grouped by cause: one broken node often fails many cells with nearly the same message."""
 
+import contextlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural, status_text
+from regatta.core.text import UNKNOWN, natural, plural, shape, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
+from regatta.run.causes import read_log_tail
+from regatta.run.log_excerpt import log_excerpt
 from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
 from regatta.store.history import after_now_text
-from regatta.store.records import one_line
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped
 
 FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}
 FAILURES |= {"log": TEXT, "command": TEXT}
@@ -40,16 +43,21 @@ WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that repo
 BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
 HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
-TAIL_LINES, TAIL_BYTES = 10, 4096
+MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
+PLACE = {name: MEASUREMENTS[name] for name in ("nodes", "gpus_per_node", "stack")}
 
 
 def section(data: ReportData) -> Section:
     """Return the failures grouped by cause, the skipped cells by reason, and the jobs that ended early."""
-    failures = data.tables["failures"]
     planned = data.measurements[data.measurements["repeat"].notna()]
+    places = data.measurements[["cell", "repeat", *PLACE]]
+    failures = data.tables["failures"].merge(places, on=["cell", "repeat"], how="left")
+    launches = data.tables["launches"]
+    hosts = dict(zip(launches["launch"], launches["hosts"].fillna("").str.split(", "), strict=True))
     content = {
         "num_planned": len(planned),
-        "groups": failure_groups(failures, data.launches.parent),
+        "most_hosts": MOST_HOSTS,
+        "groups": failure_groups(failures, data.launches.parent, hosts),
         "skipped": skipped_groups(failures),
         "interruptions": interruptions(data.problems),
     }
@@ -139,10 +147,13 @@ def interruptions(problems: dict) -> list[str]:
     return lines
 
 
-def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[dict]:
+def failure_groups(
+    failures: pd.DataFrame, folder: Path | None = None, hosts: Mapping[str, list[str]] | None = None
+) -> list[dict]:
     """Return what is not ok, grouped by status, phase and cause, ignoring numbers and hosts in the cause.
 
-    folder: the results folder, for the last lines of a log of each group, or None.
+    failures: rows of failures.csv with the columns of PLACE. folder: the results folder, for an excerpt of a log of
+    each group, or None. hosts: those of each launch, if known.
     """
     failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
@@ -156,8 +167,9 @@ def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[d
             item["where"] = match[0].removesuffix(": ") if match else None
         causes = Counter(WHERE_FROM.sub("", item["cause"] or "") or UNKNOWN for item in items)
         cause = min(causes, key=lambda text: (-causes[text], text))
-        group = {"status": status, "phase": phase or None, "cause": cause, "shared": _shared(items), "items": items}
-        groups.append(group | {"tail": _tail([item["log"] for item in items], folder)})
+        group = {"status": status, "phase": phase or None, "cause": cause, "items": items, "cells": _cells(items)}
+        group |= {"messages": _messages(items), "excerpt": _excerpt(items, folder)} | _places(items, hosts or {})
+        groups.append(group)
     return sorted(groups, key=lambda group: (STATUSES.index(group["status"]), -len(group["items"]), group["cause"]))
 
 
@@ -171,32 +183,44 @@ def _without_host(cause: str) -> str:
     return HOST.sub(r"\g<before>-", WHERE_FROM.sub("", cause))
 
 
-def _shared(items: list[dict]) -> str:
-    """Return the number of messages of the cause of a group, and its hosts: `all on n5`. Empty for a single failure."""
+def _messages(items: list[dict]) -> str:
+    """Return how many messages a group has, and which one is shown; empty if there is one."""
     messages = Counter(_without_host(item["cause"] or "") for item in items)
-    hosts = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
-    texts = []
-    if len(messages) > 1:
-        which = "one" if len(set(messages.values())) == 1 else "most frequent"
-        texts.append(f"{len(messages)} messages, identical except for numbers ({which} shown)")
-    if len(items) > 1 and hosts:
-        names = ", ".join(f"{host} ({plural(hosts[host], 'measurement')})" for host in sorted(hosts, key=natural))
-        texts.append(f"all on {next(iter(hosts))}" if list(hosts.values()) == [len(items)] else f"on {names}")
-    return "; ".join(texts)
+    if len(messages) == 1:
+        return ""
+    which = "one" if len(set(messages.values())) == 1 else "most frequent"
+    return f"{len(messages)} messages, identical except for numbers ({which} shown)"
 
 
-def _tail(logs: list[str | None], folder: Path | None) -> tuple[str, list[str]] | None:
-    """Return (log, its last lines) of the first log that exists."""
-    for log in dict.fromkeys(log for log in logs if log and folder):
-        try:
-            with (folder / log).open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-                lines = file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
-        except OSError:
-            continue
-        lines = [one_line(line, 200) for line in lines if line.strip()]
-        if lines:
-            return log, lines
+def _places(items: list[dict], hosts: Mapping[str, list[str]]) -> dict:
+    """Return where a group failed: shapes, stacks, and (host, number of causes that name it).
+
+    launch_hosts: those of its launches if no cause names a host; any of them may have failed.
+    """
+    shapes = {shape(item["nodes"], item["gpus_per_node"]) for item in items if item["nodes"] is not None}
+    named = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
+    of_launches = {host for item in items for host in hosts.get(item["launch"], ()) if host}
+    return {
+        "shapes": sorted(shapes, key=natural),
+        "stacks": sorted({item["stack"] for item in items if item["stack"] is not None}, key=natural),
+        "hosts": [(host, named[host]) for host in sorted(named, key=natural)],
+        "launch_hosts": [] if named else sorted(of_launches, key=natural),
+    }
+
+
+def _cells(items: list[dict]) -> list[dict]:
+    """Return each cell of a group with its command and its failed repeats."""
+    groups = grouped(items, ("cell",))
+    return [{"cell": cell, "command": runs[0]["command"], "runs": runs} for (cell,), runs in groups.items()]
+
+
+def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | None:
+    """Return (log, lines that explain the failure) of the first item whose log exists and is not empty."""
+    for item in items if folder else ():
+        if item["log"]:
+            with contextlib.suppress(OSError):
+                if lines := log_excerpt(read_log_tail(folder / item["log"]), item["cause"] or ""):
+                    return item["log"], lines
     return None
 
 

@@ -1,0 +1,308 @@
+"""The timeline: times of launches and jobs, the shares of allocations, the chart and its axis. All values by hand."""
+
+import html
+import json
+import re
+
+import pytest
+from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_results
+from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
+
+from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
+from regatta.topics.timeline.gantt import chart, elapsed_text, make_axis, state_of
+from regatta.topics.timeline.section import allocated_hours, findings, section, sentence, shares_text
+from regatta.topics.timeline.tables import allocations_table, timeline_table
+
+BATCH = "n02g04-0000000000aa"
+
+
+def launch(number=0, start=0, end=40, **columns):
+    """Return a row of launches.csv: on two nodes, 24 s of 40 s in cells."""
+    row = {"batch": BATCH, "launch": f"{BATCH}-l{number:03d}-a00", "stack": "host", "nodes": 2, "gpus_per_node": 4}
+    row |= {"hosts": "n1, n2", "start_utc": utc(start), "end_utc": utc(end), "end": "complete", "num_ok": 3}
+    return row | {"cells_s": 24.0, "warmup_s": 6.0, "measuring_s": 15.0, "num_failed": 0} | columns
+
+
+def job(begin=0, finish=100, **columns):
+    row = {"batch": BATCH, "job": "7", "nodes": 2, "gpus_per_node": 4, "end": "finished"}
+    times = {"start_utc": begin, "end_utc": finish}
+    return row | {name: None if at is None else utc(at) for name, at in times.items()} | columns
+
+
+def tables_of(launches, jobs):
+    collected = make_table(launches, LAUNCHES), make_table(jobs, JOBS)
+    return timeline_table(*collected), allocations_table(*collected)
+
+
+def rows_of(table):
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def data_of(launches, jobs, device="cuda"):
+    timeline, allocations = tables_of(launches, jobs)
+    measurements = make_table([], MEASUREMENTS)
+    return report_data(make_campaign([], device=device), measurements, timeline=timeline, allocations=allocations)
+
+
+def test_a_launch_has_seconds_since_the_first_and_its_time_outside_cells():
+    timeline, _ = tables_of([launch(1, 60, 105), launch(0, 5, 45)], [job(0, 110)])
+    assert timeline["launch"].tolist() == [f"{BATCH}-l000-a00", f"{BATCH}-l001-a00"]
+    columns = ["start_s", "end_s", "duration_s", "overhead_s", "job"]
+    assert timeline[columns].to_numpy().tolist() == [[0, 40, 40, 16, "7"], [55, 100, 45, 21, "7"]]
+
+
+def test_the_clock_of_the_ranks_decides_if_utc_times_show_less():
+    timeline, allocations = tables_of([launch(0, 0, 10)], [job(0, 10)])
+    [row], [allocation] = rows_of(timeline), rows_of(allocations)
+    assert (row["duration_s"], row["end_s"], row["overhead_s"]) == (24, 24, 0)
+    assert (allocation["allocation_s"], allocation["idle_s"]) == (24, 0)
+
+
+def test_an_allocation_is_split_into_cells_launch_start_and_idle_time():
+    _, allocations = tables_of([launch(0, 5, 45), launch(1, 50, 90, hosts="n2, n10")], [job(0, 100)])
+    [row] = rows_of(allocations)
+    assert (row["hosts"], row["num_launches"], row["start_s"], row["end_s"]) == ("n1, n2, n10", 2, -5, 95)
+    assert [row[name] for name in ("allocation_s", "measuring_s", "warmup_s", "cells_s")] == [100, 30, 12, 48]
+    assert (row["launch_start_s"], row["idle_s"], row["measuring_ratio"]) == (32, 20, 0.3)
+    assert (row["gpu_hours"], row["idle_gpu_hours"]) == pytest.approx((8 * 100 / 3600, 8 * 20 / 3600))
+
+
+def test_launches_belong_to_the_job_that_was_running():
+    launches = [launch(0, 5, 45), launch(1, 998, 1040), launch(2, 1050, 1090)]  # one clock is 2 s behind
+    jobs = [job(0, None, end="stopped"), job(1000, 1100, job="8")]
+    timeline, allocations = tables_of(launches, jobs)
+    assert timeline["job"].tolist() == ["7", "8", "8"]
+    lost, finished = rows_of(allocations)
+    assert (lost["end"], lost["num_launches"], lost["measuring_s"]) == ("stopped", 1, 15)
+    assert [lost[name] for name in ("end_utc", "allocation_s", "idle_s", "gpu_hours", "measuring_ratio")] == [None] * 5
+    assert (finished["num_launches"], finished["allocation_s"], finished["idle_s"]) == (2, 100, 18)
+
+
+def test_a_job_without_a_launch_was_idle_and_a_batch_without_a_job_is_unknown():
+    other = "n01g01-0000000000bb"
+    _, allocations = tables_of([launch(0, 5, 45, batch=other, nodes=1, gpus_per_node=1)], [job(0, 90, end="no_start")])
+    idle, unknown = rows_of(allocations)
+    assert (idle["end"], idle["num_launches"], idle["idle_s"], idle["idle_gpu_hours"]) == ("no_start", 0, 90, 0.2)
+    assert (unknown["batch"], unknown["job"], unknown["num_launches"], unknown["gpu_hours"]) == (other, None, 1, None)
+
+
+def test_an_allocation_with_a_launch_of_unknown_length_has_no_idle_time():
+    _, allocations = tables_of([launch(0, start_utc=None), launch(1, 50, 90)], [job(0, 100)])
+    [row] = rows_of(allocations)
+    assert (row["num_launches"], row["idle_s"], row["launch_start_s"], row["gpu_hours"]) == (2, None, None, None)
+
+
+def test_hours_are_summed_over_allocations_of_different_shapes():
+    other = "n01g01-0000000000bb"
+    small = launch(0, 0, 40, batch=other, launch=f"{other}-l000-a00", nodes=1, gpus_per_node=1)
+    _, allocations = tables_of([launch(), small], [job(0, 90), job(0, 900, batch=other, nodes=1, gpus_per_node=1)])
+    hours = allocated_hours(rows_of(allocations))
+    # 8 ranks for 90 s and one for 900 s; a mean of the two shares of idle time would be 75.6 %.
+    expected = {"total": 1620, "measuring": 9 * 15, "warmup": 9 * 6, "other": 9 * 3, "launch_start": 9 * 16}
+    expected |= {"idle": 8 * 50 + 860}
+    assert hours == pytest.approx({name: seconds / 3600 for name, seconds in expected.items()})
+    assert sum(hours.values()) == pytest.approx(2 * hours["total"])
+    text = shares_text(hours, "cuda")
+    assert re.findall(r"([\d.]+) % ([a-z -]+)", text) == [
+        ("8.3", "measuring"),
+        ("3.3", "warm-up"),
+        ("1.7", "setup and checks"),
+        ("8.9", "starting launches"),
+        ("78", "idle "),
+    ]
+
+
+@pytest.mark.parametrize(("end", "num"), [(52, 0), (54, 1)])  # 12 s and 14 s of idle time: 23 % and 26 %
+def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
+    found = findings(data_of([launch()], [job(0, end)]))
+    assert len(found) == num
+    if num:
+        [finding] = found
+        assert finding.kind == "idle_allocations"
+        assert finding.values["idle_ratio"] == pytest.approx(14 / 54)
+        assert finding.values["idle_hours"] == pytest.approx(8 * 14 / 3600)
+        assert finding.values["allocated_hours"] == pytest.approx(8 * 54 / 3600)
+        assert finding.sources[0].rows == ("row 1",)
+        assert "26 %" in sentence(finding)
+        assert "1.9 GPU minutes" in sentence(finding)
+
+
+def test_the_section_has_the_hours_of_idle_time_by_shape():
+    shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
+    [table] = shown.tables
+    assert table.columns[2] == "Process hours"
+    assert table.rows == (("2×4", "1", "0.120", "28", "11", "5.6", "30", "26", "0.0311"),)
+    assert shown.state[0] == "26 % idle"
+    assert "1.9 process minutes" in shown.content["shares"]
+
+
+def test_without_recorded_jobs_there_are_launches_and_no_shares():
+    shown = section(data_of([launch()], []))
+    assert (shown.tables, shown.content["shares"], shown.state[0]) == ((), "", "1 launch")
+    assert "idle time unknown" in shown.content["unknown"]
+    assert findings(data_of([launch()], [])) == []
+    assert not section(data_of([], [])).has_content
+
+
+def test_the_axis_is_broken_only_at_gaps_longer_than_all_launches_together():
+    whole = make_axis([(0, 100), (190, 200)])
+    assert [(run.start_s, run.end_s, run.left, run.width) for run in whole.runs] == [(0, 200, 0, 100)]
+    broken = make_axis([(0, 100), (50, 140), (300, 320), (WEEK, WEEK + 40)])
+    assert [(run.start_s, run.end_s) for run in broken.runs] == [(0, 320), (WEEK, WEEK + 40)]
+    assert broken.span(WEEK, WEEK + 40)[1] == pytest.approx(broken.runs[-1].width)
+
+
+def test_bars_have_percent_of_the_axis_without_its_breaks():
+    axis = make_axis([(0, 200), (1000, 1100), (5000, 5000 + 190)])  # 490 s, and two breaks of 2 %
+    assert [seconds for _, _, seconds in axis.breaks] == [800, 3900]
+    assert axis.span(0, 200) == pytest.approx((0, 96 * 200 / 490))
+    assert axis.span(1050, 1100) == pytest.approx((96 * 250 / 490 + 2, 96 * 50 / 490))
+    left, width = axis.span(5000, 5190)
+    assert left + width == pytest.approx(100)
+
+
+def test_ticks_are_round_times_since_the_first_start():
+    assert make_axis([(-5, 1195)]).ticks == [(0, "0"), (25, "5 min"), (50, "10 min"), (75, "15 min"), (100, "20 min")]
+    ticks = make_axis([(0, 600), (WEEK, WEEK + 600)]).ticks
+    assert [label for _, label in ticks] == [
+        "0",
+        "5 min",
+        "7 days",
+        "+5 min",
+        "+10 min",
+    ]  # 10 min is too close to 7 days
+    assert len(make_axis([(0, 40 * 86400)]).ticks) == 5
+    assert [elapsed_text(s) for s in (0.5, 30, 90, 5400, 86400, 7.04 * 86400)] == [
+        "0.500 s",
+        "30 s",
+        "1.5 min",
+        "1.5 h",
+        "1 day",
+        "7 days",
+    ]
+
+
+def chart_of(launches, jobs=()):
+    timeline, allocations = tables_of(launches, list(jobs))
+    return chart(rows_of(timeline), rows_of(allocations), "cuda")
+
+
+def test_a_row_is_a_host_with_its_launches_and_its_allocation():
+    found = chart_of([launch(0, 0, 40), launch(1, 60, 100, hosts="n2, n10", num_ok=0, num_failed=3)], [job(0, 100)])
+    assert found["noun"] == "host"
+    assert [(name, [bar["state"] for bar in bars]) for name, _, bars in found["rows"]] == [
+        ("n1", ["ok"]),
+        ("n2", ["ok", "failed"]),
+        ("n10", ["failed"]),
+    ]
+    _, allocated, bars = found["rows"][1]
+    assert allocated == [(0, 100)]
+    assert [(bar["left"], bar["width"], bar["batch"]) for bar in bars] == [(0, 40, BATCH), (60, 40, BATCH)]
+    for word in (BATCH, "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
+        assert word in bars[1]["text"]
+
+
+def test_on_one_host_a_row_is_a_batch():
+    other = "n02g04-0000000000bb"
+    found = chart_of([launch(hosts="n1"), launch(1, 50, 90, batch=other, hosts=None)])
+    assert found["noun"] == "batch"
+    assert [name for name, _, _ in found["rows"]] == ["2×4 GPUs, 1", "2×4 GPUs, 2"]
+
+
+def test_at_most_thirty_rows_are_shown_and_those_with_failures_are_among_them():
+    launches = [launch(n, 50 * n, 50 * n + 40, hosts=f"n{n}", num_failed=int(n in (38, 39))) for n in range(40)]
+    found = chart_of(launches)
+    assert len(found["rows"]) == 30
+    assert [name for name, _, _ in found["rows"]][-3:] == ["n27", "n38", "n39"]
+    assert "10 more hosts with 10 launches, 0 of them" in found["not_shown"]
+    assert chart_of([launch(start_utc=None)]) is None
+
+
+def test_many_launches_limit_the_rows():
+    launches = [launch(n, 50 * n, 50 * n + 40, hosts="n1, n2, n3") for n in range(700)]
+    assert [name for name, _, _ in chart_of(launches)["rows"]] == ["n1", "n2"]  # 1,400 of 1,500 bars
+
+
+@pytest.mark.parametrize(
+    ("num_ok", "num_failed", "state"), [(3, 0, "ok"), (2, 1, "some"), (0, 1, "failed"), (0, 0, "none")]
+)
+def test_a_launch_has_a_state(num_ok, num_failed, state):
+    assert state_of({"num_ok": num_ok, "num_failed": num_failed}) == state
+
+
+def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):
+    campaign = make_campaign(timed_cells(2, "host"), device="cuda", repeats=3)
+    folder = tmp_path / "r"
+    write_results(folder, campaign | {"cells": []}, LAPTOP)
+    (folder / "campaign.0123456789ab.json").write_text(json.dumps(campaign), encoding="utf-8")
+    for repeat, options in enumerate(({}, {"is_requested": False}, {"num_failed": 1})):
+        name = f"{BATCH}-l{repeat:03d}-a00"
+        write_launch(folder, name, campaign["cells"], 60 * repeat, ["a", "b"], repeat=repeat, **options)
+    path = folder / "launches" / f"{BATCH}-l002-a00.jsonl"
+    first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    path.write_text(
+        "".join(json.dumps(line) + "\n" for line in [first | {"environment": None}, *lines[:-1], {"kind": "x"}])
+    )
+    launches = analyse(folder).tables["launches"]
+    assert launches["start_utc"].tolist() == [utc(0), utc(62), utc(120)]  # 8 s until the first line, minus 6 s
+    assert launches["end_utc"].tolist() == [utc(40), utc(100), utc(154)]
+    rows = rows_of(launches)
+    assert [row["end"] for row in rows] == ["complete", "complete", None]
+    assert [row["hosts"] for row in rows] == ["a, b", "a, b", None]
+    assert [(row["cells_s"], row["warmup_s"], row["measuring_s"]) for row in rows] == [
+        (24, 6, 15),
+        (24, 6, 15),
+        (24, 4, 10),
+    ]
+    assert [(row["num_ok"], row["num_failed"]) for row in rows] == [(3, 0), (3, 0), (2, 1)]
+
+
+def test_the_end_of_a_job_is_unknown_if_the_next_job_wrote_it(tmp_path):
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)]), LAPTOP)
+    lost = "end not recorded: it was killed, or its node failed"
+    write_job(folder, BATCH, "7", 0, None)
+    write_job(folder, BATCH, "7", None, 500, kind="stopped", cause=lost)
+    write_job(folder, BATCH, None, 500, 560, kind="node_failure")
+    write_job(folder, BATCH, "9", None, 700, kind="stopped")  # its first line was lost
+    write_job(folder, BATCH, "10", 900, None)
+    with (folder / "batches" / BATCH / "jobs.jsonl").open("a") as file:
+        file.write('{"kind": "finished", "job": "10", "hosts": [], "cause": "", "time_utc": "<b>"}\n{"kind"')
+    jobs = rows_of(analyse(folder).tables["jobs"])
+    assert [(row["job"], row["start_utc"], row["end_utc"], row["end"]) for row in jobs] == [
+        ("7", utc(0), None, "stopped"),
+        (None, utc(500), utc(560), "node_failure"),
+        ("9", None, utc(700), "stopped"),
+        ("10", utc(900), None, "finished"),
+    ]
+
+
+def test_the_page_shows_a_bar_for_each_launch_and_host_without_a_script(tmp_path):
+    page = make_report(write_nights(tmp_path / "r")).read_text(encoding="utf-8")
+    shown = page.partition('<section id="timeline"')[2].partition("</section>")[0]
+    bars = re.findall(
+        r'<span class="(\w+)" role="img" style="left: ([\d.]+)%; width: ([\d.]+)%" title="([^"]+)"', shown
+    )
+    # By batch: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2.
+    assert len(bars) == 6 + 12 + 24 + 12
+    assert [sum(state == name for state, *_ in bars) for name in ("ok", "some", "failed")] == [44, 6, 4]
+    assert all(0 <= float(left) <= float(left) + float(width) <= 100.01 for _, left, width, _ in bars)
+    assert "7 days" in shown
+    assert "<script" not in page
+    assert "1.16 GPU hours" in shown
+    assert "1 of 5 allocations" in shown
+
+
+def test_hostile_names_are_escaped(tmp_path):
+    folder = tmp_path / "r"
+    bad = '"><script>x</script>'
+    cells = timed_cells(2, bad)
+    campaign = make_campaign(cells, device="cuda", repeats=1)
+    folder.mkdir()
+    (folder / "campaign.0123456789ab.json").write_text(json.dumps(campaign), encoding="utf-8")
+    write_launch(folder, f"{BATCH}-l000-a00", cells, 0, [bad, "n2\x1b[31m" + 10_000 * "x"])
+    page = make_report(folder).read_text(encoding="utf-8")
+    shown = page.partition('<section id="timeline"')[2].partition("</section>")[0]
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    assert bad in html.unescape(shown)
+    assert len(shown) < 20_000

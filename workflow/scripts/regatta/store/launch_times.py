@@ -1,0 +1,107 @@
+"""When launches and jobs ran, and what their time was spent on: the rows of launches.csv and jobs.csv.
+
+All launches of the store count, also those whose records the report does not use: they cost time as well. Imported
+ones have no times. Definitions: docs/metrics.md, Timeline.
+"""
+
+import calendar
+import contextlib
+import json
+import re
+import time
+from pathlib import Path
+
+from regatta.store.launch_files import END_NOT_RECORDED, LaunchFile, noted_jobs, read_file
+from regatta.store.records import one_line
+
+TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def utc_seconds(time_utc: object) -> int | None:
+    """Return a recorded time as seconds since 1970, or None if it is absent or malformed."""
+    if not isinstance(time_utc, str) or not TIME_UTC.fullmatch(time_utc):
+        return None
+    try:
+        return calendar.timegm(time.strptime(time_utc, UTC_FORMAT))
+    except ValueError:
+        return None
+
+
+def launch_row(launch_file: LaunchFile, lines: list[dict], batches: Path) -> dict | None:
+    """Return the row of a launch, None of an imported one. lines: the valid lines of its file after the first."""
+    header = launch_file.header
+    if "imported" in header:
+        return None
+    records = [line for line in lines if line["kind"] == "record"]
+    batch, launch = one_line(header.get("batch")), launch_file.launch
+    ends = [line["kind"] for line in lines if line["kind"] in ("complete", "stopped")]
+    return {
+        "batch": batch,
+        "launch": launch,
+        "stack": one_line(header["stack"]),
+        **{name: header.get(name) for name in ("nodes", "gpus_per_node")},
+        "hosts": _hosts(header),
+        "start_utc": _start_utc(header, batches / batch / "launches" / f"{launch}.json"),
+        "end_utc": max((line["time_utc"] for line in lines), default=None),
+        "end": ends[0] if ends else None,
+        "cells_s": sum(record["elapsed_ns"] or 0 for record in records) / 1e9,
+        "warmup_s": sum(_elapsed_ns(record["warmup"]) for record in records) / 1e9,
+        "measuring_s": sum(_elapsed_ns(record["sampling"]) + _windows_ns(record) for record in records) / 1e9,
+        "num_ok": sum(record["status"] == "ok" for record in records),
+        "num_failed": sum(record["status"] != "ok" for record in records),
+    }
+
+
+def _elapsed_ns(phase: dict | None) -> int:
+    return (phase or {}).get("elapsed_ns") or 0
+
+
+def _windows_ns(record: dict) -> int:
+    """Return the time of the pipelined windows, each on its slowest rank; 0 if there are none, or damaged ones."""
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        return int(sum(max(window) for window in zip(*record["windows"]["elapsed_ns"], strict=True)))
+    return 0
+
+
+def _hosts(header: dict) -> str | None:
+    hosts = (header.get("environment") or {}).get("hosts")
+    names = [host["host"] for host in hosts or [] if isinstance(host, dict) and isinstance(host.get("host"), str)]
+    return ", ".join(one_line(name, 100) for name in names) or None
+
+
+def _start_utc(header: dict, request: Path) -> str | None:
+    """Return when the supervisor requested a launch, else when its rank 0 started, else None.
+
+    The supervisor writes the first line of a launch whose ranks did not start, at its end.
+    """
+    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+        requested_utc = json.loads(read_file(request)).get("time_utc")
+        if utc_seconds(requested_utc) is not None:
+            return min(requested_utc, header["time_utc"])
+    environment, first_line = header.get("environment"), utc_seconds(header["time_utc"])
+    if not environment or first_line is None:
+        return None
+    ready_s = environment.get("seconds_to_ready")
+    started = first_line - (ready_s if isinstance(ready_s, int | float) else 0)
+    return time.strftime(UTC_FORMAT, time.gmtime(started))
+
+
+def job_rows(batch: Path, shape: dict) -> list[dict]:
+    """Return a row for each job that worked on a batch, from its jobs.jsonl, in their order.
+
+    shape: nodes and GPUs per node. A time that was not recorded is None: if a job could not record its end, the line
+    of its end has the time of the next job.
+    """
+    rows: list[dict] = []
+    for entry in noted_jobs(batch):
+        time_utc = entry["time_utc"] if utc_seconds(entry["time_utc"]) is not None else None
+        job = None if entry["job"] is None else one_line(entry["job"], 100)
+        if entry["kind"] == "started":
+            rows.append({"batch": batch.name, "job": job, **shape, "start_utc": time_utc})
+            continue
+        if not rows or "end" in rows[-1]:  # its start was not recorded
+            rows.append({"batch": batch.name, "job": job, **shape})
+        is_known = not entry["cause"].startswith(END_NOT_RECORDED)
+        rows[-1] |= {"end": one_line(entry["kind"], 100), "end_utc": time_utc if is_known else None}
+    return rows

@@ -1,0 +1,1 @@
+"""When launches ran, and what the allocated time was spent on."""

@@ -1,0 +1,202 @@
+"""The Gantt chart of launches: rows, bars in percent of the time axis, and the axis with its breaks and ticks."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regatta.core.text import natural, plural, ranks_word, shape, three
+
+MAX_ROWS, MAX_BARS = 30, 1500  # of the chart; the rest is summarized, so that the page stays small
+MAX_BREAKS, BREAK_PERCENT = 10, 2.0
+MAX_TICKS = 5  # of an axis without breaks
+MIN_LABEL_PERCENT = 9.0  # distance of two labels of the axis, whose width is about 8 %
+LAST_LABEL_PERCENT = 90.0  # a label further right ends at its tick
+DAY = 86400
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+NO_HOST = "unknown host"
+STATES = {"ok": "all ok", "some": "some failed", "failed": "all failed", "none": "no records"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A part of the axis without a break. Times in seconds, left and width in percent."""
+
+    start_s: float
+    end_s: float
+    left: float
+    width: float
+
+    def position(self, at_s: float) -> float:
+        length = self.end_s - self.start_s
+        return self.left + (self.width * (at_s - self.start_s) / length if length else 0.0)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The time axis: runs of the campaign, separated by breaks."""
+
+    runs: tuple[Run, ...]
+
+    def span(self, start_s: float, end_s: float) -> tuple[float, float]:
+        """Return left and width of an interval, in percent of the chart. No interval contains a break."""
+        run = next(run for run in reversed(self.runs) if run.start_s <= start_s or run is self.runs[0])
+        left = run.position(start_s)
+        return left, run.position(end_s) - left
+
+    @property
+    def breaks(self) -> list[tuple[float, float, float]]:
+        """Return (left, width, seconds) of each break."""
+        return [
+            (a.left + a.width, b.left - a.left - a.width, b.start_s - a.end_s)
+            for a, b in zip(self.runs, self.runs[1:], strict=False)
+        ]
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return (position, label): the time since the first start, and within later runs since their start."""
+        length = sum(run.end_s - run.start_s for run in self.runs)
+        step = next(step for step in tick_steps() if length / step <= MAX_TICKS - 1)
+        found: list[tuple[float, str]] = []
+        for run in self.runs:
+            since_first = run.start_s - self.runs[0].start_s
+            while len(found) > 1 and run.left - found[-1][0] < MIN_LABEL_PERCENT:
+                found.pop()  # the start of a run is worth more
+            marks = [(run.left, elapsed_text(since_first) if since_first else "0")]
+            for count in range(1, int((run.end_s - run.start_s) / step) + 1):
+                text = elapsed_text(count * step)
+                marks.append((run.position(run.start_s + count * step), f"+{text}" if since_first else text))
+            for left, label in marks:
+                if not found or left - found[-1][0] >= MIN_LABEL_PERCENT:
+                    found.append((left, label))
+        return found
+
+
+def tick_steps() -> Iterator[int]:
+    """Yield seconds between ticks, ascending: 1 s to 12 h, then 1, 2, 5, 10, ... days."""
+    yield from STEPS
+    for power in itertools.count():
+        yield from (DAY * 10**power * n for n in (1, 2, 5))
+
+
+def make_axis(intervals: list[tuple[float, float]]) -> Axis:
+    """Return the axis of some intervals. It is broken at gaps longer than all intervals together."""
+    blocks: list[list[float]] = []
+    for start, end in sorted(intervals):
+        if blocks and start <= blocks[-1][1]:
+            blocks[-1][1] = max(blocks[-1][1], end)
+        else:
+            blocks.append([start, end])
+    busy_s = sum(end - start for start, end in blocks)
+    gaps = [(b[0] - a[1], index) for index, (a, b) in enumerate(itertools.pairwise(blocks))]
+    broken = {index for gap, index in sorted(gaps, reverse=True)[:MAX_BREAKS] if gap > busy_s}
+    runs = [list(blocks[0])]
+    for index, block in enumerate(blocks[1:]):
+        if index in broken:
+            runs.append(list(block))
+        else:
+            runs[-1][1] = block[1]
+    length, usable = sum(end - start for start, end in runs), 100 - BREAK_PERCENT * len(broken)
+    placed, left = [], 0.0
+    for start, end in runs:
+        width = usable * (end - start) / length if length else usable / len(runs)
+        placed.append(Run(start, end, left, width))
+        left += width + BREAK_PERCENT
+    return Axis(tuple(placed))
+
+
+def elapsed_text(seconds: float) -> str:
+    """Return an elapsed time for the axis: 30 s, 10 min, 1.5 h, 7 days."""
+    for factor, unit in ((DAY, "days"), (3600, "h"), (60, "min")):
+        if seconds >= factor:
+            number = f"{seconds / factor:.1f}".removesuffix(".0")
+            return f"{number} {'day' if unit == 'days' and number == '1' else unit}"
+    return f"{three(seconds) if seconds % 1 else int(seconds)} s"
+
+
+def chart(launches: list[dict], allocations: list[dict], device: str) -> dict | None:
+    """Return the chart for its template, or None without a launch whose times are known.
+
+    launches, allocations: rows of timeline.csv and allocations.csv. Rows are hosts, or batches if the campaign ran on
+    one host or hosts are unknown.
+    """
+    launches = [row for row in launches if row["duration_s"] is not None]
+    if not launches:
+        return None
+    allocations = [row for row in allocations if row["allocation_s"] is not None]
+    by_host = len({host for row in launches for host in hosts_of(row)} - {NO_HOST}) > 1
+    intervals = [(row["start_s"], row["end_s"]) for row in launches]
+    intervals += [(row["start_s"], row["start_s"] + row["allocation_s"]) for row in allocations]
+    axis = make_axis(intervals)
+    labels = batch_labels(launches, device)
+    rows: dict[str, list[dict]] = {}
+    for row in launches:
+        for name in hosts_of(row) if by_host else [labels[row["batch"]]]:
+            rows.setdefault(name, []).append(row)
+    allocated: dict[str, list[tuple[float, float]]] = {}
+    for row in allocations:
+        for name in hosts_of(row) if by_host else [labels.get(row["batch"], "")]:
+            allocated.setdefault(name, []).append(axis.span(row["start_s"], row["start_s"] + row["allocation_s"]))
+    shown = shown_rows(rows)
+    left_out = {row["launch"]: row for name, of in rows.items() if name not in shown for row in of}
+    noun = "host" if by_host else "batch"
+    return {
+        "noun": noun,
+        "rows": [(name, allocated.get(name, []), [_bar(row, axis, device) for row in rows[name]]) for name in shown],
+        "ticks": [(left, label, left > LAST_LABEL_PERCENT) for left, label in axis.ticks],
+        "breaks": [(left, width, elapsed_text(seconds)) for left, width, seconds in axis.breaks],
+        "states": {state: STATES[state] for state in STATES if any(state_of(row) == state for row in launches)},
+        "has_idle": any(row["idle_s"] for row in allocations),
+        "not_shown": _not_shown(len(rows) - len(shown), noun, list(left_out.values())),
+    }
+
+
+def hosts_of(row: dict) -> list[str]:
+    return (row["hosts"] or NO_HOST).split(", ")
+
+
+def batch_labels(launches: list[dict], device: str) -> dict[str, str]:
+    """Return the name of each batch: its shape, numbered by start if several batches have it."""
+    shapes = {row["batch"]: shape(row["nodes"], row["gpus_per_node"]) for row in launches}
+    same: dict[str, list[str]] = {}
+    for batch, text in shapes.items():
+        same.setdefault(text, []).append(batch)
+    return {
+        batch: f"{text} {ranks_word(device)}" + (f", {n}" if len(batches) > 1 else "")
+        for text, batches in same.items()
+        for n, batch in enumerate(batches, start=1)
+    }
+
+
+def shown_rows(rows: dict[str, list[dict]]) -> list[str]:
+    """Return the names of the rows that are shown, in their order: those with most failed measurements first chosen."""
+    by_need = sorted(rows, key=lambda name: (-sum(row["num_failed"] for row in rows[name]), natural(name)))
+    chosen, num_bars = [], 0
+    for name in by_need[:MAX_ROWS]:
+        num_bars += len(rows[name])
+        if chosen and num_bars > MAX_BARS:
+            break
+        chosen.append(name)
+    return sorted(chosen, key=natural)
+
+
+def state_of(row: dict) -> str:
+    """Return whether all, some or none of the records of a launch are ok."""
+    if not row["num_failed"]:
+        return "ok" if row["num_ok"] else "none"
+    return "some" if row["num_ok"] else "failed"
+
+
+def _bar(row: dict, axis: Axis, device: str) -> dict:
+    left, width = axis.span(row["start_s"], row["end_s"])
+    place = f"{shape(row['nodes'], row['gpus_per_node'])} {ranks_word(device)}"
+    counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
+    text = f"{row['batch']}, stack {row['stack']}, {place}: {elapsed_text(round(row['duration_s']))}, {counts}"
+    return {"left": left, "width": width, "state": state_of(row), "text": text, "batch": row["batch"]}
+
+
+def _not_shown(num_rows: int, noun: str, launches: list[dict]) -> str:
+    if not num_rows:
+        return ""
+    num_failed = sum(bool(row["num_failed"]) for row in launches)
+    rows = plural(num_rows, f"more {noun}", f"more {noun}{'es' if noun == 'batch' else 's'}")
+    return f"Not shown: {rows} with {plural(len(launches), 'launch', 'launches')}, {num_failed} of them with failures."
