@@ -23,10 +23,15 @@ function roundHalfEven(value, figures) {
   return Number((value < 0 ? "-" : "") + all[0] + "." + all.slice(1, figures) + "e" + exponent);
 }
 
+/** Return a ratio with three decimals near 1, else with three significant figures. */
+function ratioText(ratio) {
+  return ratio === null || !(ratio >= 0.1 && ratio < 10) ? three(ratio) : ratio.toFixed(3);
+}
+
 /** Return a range over launches as (low to high), an interval as [low, high]; empty if unknown. */
-function intervalText(low, high, kind) {
+function intervalText(low, high, kind, show = three) {
   if (low === null || high === null || low === undefined || high === undefined) return "";
-  return kind === "range" ? `(${three(low)} to ${three(high)})` : `[${three(low)}, ${three(high)}]`;
+  return kind === "range" ? `(${show(low)} to ${show(high)})` : `[${show(low)}, ${show(high)}]`;
 }
 
 // The view: what is filtered, searched, sorted and open. It lives in the fragment of the URL.
@@ -153,13 +158,14 @@ function timeUnit(milliseconds) {
   return milliseconds < 1000 ? { factor: 1, unit: "ms" } : { factor: 1e-3, unit: "s" };
 }
 
-/** Return rounded positions of about four ticks between two numbers. */
+/** Return about four round numbers from low to high, as texts with equally many decimals. */
 function ticks(low, high) {
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step * (1 + 1e-9))));
   const found = [];
-  for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-12); n++) found.push(Number((n * step).toPrecision(12)));
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; n++) found.push((n * step).toFixed(decimals));
   return found;
 }
 
@@ -185,7 +191,7 @@ function strips(launches, width) {
   const x = (value) => Math.round((10 * width * (Math.min(value, high) - low)) / (high - low)) / 10;
   return {
     unit,
-    ticks: ticks(low * factor, high * factor).map((value) => ({ x: x(value / factor), text: String(value) })),
+    ticks: ticks(low * factor, high * factor).map((text) => ({ x: x(Number(text) / factor), text })),
     rows: launches.map((launch) => {
       if (launch.p50 === null || launch.p50 === undefined) return null;
       const end = upper(launch);
@@ -214,6 +220,7 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const byId = (id) => document.getElementById(id);
+const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
   const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (letter) => letter.charCodeAt(0));
@@ -271,7 +278,7 @@ function enhance(block) {
     });
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").hidden = false;
-    byId("filter-box").open = !matchMedia("(max-width: 40rem)").matches;
+    byId("filter-box").open = !isNarrow();
   };
 
   const showRest = (isShown) => {
@@ -473,6 +480,7 @@ function enhance(block) {
     const found = parseFragment(location.hash);
     const isPlain = !Object.keys(found.values).length;
     fragment = isPlain ? { ...fragment, section: found.section } : found;
+    if (isPlain && drawer.open && isNarrow()) closeDrawer(); // it would cover the section
     if (!isPlain) view = { ...readView(block, found.values) };
     update();
     if (!isPlain && found.section && byId(found.section)) byId(found.section).scrollIntoView();
@@ -719,15 +727,15 @@ function comparisons(block, cell, open) {
     const needed = rows.launches_needed[row];
     const lines = [
       ["Verdict", word("verdict") ?? "n/a"],
-      ["Ratio of times", `${three(rows.ratio[row], 4)} ${intervalText(rows.low[row], rows.high[row], kind)}`],
-      ["p, corrected", three(rows.p_adjusted[row])],
+      ["Ratio of times", `${ratioText(rows.ratio[row])} ${intervalText(rows.low[row], rows.high[row], kind, ratioText)}`],
+      ["p, corrected", rows.p_adjusted[row] !== null && rows.p_adjusted[row] < 0.001 ? "< 0.001" : three(rows.p_adjusted[row])],
       ["Margin (%)", rows.margin[row] === null ? "n/a" : three(100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];
     if (needed) lines.push(["Launches needed", String(needed)]);
     const role = other === cell ? "Reference: " : "Compared with this reference: ";
     const words = lines.map(([name, value]) => [name, make("span", {}, value)]);
-    found.push(part("Comparison", tableOf(title, ["", "value"], words), make("p", {}, role, cellButton(block, partner, open))));
+    found.push(part("Comparison", tableOf(title, ["", "value"], words), make("p", { class: "quiet" }, role, cellButton(block, partner, open))));
   });
   return found;
 }
@@ -739,7 +747,7 @@ function prediction(block, cell) {
   const lines = [];
   if (row !== null) {
     const word = (name) => texts.words[predictions[name][row]];
-    lines.push(["Best measured bucket (MiB)", three(predictions.best_mib[row])]);
+    lines.push(["Best measured bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
     const ends = intervalText(predictions.low_mib[row], predictions.high_mib[row], "interval");
     const reason = word("reason");
     lines.push(["Predicted bucket (MiB)", reason || `${three(predictions.predicted_mib[row])} ${ends}`]);
@@ -799,7 +807,7 @@ if (typeof module === "undefined") {
   if (byId("data-block") && typeof DecompressionStream !== "undefined") readBlock().then(enhance);
 } else {
   module.exports = {
-    columnText, csv, formatFragment, intervalText, launchRanges, mainNumber, matching, parseFragment, readView, sorted,
-    strips, three, ticks, timeUnit, viewValues,
+    columnText, csv, formatFragment, intervalText, launchRanges, mainNumber, matching, parseFragment, ratioText, readView,
+    sorted, strips, three, ticks, timeUnit, viewValues,
   };
 }

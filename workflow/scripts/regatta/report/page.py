@@ -91,9 +91,13 @@ def contents(shown: list[Section], num_warnings: int) -> list[tuple[str, str, st
     for section in (section for section in shown if section.has_content):
         counted = plural(len(section.figures), "figure") if section.figures else plural(len(section.tables), "table")
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
-    found.append(("cells", "All cells", "", ""))
     found.append(("warnings", "Warnings", str(num_warnings or "none"), "quiet"))
-    return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
+    return [
+        *found,
+        ("cells", "All cells", "", ""),
+        ("methods", "Methods", "", ""),
+        ("provenance", "Provenance", "", ""),
+    ]
 
 
 def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[tuple[str, str]]:
