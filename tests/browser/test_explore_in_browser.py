@@ -317,6 +317,32 @@ def test_strings_of_a_hostile_campaign_are_shown_and_run_nothing(browser, tmp_pa
     assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
 
 
+def test_a_finding_opens_its_cells(browser, page):
+    show(browser, page)
+    # The first finding is that of the 2 cells with failures.
+    browser.evaluate("document.querySelector('#findings li .open-cell').click()")
+    assert text(browser, TITLE) == "2 cells"
+    found = "[...document.querySelectorAll('#drawer-body .open-cell')].map(button => button.textContent).join('; ')"
+    assert browser.evaluate(found) == (
+        "all-reduce · 1×2 processes · 16 MiB; MobileNetV3-Small · 1×2 processes · ddp · bucket 1 MiB"
+    )
+
+
+def test_the_command_is_copied_also_without_a_clipboard(browser, page):
+    show(browser, page, "#cell=train_step-resnet18-ddp-25-n01g01-host-5085695a35e5")
+    browser.evaluate("""(() => {
+      Object.defineProperty(navigator, 'clipboard', { value: undefined });
+      document.addEventListener('copy', event => { window.copied = event.target.value; });
+      [...document.querySelectorAll('#drawer button')].find(b => b.textContent === 'Copy').focus();
+    })()""")
+    press(browser, "Enter")
+    deadline = time.monotonic() + 10
+    while "Copied" not in text(browser, "#drawer-body [role=status]") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert browser.evaluate("window.copied") == text(browser, "#drawer pre.command")
+    assert "bucket_cap_mb" in browser.evaluate("window.copied")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (1440, "dark"), (500, "light"), (500, "dark")])
 def test_axe_finds_no_violation_with_everything_open(browser, page, width, scheme):
     show(browser, page, width=width, scheme=scheme)
