@@ -129,8 +129,11 @@ def test_filters_and_search_are_combined_and_hide_what_does_not_match(browser, p
     assert browser.evaluate(
         "[...document.querySelectorAll('#failures li[data-cell]')].every(e => e.matches('.is-off'))"
     )
+    shown = "[...document.querySelectorAll('#failures li[data-filter-group]')].map(e => e.checkVisibility())"
+    assert browser.evaluate(shown) == [False, False]
     browser.evaluate("document.getElementById('filter-reset').click()")
     choose(browser, "model", "all-reduce")
+    assert browser.evaluate(shown) == [True, False]
     assert browser.evaluate(off) == [True, True, False]
     assert browser.evaluate(is_off) == [False, False]
 
@@ -237,7 +240,12 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
         time.sleep(0.02)
     assert browser.evaluate("location.hash") == "#failures&model=resnet18"
     assert count(browser) == "6 of 26 cells"
-    assert browser.evaluate("document.getElementById('failures').getBoundingClientRect().top < innerHeight / 2")
+    below = (
+        "document.getElementById('{}').getBoundingClientRect().top - document.getElementById('filters').offsetHeight"
+    )
+    assert 0 <= browser.evaluate(below.format("failures")) < 100
+    show(browser, page, "#methods&strategy=ddp")  # a bar of two lines
+    assert 0 <= browser.evaluate(below.format("methods")) < 100
 
 
 def test_the_current_section_is_marked_in_the_contents(browser, page):

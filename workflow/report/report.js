@@ -474,6 +474,8 @@ function enhance(block) {
   setUpTip(block);
   markSection();
   update();
+  keepClear(byId("filters"));
+  document.documentElement.classList.add("has-script");
   if (fragment.section && byId(fragment.section)) byId(fragment.section).scrollIntoView();
   if (view.cell !== null) openDrawer([view.cell]);
   window.addEventListener("hashchange", () => {
@@ -487,7 +489,13 @@ function enhance(block) {
     if (!isPlain && view.cell !== null) openDrawer([view.cell]);
     else if (!isPlain && drawer.open) closeDrawer();
   });
-  document.documentElement.classList.add("has-script");
+}
+
+/** Keep anchors clear of a bar that sticks to the top, whatever its height. */
+function keepClear(bar) {
+  const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
+  new ResizeObserver(set).observe(bar);
+  set();
 }
 
 /** Return the elements that stand for cells, and let the keyboard reach them. */
@@ -507,7 +515,10 @@ function findMarks(block) {
     } else if (!element.matches("a, button")) {
       const host = element.matches("tr") ? element.cells[0] : element;
       if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
-        host.append(" ", make("button", { type: "button", class: "open-cell", "aria-label": `Details of ${name}` }, "Details"));
+        const isOne = cells.length === 1;
+        const label = isOne ? `Details of ${name}` : null;
+        const button = make("button", { type: "button", class: "open-cell more", "aria-label": label }, isOne ? "Details" : name);
+        host.append(" ", button);
       } else {
         const button = make("button", { type: "button", class: "open-cell" });
         button.append(...host.childNodes);
