@@ -147,7 +147,7 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     body = text(browser, "#drawer-body")
     assert "✗ failed; 1 of 3 launches valid" in body
     assert "<script>alert(1)</script>" in body  # a part of the cause, as text
-    assert "medians over launches, n = 1" in body
+    assert "n = 1" in body
     log = browser.evaluate("document.querySelector('#drawer a[href$=\".log\"]').getAttribute('href')")
     assert re.fullmatch(r"batches/n01g02-[0-9a-f]{12}/logs/n01g02-[0-9a-f]{12}-l000-a00\.log", log)
     assert text(browser, "#drawer pre.command").startswith("torchrun --standalone --nproc-per-node=2")

@@ -5,7 +5,7 @@ import json
 import zlib
 
 import pytest
-from synthetic import analyse, collective_cell, make_campaign, report_data, train_cell, write_laptop
+from synthetic import analyse, collective_cell, make_campaign, make_cell, report_data, train_cell, write_laptop
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
 
@@ -130,6 +130,15 @@ def test_facets_are_the_settings_that_vary_and_the_others_are_common(block):
     assert ["Data type", "fp32"] in block["common"]
 
 
+def test_a_parameter_may_be_named_like_another_column():
+    cells = [make_cell("other", 1, 2, {"name": name, "status": 1, "bucket": name}) for name in ("a", "b")]
+    block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells]))
+    assert column(block, "name") == ["other · 1×2 processes · a · a", "other · 1×2 processes · b · b"]
+    assert block["facets"]["setting_name"]["values"] == ["a", "b"]
+    assert column(block, "setting_name") == [0, 1]
+    assert column(block, "median_ms") == [100, 100]  # a benchmark without a table has the times of its launches
+
+
 def test_launches_stand_cell_after_cell_with_status_cause_log_and_place(block):
     launches, texts = block["launches"], block["texts"]
     assert launches["repeat"] == [0, 1, 2] * 4
@@ -144,6 +153,13 @@ def test_launches_stand_cell_after_cell_with_status_cause_log_and_place(block):
     assert launches["line"][6:9] == [7, 9, 7]
     assert texts["files"][launches["file"][7]] == "n01g02-0123456789ab-l001-a00"
     assert launches["p50_ms"] == [100, 102, 104, 110, 120, 130, None, None, 200, 0.1, 0.2, 0.3]
+
+
+def test_a_large_campaign_has_the_median_of_a_launch_alone(monkeypatch):
+    assert {"min_ms", "p50_ms", "p95_ms", "max_ms"} <= set(data_block(small())["launches"])
+    monkeypatch.setattr("regatta.report.cells.MOST_LAUNCHES_WITH_QUANTILES", 12)
+    names = set(data_block(small())["launches"])
+    assert [name for name in names if name.endswith("_ms")] == ["p50_ms"]
 
 
 def test_rows_are_the_lines_of_measurements_csv():

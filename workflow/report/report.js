@@ -327,7 +327,8 @@ function enhance(block) {
       view.sort = isSorted && view.sort.isDescending ? null : { key: column.key, isDescending };
       fillTable();
       writeFragment();
-      document.querySelector(`#cells-table [data-column="${column.key}"]`).focus();
+      const buttons = [...byId("cells-table").tHead.querySelectorAll("button")];
+      buttons.find((button) => button.dataset.column === column.key).focus();
     };
     const button = make("button", { type: "button", "data-column": column.key, onclick: sort }, column.label);
     if (arrow) button.append(make("span", { "aria-hidden": "true" }, arrow));
@@ -627,7 +628,7 @@ function numberTable(block, cell, group, title, open) {
   const num = cells.num_launches[cell];
   const heads = kinds.size ? ["", "value", "range or 95 % CI"] : ["", "value"];
   if (!kinds.size) rows.forEach((row) => row.pop());
-  const n = group === "memory" ? "maximum over ranks and launches" : `medians over launches, n = ${num}`;
+  const n = `${group === "memory" ? "maximum over ranks and launches, " : ""}n = ${num}`;
   const baseline = open && cells.baseline[cell] !== null ? baselineNote(block, cells.baseline[cell], open) : null;
   return part(title, tableOf([n, ...kinds].join("; "), heads, rows), baseline);
 }

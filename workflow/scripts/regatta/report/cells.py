@@ -20,11 +20,14 @@ from regatta.report.page import STATUSES, marked_status, shown_status
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
 
-MOST_CELLS_WITH_QUANTILES = 5000  # beyond, a launch has only its median
+MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its median
 MOST_STATIC_ROWS = 50  # of the table without script
 QUANTILES = ("min", "p50", "p75", "p90", "p95", "p99", "max")
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
+# Not a facet's key: other columns of a cell, and other keys of an address.
+RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
+RESERVED |= {"prediction", "rejected_fit", "cell", "search", "sort", *(number.key for number in NUMBERS)}
 LABELS = {"shape": "Shape", "nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
 
 
@@ -147,8 +150,7 @@ def _launches(columns: dict, places: Mapping[str, int], tables: Mapping, texts: 
     measurements = tables["measurements"]
     failures = tables["failures"]
     logs = dict(zip(failures["launch"].dropna(), failures["log"][failures["launch"].notna()], strict=True))
-    with_quantiles = len(places) <= MOST_CELLS_WITH_QUANTILES
-    quantiles = QUANTILES if with_quantiles else ("p50",)
+    quantiles = QUANTILES if len(measurements) <= MOST_LAUNCHES_WITH_QUANTILES else ("p50",)
     names = ("cell", "repeat", "phase", "cause", "launch", "line", "command", *(f"{q}_s" for q in quantiles))
     table = {name: _values(measurements, name) for name in names} | {"status": list(shown_status(measurements))}
     rows_of: list[list[int]] = [[] for _ in places]
@@ -193,7 +195,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     for field in fields:
         raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
-        found[URL_KEYS.get(field, field)] = (label, [name.parts.get(field) for name in names], raw)
+        key = f"setting_{field}" if field in RESERVED else URL_KEYS.get(field, field)
+        found[key] = (label, [name.parts.get(field) for name in names], raw)
     if len({cell["spec"]["gpus_per_node"] for cell in cells}) > 1:  # else the shape says as much
         found["nodes"] = (LABELS["nodes"], [str(cell["spec"]["nodes"]) for cell in cells], None)
     facets = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
