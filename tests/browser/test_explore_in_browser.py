@@ -3,10 +3,10 @@
 import csv
 import re
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from explore_page import choose, count, press, show, text, wait, without_drawing
 from test_report_in_browser import LOW_CONTRAST, OVERFLOWING
 
 pytestmark = pytest.mark.browser
@@ -30,53 +30,6 @@ def page(tmp_path_factory) -> Path:
         path = make_report(write_laptop(tmp_path_factory.mktemp("explore") / "laptop"))
     path.write_text(path.read_text(encoding="utf-8").replace("</main>", MARKS + "</main>"), encoding="utf-8")
     return path
-
-
-@contextmanager
-def without_drawing():
-    from matplotlib.figure import Figure
-
-    with pytest.MonkeyPatch.context() as patch:
-        empty = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-        patch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(empty))
-        yield
-
-
-def show(browser, page: Path, fragment: str = "", width: int = 1280, scheme: str = "light") -> None:
-    """Load the page anew at a fragment and wait until its script has set it up."""
-    browser.call("Page.navigate", url="about:blank")
-    browser.open(page, width, scheme=scheme, fragment=fragment)
-    deadline = time.monotonic() + 60
-    while not browser.evaluate("document.documentElement.classList.contains('has-script')"):
-        assert time.monotonic() < deadline, browser.complaints()
-        time.sleep(0.02)
-
-
-def press(browser, key: str) -> None:
-    text = {"Enter": "\r", " ": " "}.get(key, "")
-    for kind in ("keyDown", "keyUp"):
-        more = {"text": text} if text and kind == "keyDown" else {}
-        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **more)
-
-
-KEYS = {"Enter": 13, " ": 32, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}
-
-
-def choose(browser, facet: str, name: str) -> None:
-    """Choose the value of a facet whose text contains `name`, as a click on the select would."""
-    browser.evaluate(f"""(() => {{
-      const select = document.querySelector('#filters select[name="{facet}"]');
-      select.value = [...select.options].find(option => option.text.includes({name!r})).value;
-      select.dispatchEvent(new Event('change'));
-    }})()""")
-
-
-def text(browser, selector: str) -> str:
-    return browser.evaluate(f"document.querySelector({selector!r}).textContent")
-
-
-def count(browser) -> str:
-    return text(browser, "#filter-count")
 
 
 IS_OPEN = "document.getElementById('drawer').open"
@@ -235,9 +188,7 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
     choose(browser, "model", "ResNet-18")
     assert browser.evaluate("location.hash") == "#methods&model=resnet18"
     browser.evaluate("document.querySelector('nav a[href=\"#failures\"]').click()")
-    deadline = time.monotonic() + 10
-    while browser.evaluate("location.hash") != "#failures&model=resnet18" and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait(lambda: browser.evaluate("location.hash") == "#failures&model=resnet18")
     assert browser.evaluate("location.hash") == "#failures&model=resnet18"
     assert count(browser) == "6 of 26 cells"
     below = (
@@ -252,9 +203,7 @@ def test_the_current_section_is_marked_in_the_contents(browser, page):
     show(browser, page)
     browser.evaluate("document.getElementById('warnings').scrollIntoView()")
     current = "[...document.querySelectorAll('nav [aria-current]')].map(a => a.getAttribute('href')).join()"
-    deadline = time.monotonic() + 10
-    while browser.evaluate(current) != "#warnings" and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait(lambda: browser.evaluate(current) == "#warnings")
     assert browser.evaluate(current) == "#warnings"
 
 
@@ -266,9 +215,7 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
         "[...document.querySelectorAll('#cells-columns-list input')].find(i => i.parentElement.textContent.includes('Shape')).click()"
     )
     browser.evaluate("document.getElementById('cells-csv').click()")
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "cells.csv").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait((tmp_path / "cells.csv").exists)
     rows = list(csv.DictReader((tmp_path / "cells.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["Cell"].split(" · ")[0] for row in rows] == ["ResNet-18"] * 2 + ["MobileNetV3-Small"] * 2
     assert [row["Shape"] for row in rows] == ["1×1", "1×2"] * 2
@@ -344,9 +291,7 @@ def test_the_command_is_copied_also_without_a_clipboard(browser, page):
       [...document.querySelectorAll('#drawer button')].find(b => b.textContent === 'Copy').focus();
     })()""")
     press(browser, "Enter")
-    deadline = time.monotonic() + 10
-    while "Copied" not in text(browser, "#drawer-body [role=status]") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait(lambda: "Copied" in text(browser, "#drawer-body [role=status]"))
     assert browser.evaluate("window.copied") == text(browser, "#drawer pre.command")
     assert "bucket_cap_mb" in browser.evaluate("window.copied")
 

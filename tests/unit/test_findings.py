@@ -287,7 +287,7 @@ def test_the_page_shows_each_finding_with_its_sources(tmp_path):
     folder = write_laptop(tmp_path / "r")
     data = analyse(folder)
     page = re.sub(r"base64,[A-Za-z0-9+/=]+", "", render(data))
-    shown = page.partition('id="findings"')[2].partition("</ul>")[0].split("<li>")[1:]
+    shown = page.partition('id="findings"')[2].partition("</ul>")[0].split("<li")[1:]
     found = findings_of(data)
     assert len(shown) == len(found) > 3
     for text, (_, finding) in zip(shown, found, strict=True):
