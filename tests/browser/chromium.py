@@ -84,14 +84,14 @@ class Chromium:
         text, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(text)
 
-    def open(self, path: Path, width: int, height: int = 900, scheme: str = "light") -> None:
+    def open(self, path: Path, width: int, height: int = 900, scheme: str = "light", fragment: str = "") -> None:
         """Load a file as a screen of this size would, and wait until it is there."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=path.resolve().as_uri() + fragment)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

@@ -1,9 +1,11 @@
 """The parts of report.html that belong to no topic: facts, contents, counts, provenance and general methods.
 
-topics/catalog.py adds the topics and renders the page: one reproducible file without scripts or external assets.
+topics/catalog.py adds the topics and renders the page: one reproducible file without external assets.
 """
 
+import base64
 import gzip
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -50,19 +52,36 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of, "image_uri": image_uri}
+    environment.filters["cell_index"] = cell_index
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
+        "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
+        "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
         "most_rows_open": MOST_ROWS_OPEN,
         "most_rows_shown": MOST_ROWS_SHOWN,
         "most_rows_named": MOST_ROWS_NAMED,
     }
+    environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
 
 
+def script_source(script: str) -> str:
+    """Return the source of a content security policy that lets this inline script run, and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+@jinja2.pass_context
+def cell_index(context: jinja2.runtime.Context, cells: str | Iterable[str]) -> str:
+    """Return the value of the attribute data-cell for one cell or several; empty on a page without a data block."""
+    indices = context.get("cell_indices") or {}
+    wanted = [cells] if isinstance(cells, str) else cells
+    return " ".join(str(indices[cell]) for cell in dict.fromkeys(wanted) if cell in indices)
+
+
 def is_large(campaign: dict) -> bool:
-    """Return whether figures are bitmaps, CSV files compressed, and the records of a cell only counted."""
+    """Return whether figures are bitmaps and CSV files compressed."""
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 
@@ -73,17 +92,8 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
         tables = plural(len(section.tables), "table") if section.tables else ""
         counted = plural(len(section.figures), "figure") if section.figures else tables
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
+    found.append(("cells", "All cells", "", ""))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
-
-
-def run_table(measurements: pd.DataFrame) -> list[dict]:
-    """Return for each cell its command and, for each repeat, its status and where its record is."""
-    columns = ["cell", "repeat", "status", "launch", "line", "command"]
-    shown = measurements.assign(status=shown_status(measurements))
-    planned = shown.loc[shown["repeat"].notna(), columns].astype(object)
-    runs = planned.where(planned.notna(), None).groupby("cell", sort=False)
-    rows = [{"cell": cell, "command": of.iloc[0]["command"], "runs": of.to_dict("records")} for cell, of in runs]
-    return sorted(rows, key=lambda row: natural(row["cell"]))
 
 
 def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

@@ -21,7 +21,8 @@ class Table:
     """Numbers for people. columns: headings with units; rows: texts, the first of each names its row.
 
     is_words: left-aligned texts that wrap, not right-aligned numbers. sources: names of tables
-    (regatta.report.findings.file_of); empty for a figure's table, whose source is the figure's.
+    (regatta.report.findings.file_of); empty for a figure's table, whose source is the figure's. cells: that of each
+    row, if rows are cells.
     """
 
     caption: str
@@ -29,6 +30,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     is_words: bool = False
     sources: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -36,7 +38,8 @@ class Table:
     ) -> "Table":
         """Return a table with a line for each row. columns: heading -> function that formats a row."""
         texts = tuple(tuple(show(row) for show in columns.values()) for row in rows.itertuples())
-        return cls(caption, tuple(columns), texts, sources=sources)
+        cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
+        return cls(caption, tuple(columns), texts, sources=sources, cells=cells)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
-from regatta.report import page
+from regatta.report import cells, page
 from regatta.report.panels import Section
 from regatta.report.plotting import bitmaps
 from regatta.store.collect import collected_csv, read_collected, read_store
@@ -145,7 +145,7 @@ def read_report_data(
 
 
 def render(data: ReportData) -> str:
-    """Return the report: one reproducible page without scripts or external assets."""
+    """Return the report: one reproducible page without external assets, complete without its script."""
     campaign, measurements = data.campaign, data.measurements
     is_large = page.is_large(campaign)
     with bitmaps(is_large):
@@ -154,6 +154,7 @@ def render(data: ReportData) -> str:
     place = next(index for index, section in enumerate(shown) if section.id == failures.TOPIC.id)
     shown.insert(place, _warnings(data))
     num_launches = len(list(data.launches.glob("*.jsonl")))
+    block = cells.data_block(data)
     values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
@@ -172,8 +173,9 @@ def render(data: ReportData) -> str:
         "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
-        "runs": page.run_table(measurements),
-        "is_large": is_large,
+        "cell_indices": cells.cell_indices(campaign),
+        "cell_data": cells.encoded(block),
+        "static": cells.static_rows(block),
         "downloads": [
             *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
             *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),

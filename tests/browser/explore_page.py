@@ -1,0 +1,59 @@
+"""How tests use the report's filters, drawer and table."""
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def wait(is_done: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Wait until something is so. What is not so after the timeout is left to the assertion that follows."""
+    deadline = time.monotonic() + timeout_s
+    while not is_done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+@contextmanager
+def without_drawing():
+    from matplotlib.figure import Figure
+
+    with pytest.MonkeyPatch.context() as patch:
+        empty = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+        patch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(empty))
+        yield
+
+
+def show(browser, page: Path, fragment: str = "", width: int = 1280, scheme: str = "light") -> None:
+    """Load the page anew at a fragment and wait until its script has set it up."""
+    browser.call("Page.navigate", url="about:blank")
+    browser.open(page, width, scheme=scheme, fragment=fragment)
+    wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
+
+
+def press(browser, key: str) -> None:
+    text = {"Enter": "\r", " ": " "}.get(key, "")
+    for kind in ("keyDown", "keyUp"):
+        more = {"text": text} if text and kind == "keyDown" else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **more)
+
+
+KEYS = {"Enter": 13, " ": 32, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}
+
+
+def choose(browser, facet: str, name: str) -> None:
+    """Choose the value of a facet whose text contains `name`, as a click on the select would."""
+    browser.evaluate(f"""(() => {{
+      const select = document.querySelector('#filters select[name="{facet}"]');
+      select.value = [...select.options].find(option => option.text.includes({name!r})).value;
+      select.dispatchEvent(new Event('change'));
+    }})()""")
+
+
+def text(browser, selector: str) -> str:
+    return browser.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def count(browser) -> str:
+    return text(browser, "#filter-count")

@@ -1,0 +1,280 @@
+"""The data block of the report: every cell with the numbers of the tables, by hand."""
+
+import base64
+import json
+import zlib
+
+import pytest
+from synthetic import analyse, collective_cell, make_campaign, make_cell, report_data, train_cell, write_laptop
+from synthetic_training import norm_cell, norm_record, run_cell, run_record
+from test_training_runs import write_store
+
+from regatta.report.cells import (
+    MOST_STATIC_ROWS,
+    campaign_cells,
+    cell_indices,
+    data_block,
+    decoded,
+    encoded,
+    static_rows,
+)
+from regatta.report.page import load_template
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
+from regatta.topics.catalog import make_tables
+
+TIME = "2026-11-21T23:00:00Z"
+STACKS = ("contained", "bound")
+HOSTILE = '"><script>alert(1)</script>'
+
+
+def data_of(cells_and_launches, skipped=(), **fields):
+    """Return what a report is made of. cells_and_launches: (cell, columns of measurements.csv of each launch)."""
+    rows = []
+    for cell, launches in cells_and_launches:
+        for repeat, columns in enumerate(launches):
+            row = {"repeat": repeat, "status": "ok", "launch": f"n01g02-0123456789ab-l{repeat:03d}-a00", "line": 7}
+            rows.append(cell_row(cell) | row | columns)
+    rows += [cell_row(cell) | {"status": "skipped", "repeat": None, "cause": cell["reason"]} for cell in skipped]
+    rows.sort(key=lambda row: row["cell"])
+    campaign = make_campaign([cell for cell, _ in cells_and_launches], skipped, **fields)
+    measurements = make_table(rows, MEASUREMENTS)
+    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    collected["measurements"] = measurements
+    tables = make_tables(campaign, collected)
+    return report_data(campaign, measurements, **tables)
+
+
+def small():
+    """Return a block of two cells on one and two GPUs, a failed one of another stack, a collective and a skipped one."""
+    more = {"device": "cuda", "backend": "nccl"}
+    one = train_cell("resnet18", 1, 1, "none", batch_size=8, stack="contained", **more)
+    two = train_cell("resnet18", 1, 2, "ddp", 25, batch_size=8, stack="contained", **more)
+    bad = train_cell("resnet18", 1, 2, "ddp", 25, batch_size=8, stack="bound", **more)
+    ring = collective_cell(4096, 1, 2, stack="contained", **more)
+    gone = train_cell("resnet18", 1, 2, "none", batch_size=8, stack="contained", **more) | {"reason": "needs 1 rank"}
+    launches = [
+        (one, [{"window_step_s": s, "p50_s": s} for s in (0.100, 0.102, 0.104)]),
+        (two, [{"window_step_s": s, "p50_s": s, "peak_allocated_bytes": 2**30} for s in (0.110, 0.1200004, 0.130)]),
+        (
+            bad,
+            [
+                {"status": "timeout", "phase": "measure", "cause": "slow"},
+                {"status": "failed", "phase": "setup", "cause": HOSTILE, "line": 9},
+                {"window_step_s": 0.2, "p50_s": 0.2},
+            ],
+        ),
+        (ring, [{"p50_s": s} for s in (1e-4, 2e-4, 3e-4)]),
+    ]
+    return data_of(launches, [gone], device="cuda", versus={"axis": "stack", "reference": None, "margin": None})
+
+
+@pytest.fixture(scope="module")
+def block():
+    return data_block(small())
+
+
+def column(block, key):
+    return block["cells"][key]
+
+
+def test_cells_keep_the_order_of_the_campaign_and_skipped_ones_come_last(block):
+    campaign = small().campaign
+    assert column(block, "id") == [cell["id"] for cell in [*campaign["cells"], *campaign["skipped"]]]
+    assert cell_indices(campaign) == {cell: index for index, cell in enumerate(column(block, "id"))}
+    assert [cell["id"] for cell in campaign_cells(campaign)] == column(block, "id")
+
+
+def test_numbers_are_those_of_the_tables_in_the_unit_of_their_label(block):
+    assert column(block, "step_ms") == [102, 120, 200, None, None]
+    assert column(block, "step_ms_low") == [100, 110, None, None, None]
+    assert column(block, "step_ms_high") == [104, 130, None, None, None]
+    kinds = [None if kind is None else block["texts"]["intervals"][kind] for kind in column(block, "step_ms_interval")]
+    assert kinds == ["range", "range", "single", None, None]
+    # 8 samples / 0.102 s; 8 / 0.1200004 s; 8 / 0.2 s.
+    assert column(block, "throughput_per_rank") == [78.4314, 66.6664, 40, None, None]
+    # A million samples at 40 samples/s and GPU: 25,000 s, 6.94444 hours.
+    assert column(block, "hours_per_million")[2] == 6.94444
+    # The baseline has 78.4314 samples/s on one GPU: 0.102 / 0.1200004 = 0.849997.
+    assert column(block, "efficiency_percent")[:2] == [100, 84.9997]
+    assert column(block, "baseline") == [0, 0, None, None, None]
+    assert column(block, "latency_us") == [None, None, None, 200, None]
+    # 4096 B in 200 µs, times 2 (n - 1) / n = 1: 0.02048 GB/s.
+    assert column(block, "busbw")[3] == 0.02048
+    assert column(block, "range_percent") == [3.92157, 16.6666, None, 100, None]
+    assert column(block, "peak_allocated_mib") == [None, 1024, None, None, None]
+    assert column(block, "num_launches") == [3, 3, 1, 3, None]
+
+
+def test_the_status_of_a_cell_is_the_worst_of_its_repeats(block):
+    status = block["facets"]["status"]
+    assert [status["names"][index] for index in column(block, "status")] == ["ok", "ok", "failed", "ok", "skipped"]
+    assert status["names"] == ["ok", "failed", "skipped"]
+    assert column(block, "num_ok") == [3, 3, 1, 3, 0]
+    assert column(block, "num_planned") == [3, 3, 3, 3, 0]
+    assert block["texts"]["causes"][column(block, "reason")[4]] == "needs 1 rank"
+
+
+def test_facets_are_the_settings_that_vary_and_the_others_are_common(block):
+    facets = block["facets"]
+    assert set(facets) == {"status", "benchmark", "model", "shape", "strategy", "stack"}
+    assert facets["model"]["label"] == "Model or operation"
+    assert facets["model"]["names"] == ["resnet18", "all_reduce"]
+    assert [facets["stack"]["names"][index] for index in column(block, "stack")] == [
+        *("contained", "contained", "bound", "contained", "contained")
+    ]
+    assert [facets["strategy"]["names"][i] if i is not None else None for i in column(block, "strategy")] == [
+        *("none", "ddp", "ddp", None, "none")
+    ]
+    assert ["Backend", "nccl"] in block["common"]
+    assert ["Data type", "fp32"] in block["common"]
+
+
+def test_a_parameter_may_be_named_like_another_column():
+    cells = [make_cell("other", 1, 2, {"name": name, "status": 1, "bucket": name}) for name in ("a", "b")]
+    block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells]))
+    assert column(block, "name") == ["other · 1×2 processes · a · a", "other · 1×2 processes · b · b"]
+    assert block["facets"]["setting_name"]["values"] == ["a", "b"]
+    assert column(block, "setting_name") == [0, 1]
+    assert column(block, "median_ms") == [100, 100]  # a benchmark without a table has the times of its launches
+
+
+def test_launches_stand_cell_after_cell_with_status_cause_log_and_place(block):
+    launches, texts = block["launches"], block["texts"]
+    assert launches["repeat"] == [0, 1, 2] * 4
+    assert [texts["statuses"][index] for index in launches["status"][6:9]] == [
+        *("✗ timed out while measuring", "✗ failed during setup", "✓ ok")
+    ]
+    assert [texts["causes"][index] for index in launches["cause"][6:8]] == ["slow", HOSTILE]
+    assert launches["cause"][8] is None
+    log = "batches/n01g02-0123456789ab/logs/n01g02-0123456789ab-l001-a00.log"
+    assert texts["logs"][launches["log"][7]] == log
+    assert launches["log"][:6] == [None] * 6
+    assert launches["line"][6:9] == [7, 9, 7]
+    assert texts["files"][launches["file"][7]] == "n01g02-0123456789ab-l001-a00"
+    assert launches["p50_ms"] == [100, 102, 104, 110, 120, 130, None, None, 200, 0.1, 0.2, 0.3]
+
+
+def test_a_large_campaign_has_the_median_of_a_launch_alone(monkeypatch):
+    assert {"min_ms", "p50_ms", "p95_ms", "max_ms"} <= set(data_block(small())["launches"])
+    monkeypatch.setattr("regatta.report.cells.MOST_LAUNCHES_WITH_QUANTILES", 12)
+    names = set(data_block(small())["launches"])
+    assert [name for name in names if name.endswith("_ms")] == ["p50_ms"]
+
+
+def test_rows_are_the_lines_of_measurements_csv():
+    data = small()
+    block = data_block(data)
+    lines = ["", "header", *data.measurements["cell"]]
+    assert all(lines[row] == cell for cell, row in zip(column(block, "id"), column(block, "row"), strict=True))
+    assert all(lines[row - 1] != cell for cell, row in zip(column(block, "id"), column(block, "row"), strict=True))
+
+
+def test_comparisons_are_those_of_the_table():
+    steps = {"contained": (0.100, 0.101, 0.102), "bound": (0.110, 0.111, 0.112)}
+    cells = [train_cell("resnet18", 1, 2, stack=stack) for stack in STACKS]
+    cells[1]["spec"]["stack"]["binds"] = ["/a:/b"]
+    launches = [
+        (cell, [{"p50_s": s, "window_step_s": s} for s in steps[stack]])
+        for cell, stack in zip(cells, STACKS, strict=True)
+    ]
+    data = data_of(launches, versus={"axis": "stack", "reference": "contained", "margin": 0.05})
+    found, table = (block := data_block(data))["comparisons"], data.tables["comparisons"]
+    assert (found["cell"], found["reference"]) == ([1], [0])
+    # Launches of one batch are paired: 0.110 / 0.100 = 1.1, 0.111 / 0.101 = 1.09901, 0.112 / 0.102 = 1.09804.
+    assert (found["ratio"], found["low"], found["high"]) == ([1.09901], [1.09804], [1.1])
+    assert found["p_adjusted"] == [pytest.approx(table["p_adjusted"].iloc[0], rel=1e-5)]
+    assert block["texts"]["words"][found["verdict"][0]] == table["verdict"].iloc[0] == "slower"
+    assert block["texts"]["words"][found["reference_value"][0]] == "contained"
+
+
+def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve():
+    buckets = [train_cell("resnet18", 1, 2, bucket=bucket) for bucket in (1, 25)]
+    single = train_cell("resnet18", 1, 1, "none")
+    launches = [
+        (cell, [{"p50_s": step, "window_step_s": step, "gradient_bytes": 46_800_000}])
+        for cell, step in ((single, 0.1), (buckets[0], 0.2), (buckets[1], 0.15))
+    ]
+    block = data_block(data_of(launches))
+    rows, words = column(block, "prediction"), block["texts"]["words"]
+    assert rows[0] is None
+    assert rows[1] == rows[2] == 0
+    assert block["predictions"]["best_mib"] == [25]
+    assert "no fp32 all_reduce was measured" in words[block["predictions"]["reason"][0]]
+    refusals = [None if index is None else words[index] for index in column(block, "rejected_fit")]
+    assert refusals[0] is None
+    assert refusals[1] == refusals[2]
+    assert "a fit needs 3" in refusals[1]
+
+
+def test_training_runs_and_batch_norms_have_their_times(tmp_path):
+    run, norm = run_cell("none", gpus=1), norm_cell("torch", 8, 64)
+    records = [run_record(run, repeat, TIME) for repeat in range(3)]
+    records += [norm_record(norm, repeat, TIME, 400 + 50 * repeat) for repeat in range(3)]
+    write_store(tmp_path, [run, norm], records)
+    block = data_block(analyse(tmp_path))
+    assert column(block, "total_s") == [3, None]
+    assert column(block, "both_passes_us") == [None, 450]
+    assert (column(block, "both_passes_us_low")[1], column(block, "both_passes_us_high")[1]) == (400, 500)
+    assert column(block, "accuracy_percent") == [10, None]
+    assert column(block, "peak_allocated_mib") == [162.219, 0.00634766]  # 170,099,200 B and 6,656 B
+    assert block["rank"] == "process"
+    assert "median_ms" not in block["cells"]
+
+
+def test_the_list_of_columns_names_every_number_with_its_unit(block):
+    listed = {entry["key"]: entry for entry in block["columns"]}
+    assert listed["throughput_per_rank"]["label"] == "Throughput per GPU (samples/s)"
+    assert listed["hours_per_million"]["label"] == "GPU hours per million samples"
+    assert [key for key, entry in listed.items() if entry["kind"] == "facet"] == list(block["facets"])
+    assert set(listed) <= set(block["cells"])
+    assert all(len(values) == 5 for values in block["cells"].values())
+    assert len({len(values) for values in block["launches"].values()}) == 1
+
+
+def test_the_same_results_give_the_same_text_and_it_decodes_to_the_block(block):
+    text = encoded(block)
+    assert text == encoded(data_block(small()))
+    assert decoded(text) == json.loads(json.dumps(block))
+    assert json.loads(zlib.decompress(base64.b64decode(text), wbits=31)) == decoded(text)
+
+
+def test_a_campaign_without_a_cell_has_an_empty_block():
+    block = data_block(data_of([]))
+    assert block["cells"]["id"] == []
+    assert static_rows(block)["rows"] == []
+
+
+def test_rows_without_script_are_failed_cells_then_the_least_efficient_ones(block):
+    static = static_rows(block)
+    assert [index for index, _ in static["rows"]] == [2, 1, 0, 3, 4]
+    texts = dict(zip((entry["key"] for entry in static["columns"]), dict(static["rows"])[2], strict=True))
+    assert texts["status"] == "✗ failed"
+    assert texts["num_ok"] == "1/3"
+    assert texts["step_ms"] == "200"
+    assert texts["efficiency_percent"] == "n/a"
+
+
+def test_without_script_at_most_fifty_rows_are_shown():
+    cells = [(train_cell("resnet18", 1, 1, batch_size=batch), [{"window_step_s": 0.1}]) for batch in range(1, 61)]
+    static = static_rows(data_block(data_of(cells)))
+    assert (len(static["rows"]), static["num_cells"]) == (MOST_STATIC_ROWS, 60)
+
+
+def test_a_template_turns_cells_into_indices():
+    template = load_template("macros.html.j2").environment.from_string(
+        "{{ 'b' | cell_index }}|{{ cells | cell_index }}"
+    )
+    indices = {"a": 0, "b": 7, "c": 2}
+    assert template.render(cell_indices=indices, cells=["c", "gone", "a", "c"]) == "7|2 0"
+    assert template.render(cells=["a"]) == "|"
+
+
+def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path):
+    from regatta.topics.catalog import render
+
+    data = analyse(write_laptop(tmp_path / "laptop"))
+    page, indices = render(data), cell_indices(data.campaign)
+    failed = next(cell for cell in indices if "mobilenet_v3_small-ddp-1-n01g02" in cell)
+    assert f'<li data-cell="{indices[failed]}">' in page
+    assert page.count(f'<tr data-cell="{indices[failed]}">') >= 2  # the static table, and a table of a section

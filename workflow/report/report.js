@@ -1,0 +1,825 @@
+"use strict";
+// Filters, cell drawer and table of all cells of the report. The page is complete without this script.
+// Names, causes and commands may contain anything: they become text nodes or attributes, never markup.
+
+// Numbers as text, as regatta/core/text.py writes them.
+
+/** Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if unknown. */
+function three(value, figures = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "n/a";
+  if (value === 0) return "0";
+  const rounded = roundHalfEven(value, figures);
+  const digits = figures - 1 - Number(rounded.toExponential(figures - 1).split("e")[1]);
+  const [whole, decimals] = Math.abs(rounded).toFixed(Math.max(digits, 0)).split(".");
+  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return (value < 0 ? "-" : "") + grouped + (decimals ? "." + decimals : "");
+}
+
+/** Return a number with so many significant figures; of two that are equally near, the even one, as Python does. */
+function roundHalfEven(value, figures) {
+  const [digits, exponent] = value.toExponential(60).split("e"); // exact: ties have few digits
+  const all = digits.replace(/[-.]/g, "");
+  if (!/^50*$/.test(all.slice(figures)) || Number(all[figures - 1]) % 2) return Number(value.toPrecision(figures));
+  return Number((value < 0 ? "-" : "") + all[0] + "." + all.slice(1, figures) + "e" + exponent);
+}
+
+/** Return a ratio with three decimals near 1, else with three significant figures. */
+function ratioText(ratio) {
+  return ratio === null || !(ratio >= 0.1 && ratio < 10) ? three(ratio) : ratio.toFixed(3);
+}
+
+/** Return a range over launches as (low to high), an interval as [low, high]; empty if unknown. */
+function intervalText(low, high, kind, show = three) {
+  if (low === null || high === null || low === undefined || high === undefined) return "";
+  return kind === "range" ? `(${show(low)} to ${show(high)})` : `[${show(low)}, ${show(high)}]`;
+}
+
+// The view: what is filtered, searched, sorted and open. It lives in the fragment of the URL.
+
+/** Return the section and the values of a fragment: #scaling, #model=resnet50&cell=..., or both. */
+function parseFragment(fragment) {
+  const found = { section: "", values: {} };
+  for (const part of fragment.replace(/^#/, "").split("&").filter(Boolean)) {
+    const [key, ...rest] = part.split("=").map(decoded);
+    if (rest.length) found.values[key] = rest.join("=");
+    else if (!found.section) found.section = key;
+  }
+  return found;
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function formatFragment(section, values) {
+  const parts = Object.keys(values)
+    .filter((key) => values[key] !== "")
+    .map((key) => `${encodeURIComponent(key)}=${encodeURIComponent(values[key])}`);
+  const all = section ? [encodeURIComponent(section), ...parts] : parts;
+  return all.length ? "#" + all.join("&") : "";
+}
+
+/** Return the view that values of a fragment describe. What this campaign does not have is ignored. */
+function readView(block, values) {
+  const view = { filters: {}, query: values.search || "", sort: null, cell: null };
+  for (const [key, facet] of Object.entries(block.facets)) {
+    const index = Object.hasOwn(values, key) ? facet.names.indexOf(values[key]) : -1;
+    if (index >= 0) view.filters[key] = index;
+  }
+  const sort = (values.sort || "").replace(/^-/, "");
+  if (block.columns.some((column) => column.key === sort)) {
+    view.sort = { key: sort, isDescending: values.sort.startsWith("-") };
+  }
+  const cell = block.cells.id.indexOf(values.cell);
+  if (cell >= 0) view.cell = cell;
+  return view;
+}
+
+/** Return the values of a view for a fragment. */
+function viewValues(block, view) {
+  const values = {};
+  for (const [key, index] of Object.entries(view.filters)) values[key] = block.facets[key].names[index];
+  if (view.query) values.search = view.query;
+  if (view.sort) values.sort = (view.sort.isDescending ? "-" : "") + view.sort.key;
+  if (view.cell !== null) values.cell = block.cells.id[view.cell];
+  return values;
+}
+
+/** Return for each cell whether it passes all filters and contains all words of the search. */
+function matching(block, view) {
+  const { id, name } = block.cells;
+  const wanted = Object.entries(view.filters).map(([key, index]) => [block.cells[key], index]);
+  const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
+  return id.map((_, cell) => {
+    if (!wanted.every(([column, index]) => column[cell] === index)) return false;
+    const text = words.length ? `${name[cell]} ${id[cell]}`.toLowerCase() : "";
+    return words.every((word) => text.includes(word));
+  });
+}
+
+/** Return cells sorted by a column; unknown values come last in both directions. */
+function sorted(block, cells, sort) {
+  if (!sort) return cells;
+  const values = block.cells[sort.key];
+  const isText = block.columns.find((column) => column.key === sort.key).kind === "text";
+  const compare = isText ? new Intl.Collator("en", { numeric: true }).compare : (a, b) => a - b;
+  return [...cells].sort((a, b) => {
+    if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null) || a - b;
+    return (sort.isDescending ? -1 : 1) * compare(values[a], values[b]) || a - b;
+  });
+}
+
+/** Return the value of a column as text: a facet's or a number's, as the table shows it. */
+function columnText(block, column, cell) {
+  const value = block.cells[column.key][cell];
+  if (column.key === "num_ok") return block.cells.num_planned[cell] ? `${value}/${block.cells.num_planned[cell]}` : "–";
+  if (value === null) return "n/a";
+  if (column.kind === "facet") return block.facets[column.key].values[value];
+  return column.kind === "number" ? three(value, column.digits) : value;
+}
+
+/** Return cells as CSV with the id first. Numbers have all their digits; unknown is empty. */
+function csv(block, cells, columns) {
+  const listed = columns.filter((column) => column.key !== "id");
+  const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value);
+  const row = (cell) =>
+    listed.map((column) => {
+      const value = block.cells[column.key][cell];
+      if (value === null) return "";
+      return String(column.kind === "facet" ? block.facets[column.key].names[value] : value);
+    });
+  const lines = [["cell", ...listed.map((column) => column.label)]];
+  for (const cell of cells) lines.push([block.cells.id[cell], ...row(cell)]);
+  return lines.map((line) => line.map(quoted).join(",") + "\n").join("");
+}
+
+/** Return the first shown number that a cell has, with its label, such as "Step time (ms): 12.3". */
+function mainNumber(block, cell) {
+  const isMain = (column) => column.kind === "number" && column.is_shown && column.group === "results";
+  const column = block.columns.find((column) => isMain(column) && block.cells[column.key][cell] !== null);
+  return column ? `${column.label}: ${three(block.cells[column.key][cell])}` : "no result";
+}
+
+/** Return [first, end) of the launches of each cell. */
+function launchRanges(numPlanned) {
+  let end = 0;
+  return numPlanned.map((num) => [end, (end += num)]);
+}
+
+// Distribution of samples by launch.
+
+/** Return the factor and the unit in which times given in milliseconds read well. */
+function timeUnit(milliseconds) {
+  if (milliseconds < 1) return { factor: 1e3, unit: "µs" };
+  return milliseconds < 1000 ? { factor: 1, unit: "ms" } : { factor: 1e-3, unit: "s" };
+}
+
+/** Return about four round numbers from low to high, as texts with equally many decimals. */
+function ticks(low, high) {
+  const rough = (high - low) / 4;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step * (1 + 1e-9))));
+  const found = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; n++) found.push((n * step).toFixed(decimals));
+  return found;
+}
+
+const UPPER = ["p99", "p95", "p90", "p75"]; // the largest known one ends a strip's bar
+
+/**
+ * Return the geometry of one strip per launch on a common axis from 0 to `width`: line from minimum to maximum, bar from
+ * the median to the largest known quantile. launches: quantiles by name in ms; null if unknown.
+ *
+ * An axis that reached a far outlier would leave no room for the rest: a maximum beyond it is clipped and marked.
+ */
+function strips(launches, width) {
+  const measured = launches.filter((launch) => launch.p50 !== null && launch.p50 !== undefined);
+  if (!measured.length) return null;
+  const upper = (launch) => UPPER.map((name) => launch[name]).find((value) => value !== null && value !== undefined);
+  const known = (value, otherwise) => (value === null || value === undefined ? otherwise : value);
+  let low = Math.min(...measured.map((launch) => known(launch.min, launch.p50)));
+  const bars = Math.max(...measured.map((launch) => known(upper(launch), launch.p50)));
+  let high = Math.max(bars, ...measured.map((launch) => known(launch.max, launch.p50)));
+  if (bars > low && high - low > 4 * (bars - low)) high = low + 2 * (bars - low);
+  if (high === low) [low, high] = [low * 0.99, high * 1.01];
+  const { factor, unit } = timeUnit(measured[0].p50);
+  const x = (value) => Math.round((10 * width * (Math.min(value, high) - low)) / (high - low)) / 10;
+  return {
+    unit,
+    ticks: ticks(low * factor, high * factor).map((text) => ({ x: x(Number(text) / factor), text })),
+    rows: launches.map((launch) => {
+      if (launch.p50 === null || launch.p50 === undefined) return null;
+      const end = upper(launch);
+      return {
+        line: [x(known(launch.min, launch.p50)), x(known(launch.max, launch.p50))],
+        bar: end === undefined ? null : [x(launch.p50), x(end)],
+        median: x(launch.p50),
+        isClipped: known(launch.max, launch.p50) > high,
+      };
+    }),
+  };
+}
+
+// The page.
+
+/** Return an element. children: elements or texts; what is null is left out. */
+function make(tag, attributes = {}, ...children) {
+  const isSvg = ["svg", "g", "line", "rect", "text"].includes(tag);
+  const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") element.addEventListener("click", value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const byId = (id) => document.getElementById(id);
+const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
+
+async function readBlock() {
+  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/** Add filters, drawer and table to the page. */
+function enhance(block) {
+  const { cells, texts } = block;
+  const numCells = cells.id.length;
+  const ranges = launchRanges(cells.num_planned);
+  const marks = findMarks(block);
+  const groups = [...document.querySelectorAll("[data-filter-group]")].map((element) => ({
+    element,
+    marks: marks.filter((mark) => element.contains(mark.element)),
+  }));
+  const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
+  let fragment = parseFragment(location.hash);
+  let view = readView(block, fragment.values);
+  let isOn = [];
+  let numRows = 0;
+  let opener = null;
+
+  // Filters.
+  const selects = {};
+  const fillFilters = () => {
+    const first = ["model", "stack", "shape", "bucket", "status"];
+    const keys = Object.keys(block.facets).filter((key) => block.facets[key].values.length > 1);
+    for (const key of [...first.filter((k) => keys.includes(k)), ...keys.filter((k) => !first.includes(k))]) {
+      const facet = block.facets[key];
+      const select = make("select", { name: key }, make("option", { value: "" }, "All"));
+      facet.values.forEach((text, index) => select.append(make("option", { value: index }, text)));
+      select.addEventListener("change", () => {
+        if (select.value === "") delete view.filters[key];
+        else view.filters[key] = Number(select.value);
+        update();
+      });
+      selects[key] = select;
+      const label = make("label", {}, facet.label, select);
+      if (first.includes(key)) byId("filter-more").before(label);
+      else byId("filter-rest").append(label);
+    }
+    byId("filter-more").hidden = !byId("filter-rest").children.length;
+    byId("filter-more").addEventListener("click", () => showRest(byId("filter-rest").hidden));
+    showRest(Object.keys(view.filters).some((key) => !first.includes(key)));
+    byId("filter-search").addEventListener("input", (event) => {
+      view.query = event.target.value;
+      update();
+    });
+    byId("filter-reset").addEventListener("click", () => {
+      view = { ...view, filters: {}, query: "" };
+      update();
+      byId("filter-search").focus();
+    });
+    byId("filters").addEventListener("submit", (event) => event.preventDefault());
+    byId("filters").hidden = false;
+    byId("filter-box").open = !isNarrow();
+  };
+
+  const showRest = (isShown) => {
+    byId("filter-rest").hidden = !isShown;
+    byId("filter-more").setAttribute("aria-expanded", isShown);
+    byId("filter-more").textContent = isShown ? "Fewer filters" : "More filters";
+  };
+
+  /** Show what the view says: filters, marks, table and URL. */
+  const update = () => {
+    isOn = matching(block, view);
+    for (const mark of marks) {
+      const isOff = !mark.cells.some((cell) => isOn[cell]);
+      if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
+    }
+    for (const group of groups) {
+      const isOff = group.marks.length > 0 && group.marks.every((mark) => mark.isOff);
+      group.element.classList.toggle("is-off", isOff);
+    }
+    keepOneStop();
+    const num = isOn.filter(Boolean).length;
+    byId("filter-count").textContent = `${num} of ${numCells} ${numCells === 1 ? "cell" : "cells"}`;
+    for (const [key, select] of Object.entries(selects)) select.value = view.filters[key] ?? "";
+    if (byId("filter-search").value !== view.query) byId("filter-search").value = view.query;
+    byId("filter-reset").disabled = !Object.keys(view.filters).length && !view.query;
+    numRows = numCells > 200 ? 100 : 25;
+    fillTable();
+    writeFragment();
+  };
+
+  const writeFragment = () => {
+    const hash = formatFragment(fragment.section, viewValues(block, view));
+    if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
+  };
+
+  // Table of all cells.
+  const chosen = () => sorted(block, cells.id.map((_, cell) => cell).filter((cell) => isOn[cell]), view.sort);
+  const columns = () => block.columns.filter((column) => shown.has(column.key));
+
+  const headCell = (column) => {
+    const isSorted = view.sort && view.sort.key === column.key;
+    const direction = isSorted ? (view.sort.isDescending ? "descending" : "ascending") : null;
+    const arrow = isSorted ? (view.sort.isDescending ? " ▼" : " ▲") : "";
+    const sort = () => {
+      const isDescending = isSorted ? !view.sort.isDescending : false;
+      view.sort = isSorted && view.sort.isDescending ? null : { key: column.key, isDescending };
+      fillTable();
+      writeFragment();
+      const buttons = [...byId("cells-table").tHead.querySelectorAll("button")];
+      buttons.find((button) => button.dataset.column === column.key).focus();
+    };
+    const button = make("button", { type: "button", "data-column": column.key, onclick: sort }, column.label);
+    if (arrow) button.append(make("span", { "aria-hidden": "true" }, arrow));
+    return make("th", { scope: "col", class: column.kind, "aria-sort": direction }, button);
+  };
+
+  const fillTable = () => {
+    const rows = chosen();
+    const listed = columns();
+    const table = byId("cells-table");
+    table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
+    table.tBodies[0].replaceChildren(
+      ...rows.slice(0, numRows).map((cell) =>
+        make(
+          "tr",
+          { "data-cell": cell },
+          listed.map((column) => {
+            const text = columnText(block, column, cell);
+            if (column.key !== "name") return make("td", { class: column.kind }, text);
+            const button = make("button", { type: "button", class: "open-cell" }, text);
+            return make("th", { scope: "row", class: "text" }, button);
+          }),
+        ),
+      ),
+    );
+    byId("cells-count").textContent = `${Math.min(numRows, rows.length)} of ${rows.length} cells shown`;
+    byId("cells-more").hidden = rows.length <= numRows;
+  };
+
+  const setUpTable = () => {
+    for (const column of block.columns.filter((column) => column.key !== "name")) {
+      const box = make("input", { type: "checkbox", checked: shown.has(column.key) });
+      box.addEventListener("change", () => {
+        if (box.checked) shown.add(column.key);
+        else shown.delete(column.key);
+        fillTable();
+      });
+      byId("cells-columns-list").append(make("label", {}, box, " ", column.label));
+    }
+    byId("cells-more").addEventListener("click", () => {
+      const next = byId("cells-table").tBodies[0].rows.length;
+      numRows += 100;
+      fillTable();
+      byId("cells-table").tBodies[0].rows[next].querySelector("button").focus();
+    });
+    byId("cells-csv").addEventListener("click", () => {
+      const url = URL.createObjectURL(new Blob([csv(block, chosen(), columns())], { type: "text/csv" }));
+      const link = make("a", { href: url, download: "cells.csv" });
+      document.body.append(link);
+      link.click();
+      link.remove();
+      setTimeout(() => URL.revokeObjectURL(url), 1000);
+    });
+    byId("cells-note").hidden = true;
+    byId("cells-tools").hidden = false;
+  };
+
+  // Drawer.
+  const drawer = byId("drawer");
+  const openDrawer = (indices, from) => {
+    if (from && !drawer.contains(from)) opener = from;
+    view.cell = indices.length === 1 ? indices[0] : null;
+    byId("drawer-title").textContent = view.cell === null ? `${indices.length} cells` : cells.name[view.cell];
+    const content = view.cell === null ? cellList(indices) : cellDetails(block, view.cell, ranges[view.cell], openDrawer);
+    byId("drawer-body").replaceChildren(...content);
+    if (!drawer.open) drawer.show();
+    drawer.scrollTop = 0;
+    byId("drawer-title").focus();
+    writeFragment();
+  };
+  const closeDrawer = () => {
+    drawer.close();
+    view.cell = null;
+    writeFragment();
+    const target = opener && opener.isConnected ? opener : byId("filter-search");
+    target.focus({ preventScroll: true });
+    opener = null;
+  };
+  const cellList = (indices) => [
+    make(
+      "ul",
+      { class: "plain" },
+      indices.map((cell) =>
+        make(
+          "li",
+          {},
+          make("button", { type: "button", class: "open-cell", onclick: () => openDrawer([cell]) }, cells.name[cell]),
+          ` ${block.facets.status.values[cells.status[cell]]}; ${mainNumber(block, cell)}`,
+        ),
+      ),
+    ),
+  ];
+  const openMark = (element, from) => {
+    const all = element.dataset.cell.split(" ").map(Number);
+    const on = all.filter((cell) => isOn[cell]);
+    openDrawer(on.length ? on : all, from);
+  };
+  const setUpDrawer = () => {
+    byId("drawer-close").addEventListener("click", closeDrawer);
+    document.addEventListener("click", (event) => {
+      const element = event.target.closest("[data-cell]");
+      const inner = event.target.closest("a, button, summary, input, select, label, pre");
+      const isOther = inner && element && element.contains(inner) && !inner.matches(".open-cell, [data-cell]");
+      if (!element || !element.dataset.cell || isOther) return;
+      openMark(element, element.querySelector(".open-cell") || element);
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && drawer.open) closeDrawer();
+      const mark = event.target.closest && event.target.closest("svg [data-cell]");
+      if (!mark) return;
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        openMark(mark, mark);
+      } else if (event.key.startsWith("Arrow")) {
+        event.preventDefault();
+        moveFocus(mark, event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : -1);
+      }
+    });
+  };
+
+  // Marks in a figure are one stop of the tab key; arrows move between them.
+  const drawings = [...new Set(marks.filter((mark) => mark.drawing).map((mark) => mark.drawing))].map((drawing) => ({
+    drawing,
+    marks: marks.filter((mark) => mark.drawing === drawing),
+  }));
+  const keepOneStop = () => {
+    for (const { marks } of drawings) {
+      const on = marks.filter((mark) => !mark.isOff);
+      const current = on.find((mark) => mark.element === document.activeElement) || on[0];
+      for (const mark of marks) mark.element.setAttribute("tabindex", mark === current ? "0" : "-1");
+    }
+  };
+  const moveFocus = (element, step) => {
+    const { marks } = drawings.find(({ drawing }) => drawing.contains(element));
+    const on = marks.filter((mark) => !mark.isOff);
+    const place = on.findIndex((mark) => mark.element === element);
+    on[(place + step + on.length) % on.length].element.focus();
+    keepOneStop();
+  };
+
+  fillFilters();
+  setUpTable();
+  setUpDrawer();
+  setUpTip(block);
+  markSection();
+  update();
+  keepClear(byId("filters"));
+  document.documentElement.classList.add("has-script");
+  if (fragment.section && byId(fragment.section)) byId(fragment.section).scrollIntoView();
+  if (view.cell !== null) openDrawer([view.cell]);
+  window.addEventListener("hashchange", () => {
+    const found = parseFragment(location.hash);
+    const isPlain = !Object.keys(found.values).length;
+    fragment = isPlain ? { ...fragment, section: found.section } : found;
+    if (isPlain && drawer.open && isNarrow()) closeDrawer(); // it would cover the section
+    if (!isPlain) view = { ...readView(block, found.values) };
+    update();
+    if (!isPlain && found.section && byId(found.section)) byId(found.section).scrollIntoView();
+    if (!isPlain && view.cell !== null) openDrawer([view.cell]);
+    else if (!isPlain && drawer.open) closeDrawer();
+  });
+}
+
+/** Keep anchors clear of a bar that sticks to the top, whatever its height. */
+function keepClear(bar) {
+  const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
+  new ResizeObserver(set).observe(bar);
+  set();
+}
+
+/** Return the elements that stand for cells, and let the keyboard reach them. */
+function findMarks(block) {
+  const isCell = (cell) => Number.isInteger(cell) && cell >= 0 && cell < block.cells.id.length;
+  const found = [];
+  for (const element of document.querySelectorAll("[data-cell]")) {
+    if (element.closest("#cells-table")) continue;
+    const cells = element.dataset.cell.split(" ").filter(Boolean).map(Number).filter(isCell);
+    if (!cells.length) continue;
+    const drawing = element.closest("svg");
+    const name = cells.length === 1 ? block.cells.name[cells[0]] : `${cells.length} cells`;
+    if (drawing) {
+      drawing.setAttribute("role", "group"); // an image has no parts that can be focused
+      element.setAttribute("role", "button");
+      element.setAttribute("aria-label", cells.length === 1 ? `${name}: ${mainNumber(block, cells[0])}` : name);
+    } else if (!element.matches("a, button")) {
+      const host = element.matches("tr") ? element.cells[0] : element;
+      if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
+        const isOne = cells.length === 1;
+        const label = isOne ? `Details of ${name}` : null;
+        const button = make("button", { type: "button", class: "open-cell more", "aria-label": label }, isOne ? "Details" : name);
+        host.append(" ", button);
+      } else {
+        const button = make("button", { type: "button", class: "open-cell" });
+        button.append(...host.childNodes);
+        host.append(button);
+      }
+    }
+    found.push({ element, cells, drawing, isOff: false });
+  }
+  return found;
+}
+
+/** Show name and main number beside the pointer, and at a mark that has the focus. */
+function setUpTip(block) {
+  const tip = make("div", { id: "tip", "aria-hidden": "true", hidden: true });
+  document.body.append(tip);
+  const show = (event) => {
+    const element = event.target.closest && event.target.closest("[data-cell]:not(tr)");
+    tip.hidden = !element || !element.dataset.cell || element.classList.contains("is-off");
+    if (tip.hidden) return;
+    const cells = element.dataset.cell.split(" ").map(Number);
+    const first = `${block.cells.name[cells[0]]}\n${mainNumber(block, cells[0])}`;
+    tip.textContent = cells.length === 1 ? first : `${first}\nand ${cells.length - 1} more`;
+    const box = element.getBoundingClientRect();
+    const left = Math.min(box.right + 8, innerWidth - tip.offsetWidth - 8);
+    const top = box.top > tip.offsetHeight + 8 ? box.top - tip.offsetHeight - 4 : box.bottom + 4;
+    tip.style.left = `${Math.max(left, 8)}px`;
+    tip.style.top = `${top}px`;
+  };
+  document.addEventListener("pointerover", show);
+  document.addEventListener("focusin", show);
+  document.addEventListener("scroll", () => (tip.hidden = true), { passive: true });
+}
+
+/** Mark the section that is being read in the table of contents. */
+function markSection() {
+  const links = [...document.querySelectorAll('nav a[href^="#"]')];
+  const linked = new Map(links.map((link) => [byId(link.getAttribute("href").slice(1)), link]));
+  const visible = new Set();
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) visible[entry.isIntersecting ? "add" : "delete"](entry.target);
+      const current = [...linked.keys()].find((section) => visible.has(section));
+      for (const [section, link] of linked) {
+        if (section === current) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
+    },
+    { rootMargin: "-20% 0px -60% 0px" },
+  );
+  for (const section of linked.keys()) if (section) observer.observe(section);
+}
+
+// The content of the drawer.
+
+/** Return the elements that describe one cell. open: opens the drawer with other cells. */
+function cellDetails(block, cell, [first, end], open) {
+  const { cells, texts, launches } = block;
+  const all = Array.from({ length: end - first }, (_, index) => first + index);
+  const status = block.facets.status.values[cells.status[cell]];
+  const summary = end > first ? `${status}; ${cells.num_ok[cell]} of ${end - first} launches valid` : status;
+  const reason = cells.reason[cell] === null ? null : make("p", { class: "cause" }, texts.causes[cells.reason[cell]]);
+  return [
+    make("p", {}, summary),
+    reason,
+    numberTable(block, cell, "results", "Results", open),
+    distribution(all.map((launch) => quantilesOf(launches, launch)), all.map((launch) => launches.repeat[launch])),
+    launchTable(block, all),
+    causes(block, all),
+    numberTable(block, cell, "memory", "Memory per rank"),
+    ...comparisons(block, cell, open),
+    prediction(block, cell),
+    settings(block, cell),
+    command(cells.command[cell]),
+    source(cells, cell, end - first),
+  ].filter((element) => element !== null);
+}
+
+function part(title, ...children) {
+  return make("section", {}, make("h3", {}, title), ...children);
+}
+
+/** Return a table in a region that scrolls. rows: a name and its values, numbers as strings and words as elements. */
+function tableOf(caption, heads, rows) {
+  const kind = (value) => (typeof value === "string" ? "number" : "text");
+  const headKind = (column) => (column && rows.length ? kind(rows[0][column]) : null);
+  const head = make("tr", {}, heads.map((text, column) => make("th", { scope: "col", class: headKind(column) }, text)));
+  const cellOf = (value) => make("td", { class: kind(value) }, value);
+  const body = rows.map(([name, ...values]) => make("tr", {}, make("th", { scope: "row" }, name), values.map(cellOf)));
+  const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body));
+  return make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption }, table);
+}
+
+function numberTable(block, cell, group, title, open) {
+  const { cells, texts } = block;
+  const end = (key, name) => (cells[`${key}_${name}`] || [])[cell];
+  const kinds = new Set();
+  const rows = block.columns
+    .filter((column) => column.group === group && cells[column.key][cell] !== null)
+    .map(({ key, label, digits }) => {
+      const kind = texts.intervals[end(key, "interval")];
+      const interval = intervalText(end(key, "low"), end(key, "high"), kind);
+      if (interval) kinds.add(kind === "range" ? "(a to b): range over launches" : "[a, b]: 95 % confidence interval");
+      return [label, three(cells[key][cell], digits), interval];
+    });
+  if (!rows.length) return null;
+  const num = cells.num_launches[cell];
+  const heads = kinds.size ? ["", "value", "range or 95 % CI"] : ["", "value"];
+  if (!kinds.size) rows.forEach((row) => row.pop());
+  const n = `${group === "memory" ? "maximum over ranks and launches, " : ""}n = ${num}`;
+  const baseline = open && cells.baseline[cell] !== null ? baselineNote(block, cells.baseline[cell], open) : null;
+  return part(title, tableOf([n, ...kinds].join("; "), heads, rows), baseline);
+}
+
+function baselineNote(block, baseline, open) {
+  const button = cellButton(block, baseline, open);
+  return make("p", { class: "quiet" }, "Efficiency relative to ", button, `, n = ${block.cells.num_launches[baseline]}`);
+}
+
+function cellButton(block, cell, open) {
+  return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
+}
+
+function quantilesOf(launches, launch) {
+  const found = {};
+  for (const name of ["min", "p50", ...UPPER, "max"]) found[name] = (launches[`${name}_ms`] || [])[launch] ?? null;
+  return found;
+}
+
+function distribution(quantiles, repeats) {
+  const width = 330;
+  const drawn = strips(quantiles, width);
+  if (!drawn) return null;
+  const height = 22 * drawn.rows.length;
+  const left = 60;
+  const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 36}`, role: "img", class: "strips" });
+  svg.setAttribute("aria-label", `Distribution of samples by launch, in ${drawn.unit}; numbers in the table of launches`);
+  for (const { x, text } of drawn.ticks) {
+    svg.append(make("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height }));
+    svg.append(make("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text));
+  }
+  drawn.rows.forEach((row, index) => {
+    const y = 22 * index + 11;
+    svg.append(make("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`));
+    if (!row) {
+      svg.append(make("text", { x: left + 4, y: y + 4 }, "n/a"));
+      return;
+    }
+    svg.append(make("line", { class: "whisker", x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y }));
+    if (row.bar) svg.append(make("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 }));
+    svg.append(make("line", { class: "median", x1: left + row.median, x2: left + row.median, y1: y - 8, y2: y + 8 }));
+    if (row.isClipped) svg.append(make("text", { x: left + width + 4, y: y + 4 }, "›"));
+  });
+  svg.append(make("text", { x: left + width / 2, y: height + 32, "text-anchor": "middle" }, `sample (${drawn.unit})`));
+  const isClipped = drawn.rows.some((row) => row && row.isClipped);
+  const key = quantiles.some((launch) => launch.max !== null)
+    ? "Line: minimum to maximum. Tick: median. Bar: median to the largest of p75, p90, p95 and p99 that is known."
+    : "Tick: median.";
+  const note = make("p", { class: "quiet" }, key + (isClipped ? " ›: the maximum is beyond the axis." : ""));
+  return part("Samples by launch", svg, note);
+}
+
+function launchTable(block, all) {
+  if (!all.length) return null;
+  const { launches, texts } = block;
+  const known = ["min", "p50", "p75", "p90", "p95", "p99", "max"].filter((name) =>
+    all.some((launch) => (launches[`${name}_ms`] || [])[launch] != null),
+  );
+  const medians = all.map((launch) => launches.p50_ms[launch]).filter((value) => value !== null);
+  const { factor, unit } = timeUnit(medians.length ? medians[0] : 1);
+  const rows = all.map((launch) => {
+    const file = texts.files[launches.file[launch]];
+    const link = file === undefined ? null : make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
+    const record = make("span", { class: "id" }, link ?? "n/a", link && ` line ${launches.line[launch]}`);
+    const times = known.map((name) => {
+      const value = launches[`${name}_ms`][launch];
+      return three(value === null ? null : value * factor, 4);
+    });
+    const status = make("span", {}, texts.statuses[launches.status[launch]]);
+    return [String(launches.repeat[launch]), status, ...times, record];
+  });
+  const heads = ["repeat", "status", ...known.map((name) => `${name} (${unit})`), "record"];
+  return part("Launches", tableOf("Quantiles of the samples of each launch", heads, rows));
+}
+
+/** Return why launches are not ok, with the log of each. */
+function causes(block, all) {
+  const { launches, texts } = block;
+  const items = all
+    .filter((launch) => launches.cause[launch] !== null)
+    .map((launch) => {
+      const log = texts.logs[launches.log[launch]];
+      return make(
+        "li",
+        {},
+        `repeat ${launches.repeat[launch]}: ${texts.statuses[launches.status[launch]]}`,
+        make("p", { class: "cause" }, texts.causes[launches.cause[launch]]),
+        log === undefined ? null : make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log)),
+      );
+    });
+  return items.length ? part("Failures", make("ul", { class: "plain" }, items)) : null;
+}
+
+/** Return a path of the results folder as an address beside the page. */
+function address(path) {
+  return path.split("/").map(encodeURIComponent).join("/");
+}
+
+function comparisons(block, cell, open) {
+  const { comparisons: rows, texts } = block;
+  const found = [];
+  rows.cell.forEach((other, row) => {
+    if (other !== cell && rows.reference[row] !== cell) return;
+    const word = (name) => texts.words[rows[name][row]];
+    const kind = texts.intervals[rows.interval[row]];
+    const title = `${word("axis")}: ${word("value")} against ${word("reference_value")}`;
+    const partner = other === cell ? rows.reference[row] : other;
+    const needed = rows.launches_needed[row];
+    const lines = [
+      ["Verdict", word("verdict") ?? "n/a"],
+      ["Ratio of times", `${ratioText(rows.ratio[row])} ${intervalText(rows.low[row], rows.high[row], kind, ratioText)}`],
+      ["p, corrected", rows.p_adjusted[row] !== null && rows.p_adjusted[row] < 0.001 ? "< 0.001" : three(rows.p_adjusted[row])],
+      ["Margin (%)", rows.margin[row] === null ? "n/a" : three(100 * rows.margin[row])],
+      ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
+    ];
+    if (needed) lines.push(["Launches needed", String(needed)]);
+    const role = other === cell ? "Reference: " : "Compared with this reference: ";
+    const words = lines.map(([name, value]) => [name, make("span", {}, value)]);
+    found.push(part("Comparison", tableOf(title, ["", "value"], words), make("p", { class: "quiet" }, role, cellButton(block, partner, open))));
+  });
+  return found;
+}
+
+function prediction(block, cell) {
+  const { predictions, texts, cells } = block;
+  const row = cells.prediction[cell];
+  const refusal = cells.rejected_fit[cell];
+  const lines = [];
+  if (row !== null) {
+    const word = (name) => texts.words[predictions[name][row]];
+    lines.push(["Best measured bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
+    const ends = intervalText(predictions.low_mib[row], predictions.high_mib[row], "interval");
+    const reason = word("reason");
+    lines.push(["Predicted bucket (MiB)", reason || `${three(predictions.predicted_mib[row])} ${ends}`]);
+    if (word("indistinguishable_mb")) lines.push(["Within noise of the best (MiB)", word("indistinguishable_mb")]);
+  }
+  if (refusal !== null) lines.push(["Rejected fit", texts.words[refusal]]);
+  if (!lines.length) return null;
+  const rows = lines.map(([name, text]) => [name, make("span", {}, text)]);
+  return part("Models", tableOf("Fitted to all cells of this curve", ["", "value"], rows));
+}
+
+function settings(block, cell) {
+  const varied = Object.entries(block.facets)
+    .filter(([key]) => key !== "status" && block.cells[key][cell] !== null)
+    .map(([key, facet]) => [facet.label, facet.values[block.cells[key][cell]]]);
+  const list = [["Cell id", block.cells.id[cell]], ...varied, ...block.common].map(([label, text]) =>
+    make("div", {}, make("dt", {}, label), make("dd", {}, text)),
+  );
+  return part("Settings", make("dl", { class: "facts" }, list));
+}
+
+function command(text) {
+  if (text === null) return null;
+  const done = make("span", { role: "status", class: "quiet" });
+  const copy = async () => {
+    done.textContent = (await copied(text)) ? " Copied" : " Not copied: select the text";
+  };
+  const button = make("button", { type: "button", onclick: copy }, "Copy");
+  return part("Command", make("pre", { class: "command", tabindex: "0" }, text), button, done);
+}
+
+/** Copy a text, also where the browser offers no clipboard (some do not for file://). */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = make("textarea", { "aria-hidden": "true" });
+    area.value = text;
+    byId("drawer").append(area);
+    area.select();
+    const isCopied = document.execCommand("copy");
+    area.remove();
+    return isCopied;
+  }
+}
+
+function source(cells, cell, num) {
+  const row = cells.row[cell];
+  if (row === null) return null;
+  const lines = num > 1 ? `lines ${row} to ${row + num - 1}` : `line ${row}`;
+  const link = make("a", { href: "#csv-measurements" }, "measurements.csv");
+  return make("p", { class: "trace" }, "Source: ", link, ` ${lines}`);
+}
+
+if (typeof module === "undefined") {
+  if (byId("data-block") && typeof DecompressionStream !== "undefined") readBlock().then(enhance);
+} else {
+  module.exports = {
+    columnText, csv, formatFragment, intervalText, launchRanges, mainNumber, matching, parseFragment, ratioText, readView,
+    sorted, strips, three, ticks, timeUnit, viewValues,
+  };
+}

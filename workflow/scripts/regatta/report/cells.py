@@ -1,0 +1,372 @@
+"""The cells of a campaign as one compact data block for the page's script: filters, cell drawer, table of all cells.
+
+All numbers are those of the tables, in the unit of their label, with six significant digits. docs/contracts.md
+describes the block.
+"""
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Collection, Mapping
+
+import pandas as pd
+
+from regatta.core.benchmarks import all_axes
+from regatta.core.names import CellName, campaign_names
+from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, three
+from regatta.report.cell_numbers import IN_MILLISECONDS, NUMBERS, TIMES, Number
+from regatta.report.page import STATUSES, marked_status, shown_status
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL
+
+MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its median
+MOST_STATIC_ROWS = 50  # of the table without script
+QUANTILES = ("min", "p50", "p75", "p90", "p95", "p99", "max")
+WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
+URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
+# Not a facet's key: other columns of a cell, and other keys of an address.
+RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
+RESERVED |= {"prediction", "rejected_fit", "cell", "search", "sort", *(number.key for number in NUMBERS)}
+LABELS = {"shape": "Shape", "nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
+
+
+TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
+COMPARED = {
+    "ratio": "time_ratio",
+    "low": "time_low_ratio",
+    "high": "time_high_ratio",
+    "p_adjusted": "p_adjusted",
+    "margin": "margin_ratio",
+    "launches_needed": "launches_needed",
+    "num_launches": "num_launches",
+    "num_reference_launches": "num_reference_launches",
+}
+PREDICTED = {
+    "best_mib": "best_bucket_cap_mb",
+    "predicted_mib": "predicted_bucket_mib",
+    "low_mib": "predicted_low_mib",
+    "high_mib": "predicted_high_mib",
+    "ratio": "predicted_to_best_ratio",
+}
+
+
+class Texts:
+    """Distinct texts in the order of their first use. A column of texts is a list of their indices."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+
+    def index(self, text: object) -> int | None:
+        return None if is_unknown(text) else self._indices.setdefault(str(text), len(self._indices))
+
+    @property
+    def all(self) -> list[str]:
+        return list(self._indices)
+
+
+def campaign_cells(campaign: dict) -> list[dict]:
+    """Return the cells in the order of the data block: those to measure, then the skipped ones."""
+    return [*campaign["cells"], *campaign["skipped"]]
+
+
+def cell_indices(campaign: dict) -> dict[str, int]:
+    """Return the place of each cell in the data block by its id, for the attribute data-cell."""
+    return {cell["id"]: index for index, cell in enumerate(campaign_cells(campaign))}
+
+
+def data_block(data) -> dict:
+    """Return everything that the script knows. data: ReportData (topics.base, which imports this package)."""
+    cells, tables = campaign_cells(data.campaign), data.tables
+    places = cell_indices(data.campaign)
+    names = campaign_names(data.campaign)
+    texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
+    columns = {"id": list(places), "name": [names[cell].full for cell in places]}
+    launches = _launches(columns, places, tables, texts)
+    facets, common = _facets(cells, [names[cell] for cell in places], columns["status"])
+    columns |= {key: facet.pop("indices") for key, facet in facets.items()}
+    numbers = _numbers(columns, places, tables, data.device, texts)
+    columns["baseline"] = _by_cell(tables["scaling"], "baseline", places, lambda cell: places.get(cell))
+    rows = [cell_row(cell) for cell in cells]
+    columns["prediction"], predictions = _predictions(rows, tables["buckets"], texts)
+    columns["rejected_fit"] = _rejected_fits(rows, tables, texts)
+    shown = {"id": ("Cell id", "text", False), "name": ("Cell", "text", True)}
+    shown |= {key: (facet["label"], "facet", key == "status") for key, facet in facets.items()}
+    shown |= {"num_ok": ("Valid launches", "number", True), "num_planned": ("Planned launches", "number", False)}
+    listed = [
+        {"key": key, "label": label, "kind": kind, "digits": 3, "is_shown": is_shown, "group": "settings"}
+        for key, (label, kind, is_shown) in shown.items()
+    ]
+    return {
+        "schema": 1,
+        "rank": rank_word(data.device),
+        "columns": [*listed, *numbers],
+        "facets": facets,
+        "common": common,
+        "cells": columns,
+        "launches": launches,
+        "comparisons": _comparisons(tables["comparisons"], places, texts),
+        "predictions": predictions,
+        "texts": {name: of.all for name, of in texts.items()},
+    }
+
+
+def encoded(block: dict) -> str:
+    """Return a block as gzip of JSON in base64: the same bytes for the same content."""
+    text = json.dumps(block, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+
+
+def decoded(text: str) -> dict:
+    """Return the block that `encoded` wrote."""
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def _six(value: object, factor: float = 1) -> float | int | None:
+    """Return value x factor with six significant digits, an integer where it is one."""
+    if is_unknown(value):
+        return None
+    rounded = float(f"{float(value) * factor:.6g}")
+    if not math.isfinite(rounded):
+        return None
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def _values(table: pd.DataFrame, column: str) -> list:
+    return table[column].astype(object).where(table[column].notna(), None).tolist()
+
+
+def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=_six) -> list:
+    """Return a column of a table with one row per cell, in the order of the block."""
+    found = [None] * len(places)
+    for cell, value in zip(table["cell"], _values(table, column), strict=True):
+        if cell in places and value is not None:
+            found[places[cell]] = show(value)
+    return found
+
+
+def _launches(columns: dict, places: Mapping[str, int], tables: Mapping, texts: Mapping[str, Texts]) -> dict:
+    """Return the launches of all cells, one after the other, and add what they say of each cell to `columns`."""
+    measurements = tables["measurements"]
+    failures = tables["failures"]
+    logs = dict(zip(failures["launch"].dropna(), failures["log"][failures["launch"].notna()], strict=True))
+    quantiles = QUANTILES if len(measurements) <= MOST_LAUNCHES_WITH_QUANTILES else ("p50",)
+    names = ("cell", "repeat", "phase", "cause", "launch", "line", "command", *(f"{q}_s" for q in quantiles))
+    table = {name: _values(measurements, name) for name in names} | {"status": list(shown_status(measurements))}
+    rows_of: list[list[int]] = [[] for _ in places]
+    for row, cell in enumerate(table["cell"]):
+        if cell in places:
+            rows_of[places[cell]].append(row)
+    planned = [[row for row in rows if table["repeat"][row] is not None] for rows in rows_of]
+    status = [[table["status"][row] for row in rows] for rows in rows_of]
+    columns["status"] = [min(found, key=WORST_FIRST.index, default="not_measured") for found in status]
+    columns["num_planned"] = [len(rows) for rows in planned]
+    columns["num_ok"] = [found.count("ok") for found in status]
+    columns["row"] = [rows[0] + 2 if rows else None for rows in rows_of]  # line 1 of the file has the headings
+    columns["command"] = [table["command"][rows[0]] if rows else None for rows in rows_of]
+    reasons = [next((table["cause"][row] for row in rows if table["repeat"][row] is None), None) for rows in rows_of]
+    columns["reason"] = [texts["causes"].index(reason) for reason in reasons]
+    in_order = [row for rows in planned for row in rows]
+    found = {
+        "repeat": [int(table["repeat"][row]) for row in in_order],
+        "status": [
+            texts["statuses"].index(marked_status(table["status"][row], table["phase"][row])) for row in in_order
+        ],
+        "cause": [texts["causes"].index(table["cause"][row]) for row in in_order],
+        "file": [texts["files"].index(table["launch"][row]) for row in in_order],
+        "line": [table["line"][row] for row in in_order],
+        "log": [
+            None if table["status"][row] == "ok" else texts["logs"].index(logs.get(table["launch"][row]))
+            for row in in_order
+        ],
+    }
+    for quantile in quantiles:
+        values = table[f"{quantile}_s"]
+        found[f"{quantile}_ms"] = [_six(values[row], IN_MILLISECONDS) for row in in_order]
+    return found
+
+
+def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tuple[dict[str, dict], list]:
+    """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share."""
+    benchmarks = {cell["spec"]["benchmark"] for cell in cells}
+    fields = list(dict.fromkeys(field for name in names for field in name.parts))
+    found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
+    labels = LABELS | {"subject": _subject_label(benchmarks)}
+    for field in fields:
+        raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
+        label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
+        key = f"setting_{field}" if field in RESERVED else URL_KEYS.get(field, field)
+        found[key] = (label, [name.parts.get(field) for name in names], raw)
+    if len({cell["spec"]["gpus_per_node"] for cell in cells}) > 1:  # else the shape says as much
+        found["nodes"] = (LABELS["nodes"], [str(cell["spec"]["nodes"]) for cell in cells], None)
+    facets = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
+    facets |= {key: _facet(label, texts, raw) for key, (label, texts, raw) in found.items()}
+    common = [
+        [facet["label"], facet["values"][0]]
+        for facet in facets.values()
+        if len(facet["values"]) == 1 and None not in facet["indices"]
+    ]
+    return {k: facet for k, facet in facets.items() if len(facet["values"]) > 1 or k == "status"}, common
+
+
+def _subject_label(benchmarks: Collection[str]) -> str:
+    are_collectives = {benchmark == "collective" for benchmark in benchmarks}
+    return {(True,): "Operation", (False,): "Model"}.get(tuple(are_collectives), "Model or operation")
+
+
+def _raw(spec: dict, field: str) -> object:
+    """Return the value of a field as a campaign file has it."""
+    if field == "subject":
+        return spec["parameters"].get("model") or spec["parameters"].get("operation")
+    return spec["stack"]["name"] if field == "stack" else spec.get(field, spec["parameters"].get(field))
+
+
+def _facet(label: str, texts: list[str | None], raw: list | None) -> dict:
+    """Return a facet with sorted values. raw: as a campaign file has them; they are the values in a URL if unique."""
+    known = {text: value for text, value in zip(texts, raw or texts, strict=True) if text is not None}
+    values = sorted(known, key=natural)
+    if all(isinstance(value, int | float) for value in known.values()):
+        values = sorted(known, key=known.__getitem__)  # 4 KiB before 1 MiB
+    elif set(known.values()) <= set(STATUSES):
+        values = sorted(known, key=lambda text: STATUSES.index(known[text]))
+    names = {text: str(value).lower() if isinstance(value, bool) else str(value) for text, value in known.items()}
+    if len(set(names.values())) < len(names):
+        names = {text: text for text in names}
+    place = {text: index for index, text in enumerate(values)}
+    indices = [None if text is None else place[text] for text in texts]
+    return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
+
+
+def _numbers(columns: dict, places: Mapping, tables: Mapping, device: str, texts: Mapping[str, Texts]) -> list[dict]:
+    """Add each number with a known value to `columns`, with its interval; return their entries in the list."""
+    listed: dict[str, dict] = {}
+    for number in NUMBERS:
+        found = _with_hours(columns) if not number.table else _number(number, places, tables[number.table], texts)
+        if number.key == "median_ms":
+            found = {"": _where_unknown(found[""], [columns[key] for key in TIMES if key in columns])}
+        if all(value is None for value in found[""]):
+            continue
+        for end, values in found.items():
+            before = columns.get(f"{number.key}{end}", [None] * len(places))
+            columns[f"{number.key}{end}"] = [b if a is None else a for a, b in zip(values, before, strict=True)]
+        hours = hours_word(device)
+        label = number.label.format(rank=rank_word(device), hours=hours[0].upper() + hours[1:])
+        listed[number.key] = {"key": number.key, "label": label, "kind": "number", "digits": 3}
+        listed[number.key] |= {"is_shown": number.is_shown, "group": number.group}
+    columns["num_launches"] = [None] * len(places)
+    for name in TABLES_WITH_LAUNCHES:
+        nums = _by_cell(tables[name], "num_launches", places)
+        columns["num_launches"] = [b if a is None else a for a, b in zip(columns["num_launches"], nums, strict=True)]
+    return list(listed.values())
+
+
+def _number(number: Number, places: Mapping, table: pd.DataFrame, texts: Mapping[str, Texts]) -> dict[str, list]:
+    """Return the values of a number, and of the ends and kind of its interval where the table has them."""
+    found = {"": f"{number.name}_{number.unit}"}
+    if f"{number.name}_low_{number.unit}" in table:
+        found |= {f"_{end}": f"{number.name}_{end}_{number.unit}" for end in ("low", "high")}
+    if found[""] not in table:
+        return {"": [None] * len(places)}
+    values = {
+        end: _by_cell(table, column, places, lambda value: _six(value, number.factor)) for end, column in found.items()
+    }
+    if "_low" in values:
+        values["_interval"] = _by_cell(table, number.interval, places, texts["intervals"].index)
+    return values
+
+
+def _where_unknown(values: list, others: list[list]) -> list:
+    """Return values, but None where one of the others is known."""
+    return [None if any(of[i] is not None for of in others) else value for i, value in enumerate(values)]
+
+
+def _with_hours(columns: dict) -> dict[str, list]:
+    """Return ranks x hours per million samples: a million / (samples per second and rank) / 3600."""
+    rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
+    return {"": [None if rate is None else _six(1e6 / rate / 3600) for rate in rates]}
+
+
+def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:
+    pairs = zip(table["cell"], table["reference"], strict=True)
+    table = table.loc[[cell in places and reference in places for cell, reference in pairs]]
+    words = ("axis", "value", "reference_value", "test", "verdict")
+    return {
+        "cell": [places[cell] for cell in table["cell"]],
+        "reference": [places[cell] for cell in table["reference"]],
+        "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
+        **{name: [_six(value) for value in _values(table, column)] for name, column in COMPARED.items()},
+        **{name: [texts["words"].index(word) for word in table[name]] for name in words},
+    }
+
+
+def _keyed(table: pd.DataFrame) -> tuple[list[str], dict[tuple, int]]:
+    """Return the columns that describe the cells of a row, and the row by their values."""
+    names = [name for name in table if name in CELL]
+    rows = zip(*(_values(table, name) for name in names), strict=True)
+    return names, {key: index for index, key in enumerate(rows)}
+
+
+def _predictions(rows: list[dict], buckets: pd.DataFrame, texts: Mapping[str, Texts]) -> tuple[list, dict]:
+    """Return for each cell its row of tables/buckets.csv, and the columns of these rows."""
+    names, by_key = _keyed(buckets)
+    is_bucketed = ((row["benchmark"] == "train_step" and row.get("bucket_cap_mb") is not None) for row in rows)
+    indices = [
+        by_key.get(tuple(row.get(name) for name in names)) if is_one else None
+        for row, is_one in zip(rows, is_bucketed, strict=True)
+    ]
+    found = {name: [_six(value) for value in _values(buckets, column)] for name, column in PREDICTED.items()}
+    found |= {
+        name: [texts["words"].index(value) for value in _values(buckets, name)]
+        for name in ("indistinguishable_mb", "source", "reason")
+    }
+    return indices, found
+
+
+def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]) -> list:
+    """Return for each cell why the model of its curve was rejected; None if it was not, or there is none."""
+    found: list = [None] * len(rows)
+    for name, benchmark in (("scaling_models", "train_step"), ("communication_models", "collective")):
+        names, by_key = _keyed(tables[name])
+        refusals = [texts["words"].index(value) for value in _values(tables[name], "refusal")]
+        for index, row in enumerate(rows):
+            key = tuple(row.get(column) for column in names)
+            if row["benchmark"] == benchmark and key in by_key:
+                found[index] = refusals[by_key[key]]
+    return found
+
+
+# The table of a page without script.
+
+
+def static_rows(block: dict) -> dict:
+    """Return the headings, rows (index, texts) and number of cells: failed cells first, then the least efficient ones.
+
+    At most MOST_STATIC_ROWS rows. Skipped cells come last.
+    """
+    cells = block["cells"]
+    shown = [column for column in block["columns"] if column["is_shown"]]
+    num = len(cells["id"])
+    status = [block["facets"]["status"]["names"][index] for index in cells["status"]]
+    efficiency = cells.get("efficiency_percent", [None] * num)
+
+    def rank(index: int) -> tuple:
+        is_known = efficiency[index] is not None
+        order = 3 if status[index] == "skipped" else 0 if status[index] != "ok" else 1 if is_known else 2
+        return order, WORST_FIRST.index(status[index]), efficiency[index] if is_known else 0, index
+
+    chosen = sorted(range(num), key=rank)[:MOST_STATIC_ROWS]
+    rows = [(index, [_text(block, column, index) for column in shown]) for index in chosen]
+    return {"columns": shown, "rows": rows, "num_cells": num}
+
+
+def _text(block: dict, column: dict, index: int) -> str:
+    """Return the text of one cell's column, as the script shows it."""
+    value = block["cells"][column["key"]][index]
+    if column["key"] == "num_ok":
+        num_planned = block["cells"]["num_planned"][index]
+        return f"{value}/{num_planned}" if num_planned else NOT_PLANNED
+    if value is None:
+        return UNKNOWN
+    if column["kind"] == "facet":
+        return block["facets"][column["key"]]["values"][value]
+    return three(value, column["digits"]) if column["kind"] == "number" else value
