@@ -18,7 +18,7 @@ from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData
 from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
-from regatta.topics.failures import HOST, failure_groups
+from regatta.topics.failures import groups_of
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import PARTS, efficiency_findings
@@ -254,14 +254,14 @@ def failed(data: ReportData) -> AnswerLine:
         return AnswerLine(
             "failed", f"Failed: none of {plural(len(planned), 'measurement')}", missing, "failures", values
         )
-    groups = [g for g in failure_groups(data.tables["failures"]) if g["status"] not in NO_RECORD]
+    groups = [g for g in groups_of(data) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
     what = status_text(largest["status"], largest["phase"])
     what = what if len(largest["items"]) == num_failed else f"{len(largest['items'])} {what}"
     shared = shared_text([item["cell"] for item in largest["items"]], campaign_names(data.campaign))
-    hosts = {match["host"] for item in largest["items"] if (match := HOST.search(item["cause"] or ""))}
-    where = f"on {hosts.pop()}" if len(hosts) == 1 else ""
+    hosts = largest["hosts"]
+    where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
     texts = [", ".join(filter(None, (what, shared, where))), missing]
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)

@@ -50,15 +50,11 @@ PLACE = {name: MEASUREMENTS[name] for name in ("nodes", "gpus_per_node", "stack"
 def section(data: ReportData) -> Section:
     """Return the failures grouped by cause, the skipped cells by reason, and the jobs that ended early."""
     planned = data.measurements[data.measurements["repeat"].notna()]
-    places = data.measurements[["cell", "repeat", *PLACE]]
-    failures = data.tables["failures"].merge(places, on=["cell", "repeat"], how="left")
-    launches = data.tables["launches"]
-    hosts = dict(zip(launches["launch"], launches["hosts"].fillna("").str.split(", "), strict=True))
     content = {
         "num_planned": len(planned),
         "most_hosts": MOST_HOSTS,
-        "groups": failure_groups(failures, data.launches.parent, hosts),
-        "skipped": skipped_groups(failures),
+        "groups": groups_of(data, data.launches.parent),
+        "skipped": skipped_groups(data.tables["failures"]),
         "interruptions": interruptions(data.problems),
     }
     num_bad = int((planned["status"] != "ok").sum())
@@ -145,6 +141,15 @@ def interruptions(problems: dict) -> list[str]:
         on_hosts = f" ({', '.join(job['hosts'])})" if job["hosts"] else ""
         lines.append(f"{name}: {ENDS.get(job['kind'], job['kind'])}{on_hosts}: {job['cause']}")
     return lines
+
+
+def groups_of(data: ReportData, folder: Path | None = None) -> list[dict]:
+    """Return the groups of failures of a campaign. folder: the results folder, for excerpts of logs."""
+    places = data.measurements[["cell", "repeat", *PLACE]]
+    failures = data.tables["failures"].merge(places, on=["cell", "repeat"], how="left")
+    launches = data.tables["launches"]
+    hosts = dict(zip(launches["launch"], launches["hosts"].fillna("").str.split(", "), strict=True))
+    return failure_groups(failures, folder, hosts)
 
 
 def failure_groups(
