@@ -5,6 +5,7 @@ compute. The two kinds start alternately, so that waiting and computing overlap;
 """
 
 import os
+import signal
 import sys
 from itertools import zip_longest
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 # `make test ARGS=...` hands its variables down, also to a make that a test starts.
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "CONFIG", "PROFILE", "VENV"):
     os.environ.pop(name, None)
+
+# A process started by nohup ignores SIGHUP, and so would Snakemake in tests that stop it. A handler is not inherited.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scripts"))
 

@@ -120,7 +120,7 @@ class Bomb:
         ({"fine_labels": list(range(100))}, r"data of shape \(300, 3072\) with 921600 bytes for 100 labels, 3072"),
         ({"fine_labels": [100] * 300}, "fine_labels other than integers from 0 to 99"),
         ({"fine_labels": [True] * 300}, "fine_labels other than integers from 0 to 99"),
-        ({"fine_labels": [7] * 300}, "0 to 300 images of a class, 3 of each expected"),
+        ({"fine_labels": [7] * 300}, "0 to 300 images per class found, 3 expected"),
         ({"data": numpy.zeros((300, 3072), numpy.int64)}, "array of i8; uint8 expected"),
         ({"data": numpy.zeros((300, 3072), numpy.uint8, "F")}, "array of u1, Fortran order; uint8 expected"),
         ({"data": numpy.zeros((300, 3071), numpy.uint8)}, r"data of shape \(300, 3071\)"),
@@ -169,7 +169,7 @@ def test_flipped_bits_of_a_pickle_are_read_or_refused(tmp_path):
         (lambda content: b"", "0 bytes found"),
         (lambda content: content[: 200 * 3074], "200 images found, 300 expected"),
         (lambda content: b"\x00\xff" + content[2:], "label 255 found, 0 to 99 expected"),
-        (lambda content: b"\x00\x01" + content[2:3074] + b"\x00\x01" + content[3076:], "images of a class, 3 of each"),
+        (lambda content: b"\x00\x01" + content[2:3074] + b"\x00\x01" + content[3076:], "images per class found, 3 expected"),
     ],
 )
 def test_a_wrong_binary_file_is_refused(tmp_path, change, message):

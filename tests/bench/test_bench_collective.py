@@ -134,7 +134,7 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
         (
             make_parameters("all_gather", 20),
             3,
-            "message_bytes = 20 is not a positive multiple of 3 x 4, the size of an element of fp32, and all_gather cuts it",
+            "message_bytes = 20 is not a positive multiple of 3 x 4, the size of an element of fp32, and all_gather splits it",
         ),
         (make_parameters("gather"), 2, "operation = 'gather': expected one of all_reduce, all_gather, .*."),
         (make_parameters("broadcast", dtype="fp8"), 2, "dtype = 'fp8': expected one of fp32, bf16."),

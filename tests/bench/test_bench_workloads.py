@@ -87,7 +87,7 @@ def test_compression_is_refused_in_words_where_torch_would_not_take_its_hook(mon
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: missing != "NCCL")
     parameters = train_step_parameters("lm_tiny", "ddp", compression="bf16")
-    with pytest.raises(ValueError, match="compression = 'bf16' needs a torch with CUDA and NCCL"):
+    with pytest.raises(ValueError, match="compression = 'bf16' needs a torch built with CUDA and NCCL"):
         train_step.build(parameters, make_ranks(0, 2))
 
 

@@ -90,7 +90,7 @@ def test_implementations_without_a_common_input_are_not_compared(tmp_path):
     assert figure.alt.startswith("1×2: 400 µs (1 launch) (")
 
 
-def test_nothing_measured_is_no_figure_and_the_report_says_so(tmp_path):
+def test_nothing_measured_is_no_figure_and_no_section(tmp_path):
     assert batch_norm_figures(batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS)), {}) == []
     write_store(tmp_path, [OWN], [])
-    assert "Synchronized batch norm: " in make_report(tmp_path).read_text(encoding="utf-8")
+    assert 'id="batch-norms"' not in make_report(tmp_path).read_text(encoding="utf-8")

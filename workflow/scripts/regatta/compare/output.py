@@ -183,8 +183,9 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     caption = "Points: individual launches. Line: medians. Below 1: faster than in the first campaign."
     caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    image = draw(Panel(x, Axis("ratio to first campaign"), series))
-    return Figure(f"history-{index + 1}", title, image, alt, caption, history_table(history, cells), to_csv(rows))
+    drawing = draw(Panel(x, Axis("ratio to first campaign"), series), f"history-{index + 1}", alt)
+    table = history_table(history, cells)
+    return Figure(f"history-{index + 1}", title, drawing.svg, alt, caption, table, to_csv(rows), "", drawing.legend)
 
 
 def _points(history: History, cell: str) -> tuple[Point, ...]:

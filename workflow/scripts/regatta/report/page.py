@@ -6,13 +6,16 @@ topics/catalog.py adds the topics and renders the page: one reproducible file wi
 import base64
 import gzip
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
+from html import unescape
 from pathlib import Path
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup
 
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
@@ -20,7 +23,7 @@ from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of
 from regatta.report.panels import Section, Table
-from regatta.report.plotting import data_uri, image_uri
+from regatta.report.plotting import MARKERS, data_uri
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
@@ -36,6 +39,7 @@ STATUSES = (
 )
 MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
+CELL_MARK = re.compile(r' data-cell="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
@@ -51,14 +55,15 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of, "image_uri": image_uri}
-    environment.filters["cell_index"] = cell_index
+    environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of}
+    environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
+        "marker_paths": MARKERS,
         "most_rows_open": MOST_ROWS_OPEN,
         "most_rows_shown": MOST_ROWS_SHOWN,
         "most_rows_named": MOST_ROWS_NAMED,
@@ -70,6 +75,18 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
 def script_source(script: str) -> str:
     """Return the source of a content security policy that lets this inline script run, and no other."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+@jinja2.pass_context
+def cell_marks(context: jinja2.runtime.Context, svg: str) -> Markup:
+    """Return a drawing whose marks have indices of cells instead of ids; none on a page without a data block."""
+    indices = context.get("cell_indices") or {}
+
+    def index(match: re.Match) -> str:
+        cell = unescape(match[1])
+        return f' data-cell="{indices[cell]}"' if cell in indices else ""
+
+    return Markup(CELL_MARK.sub(index, svg))
 
 
 @jinja2.pass_context

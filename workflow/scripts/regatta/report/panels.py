@@ -9,11 +9,11 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
-from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, draw, size_ticks
+from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, size_ticks
 from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
-MAX_LINES = 12  # number of labels that fit beside a panel
+MAX_LINES = 16  # lines of labels in the legend of a panel
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class Table:
 class Figure:
     """One figure. alt: its message with numbers. caption: what it shows, how to read it, n. csv: its data.
 
-    image: SVG or PNG. size: width and height in pixels. source: the table whose rows are in `csv`.
+    svg: the image as an inline element. legend: of its series. source: the table whose rows are in `csv`.
     """
 
     id: str
     title: str
-    image: bytes
+    svg: str
     alt: str
     caption: str
     table: Table
     csv: str
-    size: tuple[int, int] = (390, 310)
     source: str = ""
+    legend: tuple[Entry, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -106,7 +106,23 @@ def _with_texts(rows: pd.DataFrame, names: list[CellName]) -> pd.DataFrame:
         series=[name.label(*series_fields(name)) for name in names],
         name=[name.within for name in names],
         full_name=[name.within_subject for name in names],
+        hue=rows["hue"] if "hue" in rows else hues(rows),
     )
+
+
+HUE_AXES = ("stack", "strategy", "algorithm", "implementation", "norm", "backend")
+
+
+def hues(rows: pd.DataFrame) -> list[int]:
+    """Return the color of each row: by stack, or with one stack by the first setting without an order that varies.
+
+    Settings with an order, such as nodes or bucket size, have shades of one color.
+    """
+    for axis in HUE_AXES:
+        if axis in rows and rows[axis].nunique() > 1:
+            order = {value: index for index, value in enumerate(sorted(rows[axis].dropna().unique()))}
+            return [order.get(value, 0) for value in rows[axis]]
+    return [0] * len(rows)
 
 
 def series_fields(name: CellName) -> tuple[str, ...]:
@@ -189,10 +205,11 @@ def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, report
             launches = tuple(float(value) for value in values(row))
             if launches:
                 place = float(getattr(row, x))
-                points.append(Point(place, launches, float(reported(row)), place not in places))
+                points.append(Point(place, launches, float(reported(row)), place not in places, row.cell))
                 places.add(place)
         if points:
-            series.append(Series(name, tuple(points)))
+            hue = int(rows.loc[rows[label] == name, "hue"].iloc[0])
+            series.append(Series(name, tuple(points), hue=hue))
     return tuple(series)
 
 
@@ -226,7 +243,8 @@ def make_figure(
     figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
 ) -> Figure:
     """Draw a panel as a figure with words and numbers. words: alt and caption. rows: from the table `source`."""
-    return Figure(figure_id, title, draw(panel), *words, table, to_csv(rows), source=source)
+    drawing = draw(panel, figure_id, words[0])
+    return Figure(figure_id, title, drawing.svg, *words, table, to_csv(rows), source, drawing.legend)
 
 
 def shown_in(factor: float) -> Callable[[float | None], str]:

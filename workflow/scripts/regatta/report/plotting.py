@@ -1,18 +1,18 @@
-"""Draw one panel: series of launches over an axis, as reproducible SVG bytes.
+"""Draw one panel: series of launches over an axis, as reproducible inline SVG with real text.
 
-Every launch is a point; the line joins the values of the table. Colors are those of Okabe and Ito
-(jfly.uni-koeln.de/color) with a contrast of 3:1 against white, the sixth darkened to reach it. Markers and dashes
-distinguish series without color.
+Every launch is a point; the line joins the values of the table. Colors are CSS variables of workflow/report/style.css,
+so that a figure follows the page's theme. Markers and dashes distinguish series without color. A mark that stands for a
+cell has its id in the attribute data-cell.
 """
 
 import base64
 import io
 import math
-import textwrap
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
@@ -20,23 +20,6 @@ from regatta.core.text import three
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Figures are vectors, or bitmaps if many of them would make the page too large.
-PNG_START = b"\x89PNG"
-BITMAP_DPI = 150  # 1.5 dots per pixel of the page, where 3.9 inches are 390 pixels
-BITMAP_COLORS = 32
-
-_is_bitmap: ContextVar[bool] = ContextVar("is_bitmap", default=False)
-
-
-@contextmanager
-def bitmaps(is_wanted: bool) -> Iterator[None]:
-    """Draw bitmaps within this block if they are wanted."""
-    token = _is_bitmap.set(is_wanted)
-    try:
-        yield
-    finally:
-        _is_bitmap.reset(token)
 
 
 @contextmanager
@@ -63,35 +46,51 @@ def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:
     side.set_minor_formatter(NullFormatter())
 
 
-def image_of(figure: "Figure") -> bytes:
-    """Return a figure as SVG or PNG, the same bytes for the same figure."""
+# matplotlib draws in these colors; the page has a CSS variable for each. No drawing uses them for anything else.
+COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
+INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
+CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
+CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
+CELL = "cell:"  # begins the gid of a mark that stands for a cell
+UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
+# Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
+NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9]+_\d+"')
+MARK = re.compile(rf' id="{CELL}([^"]*)"')
+DIGITS = re.compile(r"(\d\.\d\d)\d+")
+FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
+
+
+def svg_of(figure: "Figure", label: str) -> str:
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its text alternative."""
     buffer = io.BytesIO()
-    if not _is_bitmap.get():
-        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-        return buffer.getvalue()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
-
-    canvas = FigureCanvasAgg(figure)
-    figure.set_dpi(BITMAP_DPI)
-    canvas.draw()
-    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
-    picture.quantize(BITMAP_COLORS, method=Image.Quantize.FASTOCTREE).save(buffer, format="png", optimize=True)
-    return buffer.getvalue()
+    figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue().decode()
+    box = re.search(r'viewBox="([^"]*)"', svg)[1]
+    body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
+    body = MARK.sub(r' data-cell="\1"', NUMBERED_ID.sub("", body))
+    body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
+    body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
+    body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
+    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
 
 
-MAX_SERIES = 6
-MAX_LEGEND_LINES = 14  # limit at full size
-MAX_VECTOR_POINTS = 2000  # above this the points are an embedded bitmap: 50,000 of them as vectors are 5 MB
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#B87F00")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MAX_SERIES = 12
+MAX_POINTS = 1000  # of more launches only the ranges are drawn
+MARKERS = {  # of matplotlib, with the path of the same shape in a legend
+    "o": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    "s": "M-3.5 -3.5h7v7h-7z",
+    "^": "M0 -4.5L4.5 4H-4.5z",
+    "D": "M0 -5L5 0L0 5L-5 0z",
+    "v": "M0 4.5L4.5 -4H-4.5z",
+    "P": "M-1.5 -4h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
+}
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
-INK, GREY, GRID = "#222222", "#666666", "#E3E3E3"
-DODGE, DOT = 2.5, 4.5
-WIDTH_IN, HEIGHT_IN = 3.9, 3.1  # small, so that its text is legible at 300 pixels on a phone
+FAINTEST = 0.4  # opacity of the last series of a hue
+DOT = 4.5
+WIDTH_IN, HEIGHT_IN = 3.9, 2.6  # small, so that its text is legible at 300 pixels on a phone
 STYLE = {
     "svg.hashsalt": "regatta",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": GREY,
@@ -112,22 +111,24 @@ STYLE = {
 class Point:
     """One cell in a panel. values: one per launch. reported: the table's number, which the line goes through.
 
-    is_on_line: False for a second shape of the same size.
+    is_on_line: False for a second shape of the same size. cell: its id, so that the mark opens it; empty: none.
     """
 
     x: float
     values: tuple[float, ...]
     reported: float
     is_on_line: bool = True
+    cell: str = ""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False on a categorical axis; a bar then marks the reported value."""
+    """One line. has_line: False on a categorical axis; a bar then marks the reported value. hue: index of its color."""
 
     label: str
     points: tuple[Point, ...]
     has_line: bool = True
+    hue: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,42 +158,77 @@ class Panel:
     dotted: tuple[str, ...] = ()
 
 
-def draw(panel: Panel) -> bytes:
-    """Return the panel as SVG, or as PNG within `bitmaps`."""
-    with new_canvas(WIDTH_IN, HEIGHT_IN) as figure:
-        axes = figure.add_axes((0.165, 0.205, 0.515, 0.7))
-        is_raster = sum(len(p.values) for s in panel.series for p in s.points) > MAX_VECTOR_POINTS
+@dataclass(frozen=True)
+class Entry:
+    """One line of a legend. style: how its swatch is drawn (SVG attributes); marker: name in the template."""
+
+    label: str
+    color: str
+    dashes: tuple[float, ...] = ()
+    marker: str = ""
+    opacity: float = 1.0
+
+    @property
+    def css_color(self) -> str:
+        return CSS_COLORS[self.color]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn panel. legend: its series and guides, in the order of their last values."""
+
+    svg: str
+    legend: tuple[Entry, ...]
+
+
+def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
+    """Draw a panel. figure_id: unique on the page. label: text alternative."""
+    styles = _styles(panel.series)
+    has_points = sum(len(p.values) for s in panel.series for p in s.points) <= MAX_POINTS
+    with new_canvas(WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as figure:
+        axes = figure.add_axes((0.135, 0.26, 0.85, 0.64))
         _scale(axes, panel)
-        for label, line in panel.guides:
-            axes.plot(
-                *zip(*line, strict=True), color=GREY, dashes=_guide_dashes(panel, label), linewidth=1.2, zorder=1.5
-            )
-        for index, series in enumerate(panel.series):
-            dodge = DODGE * panel.dot / DOT * (index - (len(panel.series) - 1) / 2)
-            _draw_series(axes, index, series, is_raster, dodge, panel.dot)
-        _legend(axes, panel)
-        return image_of(figure)
+        for guide, line in panel.guides:
+            dashes = _guide_dashes(panel, guide)
+            axes.plot(*zip(*line, strict=True), color=GREY, dashes=dashes, linewidth=1.2, zorder=1.5)
+        for series, style in zip(panel.series, styles, strict=True):
+            _draw_series(axes, series, style, panel.dot, has_points)
+        return Drawing(svg_of(figure, label), _legend(panel, styles))
 
 
-def _draw_series(axes: "Axes", index: int, series: Series, is_raster: bool, dodge: float, dot: float) -> None:
-    """Draw the line and the launches. dodge: shift in points, so that series at one place do not hide each other."""
-    from matplotlib.transforms import ScaledTranslation
+def _styles(series: Sequence[Series]) -> list[Entry]:
+    """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue."""
+    numbers = {hue: sum(other.hue == hue for other in series) for hue in {one.hue for one in series}}
+    places: dict[int, int] = {}
+    found = []
+    for one in series:
+        place = places[one.hue] = places.get(one.hue, -1) + 1
+        share = place / max(numbers[one.hue] - 1, 1)
+        index = one.hue % len(COLORS)
+        marker = list(MARKERS)[(index if len(numbers) > 1 else place) % len(MARKERS)]
+        opacity = 1 - (1 - FAINTEST) * share
+        found.append(Entry(one.label, COLORS[index], DASHES[place % len(DASHES)], marker, opacity))
+    return found
 
-    color, marker = COLORS[index], MARKERS[index]
-    aside = axes.transData + ScaledTranslation(dodge / 72, 0, axes.figure.dpi_scale_trans)
-    places = {"linestyle": "none", "transform": aside}
-    line = [(p.x, p.reported) for p in series.points if p.is_on_line]
+
+def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool) -> None:
+    """Draw the line of a series, the range of each cell's launches, and its launches."""
+    color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
+    common = {"color": color, "alpha": style.opacity}
     if series.has_line:
-        axes.plot(*zip(*line, strict=True), color=color, dashes=DASHES[index] or (None, None), linewidth=1.8, zorder=2)
+        axes.plot(*zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=1.8, zorder=2, **common)
     else:
-        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "color": color, "zorder": 2}
-        axes.plot(*zip(*line, strict=True), **bar, **places)
-    for is_on_line in (True, False):
-        dots = [(p.x, value) for p in series.points if p.is_on_line == is_on_line for value in p.values]
-        if dots:
-            shape = {"marker": marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "markeredgecolor": color}
-            fill = {"markerfacecolor": color if is_on_line else "white", "alpha": 0.75, "zorder": 3}
-            axes.plot(*zip(*dots, strict=True), rasterized=is_raster, **shape, **fill, **places)
+        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
+        axes.plot(*zip(*line, strict=True), **bar, **common)
+    for point in series.points:
+        if not has_points:
+            axes.plot([point.x] * 2, [min(point.values), max(point.values)], linewidth=1, zorder=2, **common)
+        shown = point.values if has_points else (point.reported,)
+        shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
+        fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
+        [dots] = axes.plot([point.x] * len(shown), shown, zorder=3, alpha=style.opacity, **shape, **fill)
+        if point.cell:
+            dots.set_gid(f"{CELL}{point.cell}")
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:
@@ -200,7 +236,7 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     dots += [dot for _, line in panel.guides for dot in line]
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
-    axes.figure.text(0.02, 0.985, panel.y.label, va="top")  # horizontal, above its axis
+    axes.figure.text(0.01, 0.99, panel.y.label, va="top", fontsize=9)  # horizontal, above its axis
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
@@ -243,34 +279,19 @@ def linear_ticks(low: float, high: float, show: Callable[[float], str], most: in
     return tuple((float(place), show(place)) for place in places if low <= place <= high)
 
 
-def _legend(axes: "Axes", panel: Panel) -> None:
-    """List series and guides at the right of the panel, in the order of their last values."""
-    from matplotlib.lines import Line2D
-
-    entries = []  # (last value, label, style)
-    for series, marker, color in zip(panel.series, MARKERS, COLORS, strict=False):
+def _legend(panel: Panel, styles: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return series and guides in the order of their last values, the highest first."""
+    entries = []
+    for series, style in zip(panel.series, styles, strict=True):
         _, last = max((p.x, p.reported) for p in series.points if p.is_on_line)
-        entries.append((last, series.label, {"marker": marker, "color": color}))
+        entries.append((last, style))
     for label, line in panel.guides:
-        entries.append((line[-1][1], label, {"color": GREY, "dashes": _guide_dashes(panel, label)}))
-    entries.sort(key=lambda entry: -entry[0])
-    handles = [
-        Line2D([], [], markersize=5, linewidth=1.2, label=_wrapped(label), **style) for _, label, style in entries
-    ]
-    spaces = {"handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0, "borderaxespad": 0.5, "labelspacing": 0.4}
-    num_lines = sum(handle.get_label().count("\n") + 1 for handle in handles)
-    font_size = 9 * min(1, MAX_LEGEND_LINES / num_lines)
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=font_size, **spaces)
+        entries.append((line[-1][1], Entry(label, GREY, _guide_dashes(panel, label))))
+    return tuple(entry for _, entry in sorted(entries, key=lambda entry: -entry[0]))
 
 
 def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:
     return (1, 2) if label in panel.dotted else (4, 3)
-
-
-def _wrapped(label: str) -> str:
-    """Return a label whose lines fit beside the panel, broken at spaces and underscores."""
-    lines = [textwrap.wrap(line.replace("_", "_ "), 14, break_long_words=False) for line in label.split("\n")]
-    return "\n".join(part.replace("_ ", "_") for parts in lines for part in parts)
 
 
 def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
@@ -283,7 +304,3 @@ def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
 def data_uri(content: bytes, mime: str) -> str:
     """Return a file as a data URI, which embeds it in a page."""
     return f"data:{mime};base64,{base64.b64encode(content).decode()}"
-
-
-def image_uri(image: bytes) -> str:
-    return data_uri(image, "image/png" if image.startswith(PNG_START) else "image/svg+xml")

@@ -10,7 +10,6 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
 from regatta.report import cells, page
 from regatta.report.panels import Section
-from regatta.report.plotting import bitmaps
 from regatta.store.collect import collected_csv, read_collected, read_store
 from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen
@@ -148,8 +147,7 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     campaign, measurements = data.campaign, data.measurements
     is_large = page.is_large(campaign)
-    with bitmaps(is_large):
-        shown = [topic.section(data) for topic in TOPICS if topic.section]
+    shown = [topic.section(data) for topic in TOPICS if topic.section]
     shown = [section for section in shown if section is not None and section.has_content]
     place = next(index for index, section in enumerate(shown) if section.id == failures.TOPIC.id)
     shown.insert(place, _warnings(data))

@@ -271,7 +271,8 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
     alt, csv = _alt(curve, title, rows), to_exact_csv(shown[list(EPOCHS)])
     figure_id, title = f"{curve.kind}-{number}", f"{curve.title}: {title}"
-    return Figure(figure_id, title, draw(panel), alt, caption, table, csv, source="epochs")
+    drawing = draw(panel, figure_id, alt)
+    return Figure(figure_id, title, drawing.svg, alt, caption, table, csv, "epochs", drawing.legend)
 
 
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:

@@ -235,9 +235,9 @@ def comparison_figures(comparisons: pd.DataFrame) -> list[Figure]:
             alt = alt if found else finding_text(finding_values(known))
             caption = _caption(part, len(left) if index == len(split) - 1 else 0)
             table = Table.of(f"Comparisons of {title}, largest effect first", NUMBERS, part)
-            image, size = draw_forest(page, float(first["margin_ratio"]))
+            svg = draw_forest(page, float(first["margin_ratio"]), alt)
             names, csv = (f"comparison-{len(found) + 1}", f"{pair_text(part)}: {title}"), part.drop(columns="label")
-            found.append(Figure(*names, image, alt, caption, table, to_csv(csv), size, "comparisons"))
+            found.append(Figure(*names, svg, alt, caption, table, to_csv(csv), "comparisons"))
     return found
 
 
@@ -308,7 +308,7 @@ def pages(rows: list[Row]) -> list[list[Row]]:
     return found
 
 
-def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]:
+def draw_forest(rows: list[Row], margin: float, alt: str) -> str:
     """Return the plot and its size in pixels. margin: ratio up to which times are equivalent."""
     from matplotlib.lines import Line2D
 
@@ -335,7 +335,7 @@ def draw_forest(rows: list[Row], margin: float) -> tuple[bytes, tuple[int, int]]
         handles = [Line2D([], [], label=word, **_mark(word)) for word in verdicts]
         spaces = {"handletextpad": 0, "columnspacing": 0.8, "borderpad": 0}
         figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=9, **spaces)
-        return plotting.image_of(figure), (390, round(height * PIXELS_PER_POINT))
+        return plotting.svg_of(figure, alt)
 
 
 def _mark(verdict: str) -> dict:

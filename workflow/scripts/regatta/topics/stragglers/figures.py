@@ -9,7 +9,7 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
-from regatta.report.plotting import COLORS, GREY, INK, WIDTH_IN, image_of, new_canvas
+from regatta.report.plotting import COLORS, GREY, GRID, INK, WIDTH_IN, new_canvas, svg_of
 from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
 from regatta.topics.stragglers.waits import (
@@ -32,8 +32,6 @@ WHAT = {
 }
 UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
-PIXELS_PER_INCH = 100  # CSS pixels: WIDTH_IN is 390 pixels on the page
-BAND = "#F0F0F0"
 MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbors
 MOST_NAMED_HOSTS = 8  # whose names fit above their bands
 
@@ -93,20 +91,16 @@ def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: s
         f" {reading}. Diamonds: straggler; bands: hosts; the axis does not start at 0."
     )
     table = Table.of(f"{what.capitalize()} by rank, {place}", columns, ranks)
-    image = _draw_strip(ranks, late, f"{what} ({unit})", factor)
+    svg = _draw_strip(ranks, late, f"{what} ({unit})", factor, alt)
     title = f"Stragglers: {what}, {place}"
-    return Figure("straggler-strip", title, image, alt, caption, table, to_csv(ranks), _size(STRIP_IN), "waits")
+    return Figure("straggler-strip", title, svg, alt, caption, table, to_csv(ranks), "waits")
 
 
-def _size(height_in: float) -> tuple[int, int]:
-    return round(PIXELS_PER_INCH * WIDTH_IN), round(PIXELS_PER_INCH * height_in)
-
-
-def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float) -> bytes:
+def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float, alt: str) -> str:
     is_small = len(ranks) > 64
     numbers, is_late = np.arange(len(ranks)), np.isin(np.arange(len(ranks)), late)
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
-    with new_canvas(WIDTH_IN, STRIP_IN) as canvas:
+    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": "straggler-strip"}) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
         for chosen, color, marker in ((~is_late, COLORS[0], "o"), (is_late, COLORS[1], "D")):
             x, width = numbers[chosen], 0.8 if is_small else 1.8
@@ -117,9 +111,9 @@ def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float)
         axes.set_xlabel("rank")
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.locator_params(axis="y", nbins=5)
-        axes.grid(visible=True, axis="y", color="#D8D8D8", linewidth=0.8)
+        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
         canvas.text(0.02, 0.985, label, va="top")
-        return image_of(canvas)
+        return svg_of(canvas, alt)
 
 
 def _bands(axes, hosts: pd.Series) -> None:
@@ -129,7 +123,7 @@ def _bands(axes, hosts: pd.Series) -> None:
     for index, ranks in enumerate(runs):
         host, first, last = ranks.iloc[0], ranks.index[0], ranks.index[-1]
         if index % 2:
-            axes.axvspan(first - 0.5, last + 0.5, color=BAND, zorder=0, linewidth=0)
+            axes.axvspan(first - 0.5, last + 0.5, color=GRID, alpha=0.4, zorder=0, linewidth=0)
         if index % every == 0:
             text = host if len(host) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{host[-9:]}"
             style = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 30 if len(runs) > 4 else 0}
@@ -164,15 +158,17 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     heads = ("rank", f"first half ({unit})", f"second half ({unit})")
     table = Table(f"Time relative to the median rank, {place}", heads, body)
     marks = [outlier.iteration for outlier in outliers or ()]
-    image = _draw_map(factor * columns, late, unit, num_iterations, marks)
+    svg = _draw_map(factor * columns, late, unit, num_iterations, marks, alt)
     source = f"launches/{ranks['launch'].iloc[0]}.jsonl"
     title, data = f"Stragglers over iterations: {place}", to_csv(csv.reset_index())
-    return Figure("straggler-map", title, image, alt, caption, table, data, _size(MAP_IN), source)
+    return Figure("straggler-map", title, svg, alt, caption, table, data, source)
 
 
-def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int]) -> bytes:
+def _draw_map(
+    columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int], alt: str
+) -> str:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
-    with new_canvas(WIDTH_IN, MAP_IN) as canvas:
+    with new_canvas(WIDTH_IN, MAP_IN, **{"svg.hashsalt": "straggler-map"}) as canvas:
         axes = canvas.add_axes((0.12, 0.18, 0.66, 0.7))
         extent = (0, num_iterations, len(columns) - 0.5, -0.5)
         image = axes.imshow(
@@ -190,7 +186,7 @@ def _draw_map(columns: np.ndarray, late: list[int], unit: str, num_iterations: i
         bar.outline.set_edgecolor(GREY)
         canvas.text(0.02, 0.985, "rank", va="top")
         canvas.text(0.98, 0.985, f"difference ({unit})", va="top", ha="right")
-        return image_of(canvas)
+        return svg_of(canvas, alt)
 
 
 def _unit(largest_s: float) -> tuple[float, str]:
