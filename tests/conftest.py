@@ -16,9 +16,11 @@ import pytest
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "CONFIG", "PROFILE", "VENV"):
     os.environ.pop(name, None)
 
-# A process started by nohup ignores SIGHUP, and so would Snakemake in tests that stop it. A handler is not inherited.
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda *_: None)
+# A process started by nohup ignores SIGHUP, one in the background of a script SIGINT, and so would those that tests start
+# and stop. Programs do not inherit a handler.
+for number, handler in ((signal.SIGHUP, lambda *_: None), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scripts"))
 

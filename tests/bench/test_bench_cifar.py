@@ -169,7 +169,10 @@ def test_flipped_bits_of_a_pickle_are_read_or_refused(tmp_path):
         (lambda content: b"", "0 bytes found"),
         (lambda content: content[: 200 * 3074], "200 images found, 300 expected"),
         (lambda content: b"\x00\xff" + content[2:], "label 255 found, 0 to 99 expected"),
-        (lambda content: b"\x00\x01" + content[2:3074] + b"\x00\x01" + content[3076:], "images per class found, 3 expected"),
+        (
+            lambda content: b"\x00\x01" + content[2:3074] + b"\x00\x01" + content[3076:],
+            "images per class found, 3 expected",
+        ),
     ],
 )
 def test_a_wrong_binary_file_is_refused(tmp_path, change, message):

@@ -84,7 +84,7 @@ def test_the_figure_tells_the_cell_that_changed_most_and_marks_the_change(tmp_pa
         "all-reduce · 1×2 processes · 4 KiB"
     ] * 2
     assert history_table(history).rows[2][3:] == ("1.32 s", "(1.20 s to 1.44 s)", "3", "1.200")
-    assert figure.image == history_figures(history)[0].image
+    assert figure.svg == history_figures(history)[0].svg
 
 
 def test_another_version_of_the_benchmark_is_another_cell(tmp_path):

@@ -45,7 +45,7 @@ def test_a_campaign_for_cpus_skips_nothing_and_takes_about_a_minute(name, num_ce
 def test_campaigns_of_training_for_cpus_skip_only_what_one_rank_or_several_cannot_do(name, num_cells):
     found = expand(load_campaign(CLUSTERS.parent / "campaigns" / "cpu" / f"{name}.yaml"))
     assert (len(found.cells), found.notes) == (num_cells, [])
-    allowed = ("strategy none runs on 1 rank", "excluded: one rank has nothing to exchange")
+    allowed = ("strategy none runs on 1 rank", "excluded: a single rank has nothing to synchronize")
     assert all(reason.startswith(allowed) for _, reason in found.skipped)
 
 

@@ -74,7 +74,7 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     cells = [run_cell(s, gpus=g, norm=n) for s in ("ddp", "own") for g in (1, 2) for n in ("batch", "own_sync")]
     _, tables = figures_of(tmp_path, cells)
     rows = name_rows(tables["training_runs"], "train_run")
-    found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",)))
+    found = list(panels(rows, lambda name: (*name.series, "shape"), splits=("shape",), most=6))
     words = sorted(f"{s} {n}" for s in ("ddp", "custom all-reduce") for n in ("batch norm", "custom sync batch norm"))
     title = "CIFAR CNN on synthetic images"
     assert [(text, sorted(part["label"])) for text, part in found] == [
@@ -86,7 +86,7 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
         title,
         ["custom all-reduce\n1×1", "custom all-reduce\n1×2", "ddp\n1×1", "ddp\n1×2"],
     )
-    many = list(panels(rows, lambda name: (*name.series, "shape"), splits=()))
+    many = list(panels(rows, lambda name: (*name.series, "shape"), splits=(), most=6))
     assert [(text, len(part)) for text, part in many] == [(f"{title} (1 of 2)", 6), (f"{title} (2 of 2)", 2)]
 
 

@@ -54,7 +54,7 @@ CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROU
 CELL = "cell:"  # begins the gid of a mark that stands for a cell
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
-NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9]+_\d+"')
+NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
 MARK = re.compile(rf' id="{CELL}([^"]*)"')
 DIGITS = re.compile(r"(\d\.\d\d)\d+")
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
