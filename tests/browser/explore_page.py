@@ -20,7 +20,7 @@ def without_drawing():
     from matplotlib.figure import Figure
 
     with pytest.MonkeyPatch.context() as patch:
-        empty = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+        empty = b'<svg viewBox="0 0 1 1"></svg>'
         patch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(empty))
         yield
 

@@ -18,7 +18,8 @@ BROKEN_IMAGES = "[...document.images].filter(i => !i.complete || !i.naturalWidth
 # WCAG contrast of every text against the nearest ground that is not transparent.
 LOW_CONTRAST = """
 (() => {
-  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  // A mixed color is "color(srgb 0.5 0.7 0.9)".
+  const parse = c => (c.match(/[\\d.]+/g) || []).map((v, i) => c.startsWith('color(') && i < 3 ? 255 * v : Number(v));
   const light = c => { const [r, g, b] = parse(c).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
     return .2126 * r + .7152 * g + .0722 * b; };
   const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
@@ -73,9 +74,9 @@ def test_axe_finds_no_violation(browser, report, scheme):
 
 def test_axe_would_find_an_image_without_words(browser, report):
     browser.open(report, 1280)
-    browser.evaluate("document.querySelector('svg.chart').setAttribute('role', 'img')")
-    browser.evaluate("document.querySelector('svg.chart').removeAttribute('aria-label')")
-    assert [line.split(":")[0] for line in browser.axe_violations()] == ["svg-img-alt"]
+    without_words = "c => { c.setAttribute('role', 'img'); c.removeAttribute('aria-label'); }"
+    browser.evaluate(f"document.querySelectorAll('svg.chart').forEach({without_words})")
+    assert "svg-img-alt" in [line.split(":")[0] for line in browser.axe_violations()]
 
 
 def test_the_text_of_a_figure_can_be_read_on_a_phone(browser, report):
