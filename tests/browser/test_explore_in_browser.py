@@ -274,8 +274,8 @@ def test_strings_of_a_hostile_campaign_are_shown_and_run_nothing(browser, tmp_pa
 
 def test_a_finding_opens_its_cells(browser, page):
     show(browser, page)
-    # The first finding is that of the 2 cells with failures.
-    browser.evaluate("document.querySelector('#findings li .open-cell').click()")
+    # The finding on failures has the 2 cells with failures.
+    browser.evaluate("document.querySelector('#failures .findings li .open-cell').click()")
     assert text(browser, TITLE) == "2 cells"
     found = "[...document.querySelectorAll('#drawer-body .open-cell')].map(button => button.textContent).join('; ')"
     assert browser.evaluate(found) == (

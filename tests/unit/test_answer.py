@@ -22,6 +22,7 @@ from synthetic import (
 
 from regatta.run.progress import outcome_text
 from regatta.topics.answer import answer, answer_json
+from regatta.topics.scaling.section import loss_rows
 
 
 def lines_of(folder):
@@ -40,6 +41,9 @@ def set_step_times(folder, seconds):
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+SHAPES = (((1, 1), "none", [None]), ((1, 1), "ddp", [1, 25]), ((1, 2), "ddp", [1, 25]), ((2, 2), "ddp", [1, 25]))
+
+
 @pytest.fixture
 def two_models(tmp_path):
     """resnet18 and resnet50 on 1, 2 and 4 ranks, with two buckets; two launches that differ by 2 %."""
@@ -53,7 +57,7 @@ def two_models(tmp_path):
     cells = [
         train_cell(model, *place, strategy, bucket)
         for model in ("resnet18", "resnet50")
-        for place, strategy, buckets in (((1, 1), "none", [None]), ((1, 2), "ddp", [1, 25]), ((2, 2), "ddp", [1, 25]))
+        for place, strategy, buckets in SHAPES
         for bucket in buckets
     ]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP_BOTH)
@@ -80,6 +84,17 @@ def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_mo
     assert (values["num_best"], values["num"]) == (2, 2)
     assert values["worst_bucket_cap_mb"] == 1
     assert values["worst_cost_ratio"] == pytest.approx(0.1)
+
+
+def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
+    """Of 1, 0.9 is kept within a node, and 0.5 or 0.8 on two of them; DDP on one rank costs nothing here."""
+    rows = {row["name"].partition(" ")[0]: row for row in loss_rows(analyse(two_models))}
+    for name, kept in (("ResNet-18", 0.5), ("ResNet-50", 0.8)):
+        losses = dict(rows[name]["losses"])
+        assert rows[name]["kept"] == pytest.approx(kept)
+        assert losses["wrapper_ratio"] == pytest.approx(0)
+        assert losses["intra_node_ratio"] == pytest.approx(0.1)
+        assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
 def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):

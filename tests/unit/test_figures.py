@@ -205,8 +205,18 @@ def test_stacks_lie_over_each_other_in_colors_of_their_own(tmp_path):
     figures = {figure.title: figure for figure in scaling_figures(scaling, steps, "cuda")}
     assert sorted(figures) == [f"{what}: ResNet-{n}" for what in ("Efficiency", "Throughput") for n in (101, 50)]
     for figure in figures.values():
-        colors = {entry.label.rpartition("\n")[2]: entry.color for entry in figure.legend if entry.marker}
+        colors = {e.label.rpartition("\n")[2]: e.color for e in figure.legend if e.color in COLORS}
         assert colors == {"bound": COLORS[0], "contained": COLORS[1]}
+
+
+def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
+    buckets = [train_cell("resnet50", *place, "ddp", b) for place in ((1, 2), (8, 4)) for b in (1, 25, 100)]
+    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
+    largest = scaling[scaling["world_size"] == 32]
+    best = largest.loc[largest["throughput_samples_per_s"].astype(float).idxmax(), "bucket_cap_mb"]
+    (_, efficiency) = scaling_figures(scaling, steps, "cuda")
+    labels = [entry.label for entry in efficiency.legend if entry.marker]
+    assert labels == [f"ddp bucket {best:g} MiB", "other bucket sizes"]
 
 
 def test_one_bucket_size_makes_no_figure(tmp_path):

@@ -21,7 +21,7 @@ from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
 from regatta.launchers import LAUNCHERS
-from regatta.report.findings import HEADERS, anchor_of, file_of
+from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
 from regatta.report.panels import Section, Table
 from regatta.report.plotting import MARKERS, data_uri
 from regatta.store.launch_files import read_one_line
@@ -56,7 +56,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of}
-    environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks}
+    environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),

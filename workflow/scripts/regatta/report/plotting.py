@@ -123,12 +123,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False on a categorical axis; a bar then marks the reported value. hue: index of its color."""
+    """One line. has_line: False on a categorical axis; a bar then marks the reported value. hue: index of its color.
+
+    is_context: drawn in gray behind the others, with one entry for all of them in the legend.
+    """
 
     label: str
     points: tuple[Point, ...]
     has_line: bool = True
     hue: int = 0
+    is_context: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ class Axis:
 class Panel:
     """What is drawn. guides: gray dashed lines (label, points); dotted: labels of those beyond the measured range.
 
-    dot: size of a launch, in points.
+    dot: size of a launch, in points. context: label of the series that are context.
     """
 
     x: Axis
@@ -156,6 +160,7 @@ class Panel:
     guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = field(default=())
     dot: float = DOT
     dotted: tuple[str, ...] = ()
+    context: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,10 +203,14 @@ def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
 
 def _styles(series: Sequence[Series]) -> list[Entry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue."""
-    numbers = {hue: sum(other.hue == hue for other in series) for hue in {one.hue for one in series}}
+    main = [one for one in series if not one.is_context]
+    numbers = {hue: sum(other.hue == hue for other in main) for hue in {one.hue for one in main}}
     places: dict[int, int] = {}
     found = []
     for one in series:
+        if one.is_context:
+            found.append(Entry(one.label, GREY, (), "o", FAINTEST))
+            continue
         place = places[one.hue] = places.get(one.hue, -1) + 1
         share = place / max(numbers[one.hue] - 1, 1)
         index = one.hue % len(COLORS)
@@ -215,13 +224,16 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
     """Draw the line of a series, the range of each cell's launches, and its launches."""
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
     common = {"color": color, "alpha": style.opacity}
+    if series.is_context:
+        dot, has_points = dot / 2, False
     if series.has_line:
-        axes.plot(*zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=1.8, zorder=2, **common)
+        width = 1 if series.is_context else 1.8
+        axes.plot(*zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common)
     else:
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
         axes.plot(*zip(*line, strict=True), **bar, **common)
     for point in series.points:
-        if not has_points:
+        if not has_points and not series.is_context:
             axes.plot([point.x] * 2, [min(point.values), max(point.values)], linewidth=1, zorder=2, **common)
         shown = point.values if has_points else (point.reported,)
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
@@ -283,11 +295,14 @@ def _legend(panel: Panel, styles: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return series and guides in the order of their last values, the highest first."""
     entries = []
     for series, style in zip(panel.series, styles, strict=True):
+        if series.is_context:
+            continue
         _, last = max((p.x, p.reported) for p in series.points if p.is_on_line)
         entries.append((last, style))
     for label, line in panel.guides:
         entries.append((line[-1][1], Entry(label, GREY, _guide_dashes(panel, label))))
-    return tuple(entry for _, entry in sorted(entries, key=lambda entry: -entry[0]))
+    context = [Entry(panel.context, GREY, (), "o", FAINTEST)] if any(one.is_context for one in panel.series) else []
+    return (*(entry for _, entry in sorted(entries, key=lambda entry: -entry[0])), *context)
 
 
 def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """The figures of train_step: throughput and efficiency over the number of ranks."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.text import (
@@ -34,7 +36,8 @@ from regatta.report.panels import (
     ranks_axis,
     text_of,
 )
-from regatta.report.plotting import Axis, Panel
+from regatta.report.plotting import Axis, Panel, Series
+from regatta.store.csv_files import CELL
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
 PERCENT = 100
@@ -65,6 +68,18 @@ def scaling_figures(
     return figures
 
 
+def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[Series, ...]:
+    """Return the series, those as context whose bucket size is not the fastest at the largest shape of its kind."""
+    same = [name for name in CELL if name in rows and name not in VARIED]
+    measured = rows[rows["step_s"].notna()]
+    best = {best_of_largest(group).label for _, group in measured.groupby(same, dropna=False)}
+    return tuple(replace(one, is_context=one.label not in best) for one in series)
+
+
+VARIED = ("bucket_cap_mb", "nodes", "gpus_per_node", "world_size")  # between a series and its other bucket sizes
+OTHER_BUCKETS = "other bucket sizes"
+
+
 def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
     """Add the baseline's throughput per rank, and the threads of row and baseline if they differ."""
     shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
@@ -93,7 +108,8 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(of_rank * best.world_size)}"
     alt = f"{title}, {best.name}: {rate}{_chosen_text(rows)}{ideal_rate}."
     caption = f"Throughput by number of {ranks}; {ideal}. {how_to_read(rows, 'step_s')}"
-    panel = Panel(ranks_axis(measured), Axis("samples/s", is_log=True, show=thousands), series, guides)
+    series, y = best_buckets_first(series, rows), Axis("samples/s", is_log=True, show=thousands)
+    panel = Panel(ranks_axis(measured), y, series, guides, context=OTHER_BUCKETS)
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
@@ -122,7 +138,8 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     measured, known = shown[shown["step_s"].notna()], shown[shown["efficiency_ratio"].notna()]
     sizes = measured["world_size"]
     guides = (("100 %", ((sizes.min(), PERCENT), (sizes.max(), PERCENT))),)
-    panel = Panel(ranks_axis(measured), Axis("efficiency (%)", low=0), series, guides)
+    series = best_buckets_first(series, shown)
+    panel = Panel(ranks_axis(measured), Axis("efficiency (%)", low=0), series, guides, context=OTHER_BUCKETS)
     best = best_of_largest(known)
     value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
     what = "efficiency uncertain," if is_wide(best) else "efficiency"

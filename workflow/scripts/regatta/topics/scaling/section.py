@@ -41,19 +41,52 @@ WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
+ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
 DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
 DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 
-def section(data: ReportData) -> Section:
+def section(data: ReportData) -> Section | None:
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
     figures = scaling_figures(scaling, steps_by_cell(data.measurements), data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     text = " ".join(filter(None, (lead, peaks_text(data.campaign, scaling))))
     tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
-    return Section("scaling", "Scaling", "No training step was measured.", text, tuple(figures), tables)
+    content = {"losses": loss_rows(data)}
+    return (
+        Section(
+            "scaling",
+            "Scaling",
+            "No training step was measured.",
+            text,
+            tuple(figures),
+            tables,
+            "losses.html.j2",
+            content,
+        )
+        if figures or tables
+        else None
+    )
+
+
+def loss_rows(data: ReportData) -> list[dict]:
+    """Return where throughput is lost at the largest shape of each workload and stack, in percent of the ideal.
+
+    With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2) and f1 f2 (1 - f3). They
+    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP. A gain is negative.
+    """
+    found = []
+    for finding in sorted(efficiency_findings(data), key=lambda finding: finding.values["name"]):
+        left, losses = 1.0, []
+        for name in PARTS:
+            factor = finding.values.get(name, 1.0)
+            losses.append((name, left * (1 - factor)))
+            left *= factor
+        if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
+            found.append({"name": finding.values["name"], "cell": finding.cells[0], "kept": left, "losses": losses})
+    return found
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
