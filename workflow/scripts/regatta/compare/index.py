@@ -56,7 +56,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Entry:
-    """One campaign. answer: answer.json, None if missing or damaged; problem: how. keys: what its cells measure, empty if imported."""
+    """One campaign. answer: answer.json, None if missing or damaged. problem: how it is damaged.
+
+    keys: what its cells measure (read_keys), None if unknown.
+    """
 
     folder: Path
     answer: dict | None
@@ -88,12 +91,14 @@ class Entry:
             return [UNKNOWN]
         if self.keys == {}:
             return [f"imported {times[0][:10]}"]
-        return list(dict.fromkeys(time[:16].replace("T", " ") for time in times))
+        first, last = (time[:16].replace("T", " ") for time in times)
+        return [first] if first == last else [first, last[11:] if first[:10] == last[:10] else last]
 
     @property
     def machine(self) -> str:
-        answer = self.answer or {"cluster": UNKNOWN, "device": UNKNOWN}
-        return f"{one_line(answer['cluster'], MOST_NAME)}, {one_line(answer['device'], MOST_NAME)}"
+        if self.answer is None:
+            return UNKNOWN
+        return ", ".join(one_line(self.answer[name], MOST_NAME) for name in ("cluster", "device"))
 
     @property
     def status(self) -> list[tuple[str, str]]:
@@ -150,7 +155,7 @@ def read_entries(results: Path) -> tuple[list[Entry], list[str]]:
 def read_entry(folder: Path) -> Entry | None:
     """Return a campaign, as far as it can be read; None if the folder contains no file of one."""
     frozen = sorted(folder.glob("campaign.*.json"))
-    if not frozen and not any(os.path.exists(folder / name) for name in OF_CAMPAIGN):
+    if not frozen and not any(os.path.lexists(folder / name) for name in OF_CAMPAIGN):
         return None
     answer, problem = None, None
     if os.path.lexists(folder / "answer.json"):
@@ -207,7 +212,7 @@ def index_page(results: Path) -> str:
     pages = comparison_pages(results)
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
-        title="Campaigns",
+        title="Results",
         lead=f"{plural(len(entries), 'campaign')}, latest record first. Times are UTC.",
         contents=[(name, title) for name, title in sections.items() if name != "comparisons" or pages],
         entries=entries,

@@ -1,6 +1,7 @@
 """Key figures over the campaigns of a results folder: one cell is followed through each, with environment changes."""
 
 import contextlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.campaigns import History, history_of_cells, largest_changes, match_key, read_campaign
+from regatta.compare.campaigns import History, history_of_cells, largest_changes, match_key, read_campaign, stack_sides
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.text import bracket, duration, is_unknown, percent, ratio_text, three
@@ -18,8 +19,8 @@ from regatta.store.launch_files import read_file
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
 
-# Reading a campaign's measurements takes about 30 ms, so the page does not follow hundreds.
-MOST_CAMPAIGNS, MOST_SERIES = 8, 8
+# Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
+MOST_CAMPAIGNS, MOST_SERIES = 12, 12
 MOST_CHANGES = 4  # environment changes in one row
 
 Keys = dict[str, str]  # what a cell measures, with its version and cluster -> id of the cell
@@ -46,7 +47,7 @@ class Column:
 @dataclass(frozen=True)
 class Trend:
     """Campaigns with cells in common, oldest first. changes: for each, what differs from the one before, as text;
-    None if no environment of it or of the one before was recorded. num_older: campaigns that are left out."""
+    None if their environments are unknown or they share no stack. num_older: campaigns that are left out."""
 
     folders: list[Path]
     dates: list[str]
@@ -130,13 +131,14 @@ def trend_of(history: History, num_older: int = 0) -> Trend:
         [campaign.first_time_utc[:10] for campaign in campaigns],
         changes,
         list(_columns(history, keys)),
-        [False, *(not a.keys().isdisjoint(b) for a, b in zip(keys, keys[1:], strict=False))],
+        [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
         num_older,
     )
 
 
 def _changes(history: History, place: int) -> list[str] | None:
-    if not (history.campaigns[place - 1].headers and history.campaigns[place].headers):
+    pair = history.campaigns[place - 1 : place + 1]
+    if not all(campaign.headers for campaign in pair) or not any(stack_sides(*pair)):
         return None
     if not history.has_changed(place):
         return []
@@ -169,7 +171,7 @@ def _time(row) -> tuple[float, str]:
 
 def _text(value, low, high, kind, num: int, show: Callable = three) -> str:
     ends = "" if is_unknown(low) or is_unknown(high) else f" {bracket(low, high, kind, show)}"
-    return f"{show(value)}{ends}, n = {num}"
+    return f"{show(value)}{ends}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{num}"
 
 
 # Title, table, its columns, and the number and text of a row.
@@ -217,7 +219,8 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
             yield _column(title, name_of[key], {place: value[1:] for place, value in often[key].items()}, len(keys))
     cell = largest_changes(history).index[0]
     rows = history.table[history.table["cell"] == cell]
-    yield _column("Largest change of time", names[cell], {row.place: _time(row) for row in rows.itertuples()}, len(keys))
+    times = {row.place: _time(row) for row in rows.itertuples()}
+    yield _column("Largest change of time", names[cell], times, len(keys))
 
 
 def _rows(path: Path, columns: dict[str, str]) -> Iterator:
