@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from comparison_results import cell_of, write_folder
-from synthetic import train_cell
+from synthetic import analyse, train_cell, write_laptop
 
 import warm_start
 from regatta.compare.index import index_page, neighbors, read_entries, read_entry
@@ -19,6 +19,7 @@ from regatta.compare.trends import MOST_CAMPAIGNS, MOST_SERIES, connected, read_
 from regatta.core.errors import UserError
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import make_table, write_csv
+from regatta.topics.answer import answer_json
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
 
@@ -86,6 +87,15 @@ def test_campaigns_are_listed_latest_record_first_and_those_without_records_last
     assert others == ["foreign"]
     assert [entry.records for entry in entries[::3]] == [["2026-11-21 03:00", "04:10"], ["n/a"]]
     assert (entries[0].machine, entries[4].machine) == ("local, cpu", "n/a")
+
+
+def test_the_answer_of_a_report_is_accepted(tmp_path):
+    answer = answer_json(analyse(write_laptop(tmp_path / "laptop")))
+    (tmp_path / "laptop" / "answer.json").write_text(json.dumps(answer))
+    entry = read_entry(tmp_path / "laptop")
+    assert (entry.problem, entry.records) == (None, ["2026-11-21 03:01", "03:06"])
+    assert entry.status == [("partial: 1 of 51 not measured", "bad"), ("failed: 3 of 51", "bad")]
+    assert len(entry.lines) == len(answer["lines"]) > 3
 
 
 def test_records_of_two_days_have_both_dates(tmp_path):
