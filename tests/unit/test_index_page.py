@@ -15,7 +15,7 @@ from synthetic import analyse, train_cell, write_laptop
 
 import warm_start
 from regatta.compare.index import index_page, neighbors, read_entries, read_entry
-from regatta.compare.trends import MOST_CAMPAIGNS, MOST_SERIES, connected, read_keys, read_trends
+from regatta.compare.trends import MOST_CAMPAIGNS, MOST_CHANGES, MOST_SERIES, connected, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import make_table, write_csv
@@ -328,19 +328,22 @@ def test_an_impossible_or_damaged_number_is_unknown(tmp_path, value):
 
 
 def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path):
-    settings = {f"variable{i}": "x" for i in range(9)}
+    variables = {"X": HOSTILE + "x" * 10_000} | {f"Y{number}": "x" for number in range(4)}
     for name, day, environment in (
         ("a", "01", {"torch": "2.12.1"}),
         ("b", "02", {"torch": "2.13.0"}),
         ("c", "03", {"torch": "2.13.0"}),
-        ("d", "04", {"torch": "2.13.0", "settings": settings, "variables": {"X": HOSTILE}}),
+        ("d", "04", {"torch": "2.13.0", "variables": variables}),
         ("e", "05", None),
     ):
         write_campaign(tmp_path / name, [(SMALL, [1.0])], day, environment)
     shutil.rmtree(tmp_path / "e" / "launches")
     [trend] = trends_of(tmp_path).trends
     assert trend.changes[:3] == [None, ["torch: 2.12.1 -> 2.13.0"], []]
-    assert f"variable X: not set -> {HOSTILE}" in trend.changes[3]
+    assert f"variable X: not set -> {HOSTILE}" in " ".join(trend.changes[3])
+    assert len(trend.changes[3]) == MOST_CHANGES + 1
+    assert trend.changes[3][-1] == "and 2 more"  # of six: Y0 to Y3, X, and OMP_NUM_THREADS, which is not set
+    assert max(map(len, trend.changes[3])) == 200
     assert trend.changes[4] is None
     page = index_page(tmp_path)
     assert page.count('<tr class="changed">') == 2

@@ -16,12 +16,13 @@ from regatta.core.text import bracket, duration, is_unknown, percent, ratio_text
 from regatta.report.panels import full_names
 from regatta.store.csv_files import interval_columns, read_csv
 from regatta.store.launch_files import read_file
+from regatta.store.records import one_line
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
-MOST_CHANGES = 4  # environment changes in one row
+MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
 Keys = dict[str, str]  # what a cell measures, with its version and cluster -> id of the cell
 
@@ -111,7 +112,7 @@ def read_trends(keys: dict[Path, Keys]) -> Trends:
         for folder in group[:MOST_CAMPAIGNS]:
             try:
                 campaigns.append(read_campaign(folder))
-            except UserError as error:
+            except (OSError, UserError) as error:
                 problems.append(str(error))
         campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
         try:
@@ -142,7 +143,7 @@ def _changes(history: History, place: int) -> list[str] | None:
         return None
     if not history.has_changed(place):
         return []
-    texts = [difference_text(change, "before", "since") for change in history.changes[place]]
+    texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in history.changes[place]]
     more = len(texts) - MOST_CHANGES
     return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
 
@@ -202,7 +203,7 @@ FIGURES = (
 def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
     """Yield each key figure that two or more campaigns have for the same cell, then the time that changed most."""
     cells = history.table.drop_duplicates("cell")
-    names = dict(zip(cells["cell"], full_names(cells), strict=True))
+    names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
     for title, table, columns, value_of in FIGURES:
         found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
