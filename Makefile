@@ -36,8 +36,8 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver format gate help lint lock plan report test test-all test-site
-.PHONY: watch
+.PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock plan report test test-all
+.PHONY: test-site watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -47,7 +47,7 @@ help: ## list targets and variables
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
 	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
 	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
-	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py"
+	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py, index_results.py"
 	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
 	@echo "  2  user error: campaign, command line       4  nothing measured"
@@ -72,6 +72,10 @@ report: ## rebuild the report from existing measurements, also while the campaig
 watch: ## show a running campaign in the terminal; Ctrl-C ends the view, not the campaign
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/watch.py $(ARGS) -- "$$CONFIG"
+
+index: ## list all campaigns in results/index.html, with the history of key figures
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/index_results.py $(ARGS)
 
 test: ## run the unit, rank and workflow tests
 	$(INSTALL) driver rank dev

@@ -158,6 +158,7 @@ def test_make_alone_lists_the_targets(checkout):
         "gate",
         "report",
         "watch",
+        "index",
         "test",
         "lint",
         "format",

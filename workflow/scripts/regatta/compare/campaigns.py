@@ -1,6 +1,7 @@
 """Read and compare two campaigns. Cells are matched by what they measure and by the name of their stack."""
 
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ class CampaignResults:
     headers: list[dict]
     nccl: dict[str, dict]
 
-    @property
+    @functools.cached_property
     def first_time_utc(self) -> str | None:
         """Return the time of the first record; None if imported, since those records have the time of the import."""
         times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
@@ -242,13 +243,14 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
     if not often:
         folders = ", ".join(str(campaign.folder) for campaign in campaigns)
         raise UserError(f"{folders}: no cell was measured in more than one. Specify campaigns that share cells.")
-    rows, values = [], {}
+    rows, values, dates = [], {}, [_dates(campaign) for campaign in campaigns]
     for entries in often:
         last = entries[-1][1]
         first = over_launches(times_of(entries[0][2])).median
         for place, cell, times in entries:
             values[last["id"], place] = times_of(times)
-            rows.append(cell_row(last) | {"place": place} | _history_row(campaigns[place], cell, times, first))
+            rows.append(cell_row(last) | {"place": place} | _history_row(times, first))
+            rows[-1] |= {"folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
     changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
     return History(campaigns, make_table(rows, HISTORY), changes, values, len(found) - len(often))
 
@@ -260,12 +262,16 @@ def largest_changes(history: History) -> pd.Series:
     return size.sort_values(ascending=False, kind="stable")
 
 
-def _history_row(results: CampaignResults, cell: dict, times: Times, first_s: float) -> dict:
-    time, measurements = over_launches(times_of(times)), results.measurements
-    ok = measurements[(measurements["cell"] == cell["id"]) & (measurements["status"] == "ok")]
+def _dates(results: CampaignResults) -> dict[str, str]:
+    """Return when each cell was first measured; empty if the campaign is undated."""
+    rows = results.measurements
+    ok = rows[(rows["status"] == "ok") & rows["time_utc"].notna()]
+    return ok.groupby("cell")["time_utc"].agg(min).to_dict() if results.first_time_utc else {}
+
+
+def _history_row(times: Times, first_s: float) -> dict:
+    time = over_launches(times_of(times))
     return {
-        "folder": str(results.folder),
-        "date_utc": min(ok["time_utc"].dropna(), default=None) if results.first_time_utc else None,
         "num_launches": time.num,
         "interval": time.kind,
         **interval_values("time", "s", time),

@@ -1,0 +1,483 @@
+"""The index of a results folder: its campaigns, and the history of those with cells in common."""
+
+import html
+import json
+import os
+import re
+import shutil
+import time
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from comparison_results import cell_of, write_folder
+from synthetic import analyse, train_cell, write_laptop
+
+import warm_start
+from regatta.compare.index import index_page, neighbors, read_entries, read_entry
+from regatta.compare.trends import MOST_CAMPAIGNS, MOST_CHANGES, MOST_SERIES, connected, read_keys, read_trends
+from regatta.core.errors import UserError
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import make_table, write_csv
+from regatta.topics.answer import answer_json
+from regatta.topics.communication import COLLECTIVES
+from regatta.topics.scaling.tables import SCALING
+
+SMALL, LARGE = cell_of("bound", 4096), cell_of("bound", 16384)
+HOSTILE = '"><script>alert(1)</script>'
+
+
+def write_answer(folder, day="21", **fields):
+    """Write answer.json: 51 planned measurements, all ok."""
+    answer = {"schema": 1, "campaign": folder.name, "cluster": "local", "device": "cpu"}
+    answer |= {"first_record_utc": f"2026-11-{day}T03:00:05Z", "last_record_utc": f"2026-11-{day}T04:10:05Z"}
+    answer |= {"num_planned": 51, "num_by_status": {"ok": 51}}
+    answer["lines"] = [
+        {"id": "subject", "lead": "ResNet-18", "text": "", "anchor": "matrix", "values": {}},
+        {
+            "id": "scaling",
+            "lead": "Scaling on 2 processes: 37 %",
+            "text": "uncertain",
+            "anchor": "scaling",
+            "values": {},
+        },
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "answer.json").write_text(json.dumps(answer | fields), encoding="utf-8")
+    return folder
+
+
+def write_campaign(folder, times, day="21", environment=None, collectives=(), scaling=(), **fields):
+    """Write a results folder with an answer and two tables. collectives, scaling: (cell, fields of its row)."""
+    write_folder(folder, times, day, environment, **fields)
+    for name, columns, rows in (("collectives", COLLECTIVES, collectives), ("scaling", SCALING, scaling)):
+        table = make_table([cell_row(cell) | row for cell, row in rows], columns)
+        write_csv(table, folder / "tables" / f"{name}.csv")
+    return write_answer(folder, day)
+
+
+def bandwidth(gb_per_s, latency_s=None, low_s=None, high_s=None, num=3):
+    row = {"busbw_gb_per_s": gb_per_s, "latency_s": latency_s, "latency_low_s": low_s, "latency_high_s": high_s}
+    return row | {"interval": "range" if low_s else "single", "num_launches": num}
+
+
+def trends_of(folder):
+    return read_trends({entry.folder: entry.keys for entry in read_entries(folder)[0] if entry.keys and entry.answer})
+
+
+def texts(column):
+    return [value and value.text.replace("\N{NO-BREAK SPACE}", " ") for value in column.values]
+
+
+# The list of campaigns.
+
+
+def test_campaigns_are_listed_latest_record_first_and_those_without_records_last(tmp_path):
+    for name, day in (("may", "09"), ("june", "21"), ("a-tie", "09")):
+        write_answer(tmp_path / name, day)
+    write_answer(tmp_path / "never", first_record_utc=None, last_record_utc=None)
+    (tmp_path / "planned").mkdir()
+    (tmp_path / "planned" / "plan.json").touch()
+    for name in ("foreign", ".hidden", "compare"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "README.md").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    entries, others = read_entries(tmp_path)
+    assert [entry.name for entry in entries] == ["june", "a-tie", "may", "never", "planned"]
+    assert others == ["foreign"]
+    assert [entry.records for entry in entries[::3]] == [["2026-11-21 03:00", "04:10"], ["n/a"]]
+    assert (entries[0].machine, entries[4].machine) == ("local, cpu", "n/a")
+
+
+def test_the_answer_of_a_report_is_accepted(tmp_path):
+    answer = answer_json(analyse(write_laptop(tmp_path / "laptop")))
+    (tmp_path / "laptop" / "answer.json").write_text(json.dumps(answer))
+    entry = read_entry(tmp_path / "laptop")
+    assert (entry.problem, entry.records) == (None, ["2026-11-21 03:01", "03:06"])
+    assert entry.status == [("partial: 1 of 51 not measured", "bad"), ("failed: 3 of 51", "bad")]
+    assert len(entry.lines) == len(answer["lines"]) > 3
+
+
+def test_records_of_two_days_have_both_dates(tmp_path):
+    entry = read_entry(write_answer(tmp_path / "a", last_record_utc="2026-11-22T00:01:00Z"))
+    assert entry.records == ["2026-11-21 03:00", "2026-11-22 00:01"]
+    entry = read_entry(write_answer(tmp_path / "a", last_record_utc="2026-11-21T03:00:59Z"))
+    assert entry.records == ["2026-11-21 03:00"]
+
+
+@pytest.mark.parametrize(
+    ("planned", "counts", "status"),
+    [
+        (51, {"ok": 51}, [("complete", "good")]),
+        (51, {"ok": 40, "not_measured": 10, "not_started": 1}, [("partial: 11 of 51 not measured", "bad")]),
+        (1200, {"ok": 1, "failed": 1198, "timeout": 1}, [("failed: 1,199 of 1,200", "bad")]),
+        (3, {"failed": 1, "not_measured": 2}, [("partial: 2 of 3 not measured", "bad"), ("failed: 1 of 3", "bad")]),
+        (0, {}, [("nothing planned", "quiet")]),
+    ],
+)
+def test_the_status_counts_what_is_missing_and_what_failed(tmp_path, planned, counts, status):
+    entry = read_entry(write_answer(tmp_path / "a", num_planned=planned, num_by_status=counts))
+    assert entry.status == status
+
+
+def test_a_campaign_without_an_answer_has_no_report_yet(tmp_path):
+    write_folder(tmp_path / "a", [(SMALL, [1.0])])
+    assert read_entry(tmp_path / "a").status == [("no report yet", "quiet")]
+    assert "no report yet" in index_page(tmp_path)
+
+
+def test_lines_link_to_their_section_of_the_report_if_it_exists(tmp_path):
+    entry = read_entry(write_answer(tmp_path / "a b"))
+    assert [line[0].address for line in entry.lines] == [None, None]
+    for name in ("report.html", "plan.html"):
+        (tmp_path / "a b" / name).touch()
+    assert entry.lines[1][0].address == "a%20b/report.html#scaling"
+    assert entry.lines[1][1] == "uncertain"
+    hrefs = re.findall('href="([^"#][^"]*)"', index_page(tmp_path))
+    assert sorted(hrefs) == ["a%20b/plan.html", "a%20b/report.html", "a%20b/report.html#scaling", "data:,"]
+
+
+def write_bytes(content):
+    return lambda path: path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (write_bytes(b"{"), "not a JSON object"),
+        (write_bytes(b"\xff"), "not a JSON object"),
+        (write_bytes(b"[" * 100_000), "not a JSON object"),
+        (write_bytes(b"[]"), None),
+        (write_bytes(b"null"), None),
+        (write_bytes(b"{}"), None),
+        (os.mkfifo, "Is a pipe or device"),
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
+    ],
+)
+def test_a_damaged_answer_is_reported_and_hides_nothing_else(tmp_path, damage, problem):
+    write_answer(tmp_path / "good")
+    write_answer(tmp_path / "bad")
+    (tmp_path / "bad" / "answer.json").unlink()
+    damage(tmp_path / "bad" / "answer.json")
+    entry = read_entry(tmp_path / "bad")
+    assert entry.answer is None
+    assert entry.problem == problem if problem else entry.problem
+    assert entry.status == [(f"answer.json damaged: {entry.problem}", "bad")]
+    page = index_page(tmp_path)
+    assert "answer.json damaged" in page
+    assert "Scaling on 2 processes: 37 %" in page
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schema": 2},
+        {"cluster": None},
+        {"num_planned": -1},
+        {"num_planned": 1.5},
+        {"num_by_status": {"ok": "51"}},
+        {"last_record_utc": "yesterday"},
+        {"first_record_utc": 0},
+        {"lines": [{"lead": 1, "text": "", "anchor": ""}]},
+        {"lines": ["text"]},
+    ],
+)
+def test_an_answer_that_breaks_its_contract_is_damaged(tmp_path, fields):
+    assert read_entry(write_answer(tmp_path / "a", **fields)).problem
+
+
+def test_hostile_names_and_texts_are_escaped_and_their_links_lead_to_the_files(tmp_path):
+    names = [
+        HOSTILE.replace("/", "|"),
+        "javascript:alert(1)",
+        "a\nb",
+        "\x1b[31m",
+        os.fsdecode(b"x\xe9y"),
+        "-dash",
+        "%41 #?",
+    ]
+    line = {"id": "x", "lead": HOSTILE + "\x1b[31m" + "x" * 10_000, "text": HOSTILE, "anchor": f"{HOSTILE}#"}
+    for name in names:
+        write_answer(tmp_path / name, cluster=HOSTILE, device=HOSTILE, lines=[line] * 50)
+        (tmp_path / name / "report.html").touch()
+    (tmp_path / HOSTILE.replace("/", "|").join("ab")).mkdir()
+    (tmp_path / "compare").mkdir()
+    (tmp_path / "compare" / f"{names[0]}.html").touch()
+    page = index_page(tmp_path)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "x" * 500 not in page
+    assert "default-src 'none'" in page
+    hrefs = {html.unescape(href).partition("#")[0] for href in re.findall('href="([^"]*)"', page)} - {"", "data:,"}
+    assert len(hrefs) == len(names) + 1
+    for href in hrefs:
+        assert os.path.isfile(os.path.join(os.fsencode(tmp_path), urllib.parse.unquote_to_bytes(href)))
+        assert ":" not in href
+    page.encode()
+
+
+def test_an_empty_folder_gives_a_page_and_a_missing_one_an_error(tmp_path):
+    assert "No campaign has been planned or run" in index_page(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere: cannot be read \(No such file or directory\). Specify"):
+        index_page(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Not a directory"):
+        index_page(tmp_path / "file")
+
+
+# Groups of campaigns.
+
+
+def test_campaigns_are_connected_through_others_and_in_the_order_given():
+    keys = {name: dict.fromkeys(cells, "id") for name, cells in (("e", "xy"), ("d", "pq"), ("c", "yz"), ("b", "q"))}
+    keys |= {"a": {"z": "id"}, "alone": {"w": "id"}, "imported": {}}
+    assert connected(keys) == [["e", "c", "a"], ["d", "b"]]
+
+
+def test_two_groups_that_a_later_campaign_joins_become_one():
+    keys = {name: dict.fromkeys(cells, "id") for name, cells in (("d", "x"), ("c", "y"), ("b", "y"), ("a", "xy"))}
+    assert connected(keys) == [["d", "c", "b", "a"]]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"version": 3}, {"cluster": "other"}, {"nodes": 2}, {"parameters": {"message_bytes": 1}}]
+)
+def test_another_version_cluster_shape_or_parameter_is_another_cell(tmp_path, changed):
+    frozen = write_folder(tmp_path / "a", [(SMALL, [1.0])]) / "campaign.0123456789ab.json"
+    [key] = read_keys(frozen)
+    campaign = json.loads(frozen.read_text())
+    campaign["cells"][0]["id"] = "other-id"
+    frozen.write_text(json.dumps(campaign))
+    assert read_keys(frozen) == {key: "other-id"}
+    campaign["cells"][0]["spec"] |= changed
+    frozen.write_text(json.dumps(campaign))
+    assert key not in read_keys(frozen)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"null", b'{"cells": [{}]}', b'{"cells": 1}', b"[" * 100_000])
+def test_a_damaged_campaign_file_has_no_cells(tmp_path, content):
+    path = tmp_path / "campaign.0.json"
+    path.write_bytes(content)
+    assert read_keys(path) is None
+
+
+def test_an_imported_campaign_is_not_dated(tmp_path):
+    for name in ("a", "b"):
+        write_campaign(tmp_path / name, [(SMALL, [1.0])], imported=[])
+    assert read_entry(tmp_path / "a").records == ["imported 2026-11-21"]
+    assert trends_of(tmp_path).trends == []
+
+
+# Trends.
+
+
+def test_a_trend_follows_the_best_cell_of_the_latest_campaign(tmp_path):
+    times = [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [2.0, 2.1, 2.2])]
+    rows = [(SMALL, bandwidth(1.0)), (LARGE, bandwidth(2.0, 0.010, 0.008, 0.0125))]
+    write_campaign(tmp_path / "june", times, "21", collectives=rows)
+    write_campaign(tmp_path / "may", times[1:], "09", collectives=[(LARGE, bandwidth(4.0, num=1))])
+    write_campaign(tmp_path / "april", times, "01", collectives=[(SMALL, bandwidth(9.0)), (LARGE, bandwidth(None))])
+    [trend] = trends_of(tmp_path).trends
+    assert [folder.name for folder in trend.folders] == ["april", "may", "june"]
+    assert trend.dates == ["2026-11-01", "2026-11-09", "2026-11-21"]
+    column = trend.columns[0]
+    assert (column.title, column.cell) == ("Bus bandwidth (GB/s)", "all-reduce · 1×2 processes · 16 KiB")
+    assert texts(column) == [None, "4.00, n = 1", "2.00 (1.60 to 2.50), n = 3"]
+    assert [value and value.bar_percent for value in column.values] == [None, 100.0, 50.0]
+
+
+def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):
+    one, two, other = (train_cell("resnet18", *where) for where in ((1, 1), (1, 2), (2, 2)))
+    efficiency = {"efficiency_low_ratio": 0.3, "efficiency_high_ratio": 0.4, "efficiency_interval": "interval"}
+    rate = {"throughput_samples_per_s": 200.0, "num_launches": 6, "interval": "range"}
+    rate |= {"throughput_low_samples_per_s": 190.0, "throughput_high_samples_per_s": 210.0}
+    rows = [(one, rate | {"efficiency_ratio": 1.0}), (two, rate | efficiency | {"efficiency_ratio": 0.37})]
+    times = [(one, [1.0]), (two, [1.0])]
+    write_campaign(tmp_path / "a", times, "01", scaling=rows)
+    write_campaign(tmp_path / "b", [*times, (other, [1.0])], "02", scaling=[*rows, (other, rows[1][1])])
+    [trend] = trends_of(tmp_path).trends
+    assert [column.title for column in trend.columns] == [
+        "Scaling efficiency (%)", "Throughput (samples/s)", "Largest change of time"
+    ]  # fmt: skip
+    assert "1×2" in trend.columns[0].cell
+    assert texts(trend.columns[0]) == ["37.0 [30.0, 40.0], n = 6"] * 2
+    assert texts(trend.columns[1]) == ["200 (190 to 210), n = 6"] * 2
+
+
+def test_the_time_that_changed_most_is_followed_also_without_tables(tmp_path):
+    for name, day, large_s in (("a", "01", 2.0), ("b", "02", 3.0)):
+        write_campaign(tmp_path / name, [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [large_s])], day)
+        shutil.rmtree(tmp_path / name / "tables")
+    [trend] = trends_of(tmp_path).trends
+    [column] = trend.columns
+    assert column.cell.endswith("16 KiB")
+    assert texts(column) == ["2.00 s, n = 1, ratio to first 1.000", "3.00 s, n = 1, ratio to first 1.500"]
+    assert [value.bar_percent for value in column.values] == pytest.approx([200 / 3, 100])
+
+
+@pytest.mark.parametrize("value", ["inf", "-1", "", "x"])
+def test_an_impossible_or_damaged_number_is_unknown(tmp_path, value):
+    for name, day in (("a", "01"), ("b", "02"), ("c", "03")):
+        write_campaign(tmp_path / name, [(SMALL, [1.0])], day, collectives=[(SMALL, bandwidth(1.25))])
+    path = tmp_path / "a" / "tables" / "collectives.csv"
+    assert path.read_text().count("1.25") == 1
+    path.write_text(path.read_text().replace("1.25", value))
+    [trend] = trends_of(tmp_path).trends
+    assert texts(trend.columns[0]) == [None, "1.25, n = 3", "1.25, n = 3"]
+
+
+def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path):
+    variables = {"X": HOSTILE + "x" * 10_000} | {f"Y{number}": "x" for number in range(4)}
+    for name, day, environment in (
+        ("a", "01", {"torch": "2.12.1"}),
+        ("b", "02", {"torch": "2.13.0"}),
+        ("c", "03", {"torch": "2.13.0"}),
+        ("d", "04", {"torch": "2.13.0", "variables": variables}),
+        ("e", "05", None),
+    ):
+        write_campaign(tmp_path / name, [(SMALL, [1.0])], day, environment)
+    shutil.rmtree(tmp_path / "e" / "launches")
+    [trend] = trends_of(tmp_path).trends
+    assert trend.changes[:3] == [None, ["torch: 2.12.1 -> 2.13.0"], []]
+    assert f"variable X: not set -> {HOSTILE}" in " ".join(trend.changes[3])
+    assert len(trend.changes[3]) == MOST_CHANGES + 1
+    assert trend.changes[3][-1] == "and 2 more"  # of six: Y0 to Y3, X, and OMP_NUM_THREADS, which is not set
+    assert max(map(len, trend.changes[3])) == 200
+    assert trend.changes[4] is None
+    page = index_page(tmp_path)
+    assert page.count('<tr class="changed">') == 2
+    assert "<script" not in page
+
+
+def test_neighbors_without_a_common_stack_have_no_known_change(tmp_path):
+    other = cell_of("contained", 4096)
+    for name, day, cells in (("a", "01", [SMALL]), ("b", "02", [other]), ("c", "03", [SMALL, other])):
+        write_campaign(tmp_path / name, [(cell, [1.0]) for cell in cells], day)
+    [trend] = trends_of(tmp_path).trends
+    assert trend.changes == [None, None, []]
+    assert trend.is_shared == [False, False, True]
+
+
+def test_a_campaign_that_cannot_be_read_is_named_and_the_others_are_followed(tmp_path):
+    for day in ("01", "02", "03", "04"):
+        write_campaign(tmp_path / f"c{day}", [(SMALL, [1.0])], day)
+    (tmp_path / "c02" / "measurements.csv").write_text("cell\nx\n")
+    (tmp_path / "c03" / "measurements.csv").unlink()
+    os.mkfifo(tmp_path / "c03" / "measurements.csv")
+    (tmp_path / "c04" / "tables" / "collectives.csv").unlink()
+    os.mkfifo(tmp_path / "c04" / "tables" / "collectives.csv")
+    found = trends_of(tmp_path)
+    assert [folder.name for folder in found.trends[0].folders] == ["c01", "c04"]
+    assert [Path(problem.split(" ")[0].strip(":")).relative_to(tmp_path).parts[0] for problem in found.problems] == [
+        "c03", "c02"
+    ]  # fmt: skip
+    assert "Not in the history: 2" in index_page(tmp_path)
+
+
+def test_cells_in_common_that_were_not_measured_twice_have_no_history(tmp_path):
+    write_campaign(tmp_path / "a", [(SMALL, [1.0])], "01")
+    write_campaign(tmp_path / "b", [(SMALL, ["failed"])], "02")
+    assert trends_of(tmp_path).trends == []
+    assert "No two campaigns have measured the same cell." in index_page(tmp_path)
+
+
+def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
+    for number in range(MOST_CAMPAIGNS + 2):
+        write_campaign(tmp_path / f"c{number:02d}", [(SMALL, [1.0])], f"{number + 1:02d}")
+    [trend] = trends_of(tmp_path).trends
+    assert (trend.num_older, len(trend.folders)) == (2, MOST_CAMPAIGNS)
+    assert trend.folders[-1].name == f"c{MOST_CAMPAIGNS + 1:02d}"
+    assert f"Latest {MOST_CAMPAIGNS} campaigns; 2 older not shown" in index_page(tmp_path)
+    folders = [tmp_path / f"none{number}" for number in range(2 * (MOST_SERIES + 3))]
+    assert read_trends({folder: {str(place // 2): "id"} for place, folder in enumerate(folders)}).num_more == 3
+
+
+# Comparisons of neighbors.
+
+
+def test_neighbors_are_compared_by_a_page_or_a_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = Path("my results")
+    for name, day, cells in (
+        ("a", "01", [SMALL]),
+        ("b c", "02", [SMALL, LARGE]),
+        ("d", "03", [LARGE]),
+        ("e", "04", [SMALL]),
+    ):
+        write_campaign(results / name, [(cell, [1.0]) for cell in cells], day)
+    (results / "compare").mkdir()
+    (results / "compare" / "b c-vs-d.html").touch()
+    [trend] = trends_of(results).trends
+    first, known, page, unrelated = neighbors(results, trend)
+    assert (first, unrelated) == (None, None)  # d and e have no cell in common
+    assert (known.base, known.test, known.page) == ("a", "b c", None)
+    assert known.command == (
+        "python workflow/scripts/compare.py 'my results/a' 'my results/b c' --html 'my results/compare/a-vs-b c.html'"
+    )
+    assert page.page == "compare/b%20c-vs-d.html"
+    written = index_page(results)
+    assert written.count('href="compare/b%20c-vs-d.html"') == 2  # in the history, and in the list of comparisons
+    assert "Commands that compare neighbors: 1" in written
+
+
+def test_the_command_writes_the_page_that_the_index_links(tmp_path):
+    for name, day in (("a", "01"), ("b", "02")):
+        write_campaign(tmp_path / name, [(SMALL, [1.0, 1.1, 1.2])], day)
+    [trend] = trends_of(tmp_path).trends
+    program, *words = neighbors(tmp_path, trend)[1].command.removeprefix("python workflow/scripts/").split()
+    assert warm_start.script(program, *words).returncode == 0
+    assert neighbors(tmp_path, trend)[1].page == "compare/a-vs-b.html"
+
+
+def test_a_name_that_cannot_be_copied_gets_no_command(tmp_path):
+    for name, day in (("a\x1b", "01"), ("-b", "02"), ("-c", "03")):
+        write_campaign(tmp_path / name, [(SMALL, [1.0])], day)
+    [trend] = trends_of(tmp_path).trends
+    assert [pair and pair.command is None for pair in neighbors(tmp_path, trend)] == [None, True, False]
+
+
+# The page as a whole.
+
+
+def test_500_campaigns_take_seconds_and_no_store_is_read(tmp_path, monkeypatch):
+    write_campaign(tmp_path / "c0", [(SMALL, [1.0]), (LARGE, [1.0])])
+    for number in range(1, 500):
+        shutil.copytree(tmp_path / "c0", tmp_path / f"c{number}")
+    opened, open_path = [], Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *how, **more: opened.append(path) or open_path(path, *how, **more))
+    begin = time.monotonic()
+    page = index_page(tmp_path)
+    assert time.monotonic() - begin < 30  # 2 s on an idle machine
+    assert page.count('<th scope="row"><a') == 0
+    assert page.count("<details") == 500 + 1  # answers, and the commands
+    launch_files = [path for path in opened if path.suffix == ".jsonl"]
+    [launch] = (tmp_path / "c0" / "launches").iterdir()  # its first line, of the campaigns in the history
+    assert len(launch_files) == MOST_CAMPAIGNS
+    assert {path.name for path in launch_files} == {launch.name}
+    assert "measurements.csv" in {path.name for path in opened}
+
+
+def test_the_script_writes_the_same_page_again(tmp_path):
+    for name, day in (("a", "01"), ("b", "02")):
+        write_campaign(tmp_path / name, [(SMALL, [1.0, 1.1, 1.2])], day)
+    done = warm_start.script("index_results.py", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'index.html'}\n", "")
+    page, inode = (tmp_path / "index.html").read_bytes(), (tmp_path / "index.html").stat().st_ino
+    os.utime(tmp_path / "a" / "answer.json", (0, 0))
+    assert warm_start.script("index_results.py", tmp_path).returncode == 0
+    assert (tmp_path / "index.html").read_bytes() == page
+    assert (tmp_path / "index.html").stat().st_ino != inode  # replaced, so a reader never sees half a page
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "index.html"]
+    assert b"<script" not in page
+
+
+def test_the_script_reports_a_missing_folder_without_a_traceback(tmp_path):
+    done = warm_start.script("index_results.py", tmp_path / "nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{tmp_path / 'nowhere'}: cannot be read (No such file or directory). Specify")
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "index.html").mkdir()
+    done = warm_start.script("index_results.py", tmp_path)
+    assert (done.returncode, done.stderr[-1:]) == (2, "\n")
+    assert done.stderr.startswith(f"{tmp_path / 'index.html'}: Is a directory.")

@@ -1,0 +1,227 @@
+"""The index of a results folder: all campaigns with their answers, and key figures over those that share cells.
+
+Answers come from answer.json; the store is not read. The same files give the same page.
+"""
+
+import json
+import os
+import shlex
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
+from regatta.core.errors import UserError
+from regatta.core.schemas import first_violation
+from regatta.core.text import UNKNOWN, plural
+from regatta.report.page import load_template
+from regatta.store.launch_files import read_file
+from regatta.store.records import one_line
+from regatta.topics.answer import NO_RECORD
+
+COMPARISONS = "compare"  # folder of comparison pages in the results folder
+MOST_OPEN = 20  # campaigns whose answer is shown unfolded
+MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
+MOST_LINES = 12
+OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
+
+_TIME = {"type": ["string", "null"], "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d"}
+_COUNT = {"type": "integer", "minimum": 0}
+_LINE = {"type": "object", "required": ["lead", "text", "anchor"]}
+_LINE["properties"] = {name: {"type": "string"} for name in _LINE["required"]}
+# What this page relies on in answer.json.
+ANSWER = {
+    "type": "object",
+    "properties": {
+        "schema": {"const": 1},
+        "cluster": {"type": "string"},
+        "device": {"type": "string"},
+        "first_record_utc": _TIME,
+        "last_record_utc": _TIME,
+        "num_planned": _COUNT,
+        "num_by_status": {"type": "object", "additionalProperties": _COUNT},
+        "lines": {"type": "array", "items": _LINE},
+    },
+}
+ANSWER["required"] = list(ANSWER["properties"])
+
+
+@dataclass(frozen=True)
+class Link:
+    """A text, and where it leads; None if nowhere."""
+
+    text: str
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One campaign. answer: answer.json, None if missing or damaged. problem: how it is damaged.
+
+    keys: what its cells measure (read_keys), None if unknown.
+    """
+
+    folder: Path
+    answer: dict | None
+    problem: str | None
+    keys: Keys | None
+
+    @property
+    def name(self) -> str:
+        return one_line(self.folder.name, MOST_NAME)
+
+    @property
+    def last_record_utc(self) -> str:
+        return (self.answer or {}).get("last_record_utc") or ""
+
+    @property
+    def report(self) -> str | None:
+        return self.file("report.html")
+
+    def file(self, name: str) -> str | None:
+        """Return the address of a file of the campaign, relative to the index; None if it does not exist."""
+        return address(self.folder.name, name) if os.path.isfile(self.folder / name) else None
+
+    @property
+    def records(self) -> list[str]:
+        """Return the times of the first and the last record to the minute; the day of the import if imported."""
+        answer = self.answer or {}
+        times = [answer.get(name) for name in ("first_record_utc", "last_record_utc")]
+        if None in times:
+            return [UNKNOWN]
+        if self.keys == {}:
+            return [f"imported {times[0][:10]}"]
+        first, last = (time[:16].replace("T", " ") for time in times)
+        return [first] if first == last else [first, last[11:] if first[:10] == last[:10] else last]
+
+    @property
+    def machine(self) -> str:
+        if self.answer is None:
+            return UNKNOWN
+        return ", ".join(one_line(self.answer[name], MOST_NAME) for name in ("cluster", "device"))
+
+    @property
+    def status(self) -> list[tuple[str, str]]:
+        """Return (text, CSS class): complete, or how many measurements failed or have no record."""
+        if self.answer is None:
+            return [(f"answer.json damaged: {self.problem}", "bad") if self.problem else ("no report yet", "quiet")]
+        planned, counts = self.answer["num_planned"], self.answer["num_by_status"]
+        num_missing = sum(counts.get(status, 0) for status in NO_RECORD)
+        num_failed = sum(counts.values()) - counts.get("ok", 0) - num_missing
+        found = [(f"partial: {num_missing:,} of {planned:,} not measured", "bad")] if num_missing else []
+        found += [(f"failed: {num_failed:,} of {planned:,}", "bad")] if num_failed else []
+        return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
+
+    @property
+    def lines(self) -> list[tuple[Link, str]]:
+        """Return the lines of the answer, each with a link to its section of the report."""
+        lines = self.answer["lines"][:MOST_LINES] if self.answer else []
+        return [
+            (
+                Link(
+                    one_line(line["lead"], MOST_TEXT),
+                    self.report and f"{self.report}#{urllib.parse.quote(line['anchor'][:MOST_NAME])}",
+                ),
+                one_line(line["text"], MOST_TEXT),
+            )
+            for line in lines
+        ]
+
+
+def address(*parts: str) -> str:
+    """Return a relative address of a file; its name may be anything, also no UTF-8."""
+    return "/".join(urllib.parse.quote(os.fsencode(part)) for part in parts)
+
+
+def read_entries(results: Path) -> tuple[list[Entry], list[str]]:
+    """Return the campaigns of a results folder, the latest record first, and the names of its other folders.
+
+    Raises UserError if the folder does not exist.
+    """
+    try:
+        names = sorted(name for name in os.listdir(results) if not name.startswith("."))
+    except OSError as error:
+        raise UserError(
+            f"{results}: cannot be read ({error.strerror}). Specify a folder that contains results folders,"
+            " such as results."
+        ) from None
+    folders = [results / name for name in names if os.path.isdir(results / name)]
+    entries = {folder: entry for folder in folders if (entry := read_entry(folder))}
+    others = [one_line(folder.name, MOST_NAME) for folder in folders if folder not in entries]
+    ordered = sorted(entries.values(), key=lambda entry: entry.last_record_utc, reverse=True)
+    return ordered, [name for name in others if name != COMPARISONS]
+
+
+def read_entry(folder: Path) -> Entry | None:
+    """Return a campaign, as far as it can be read; None if the folder contains no file of one."""
+    frozen = sorted(folder.glob("campaign.*.json"))
+    if not frozen and not any(os.path.lexists(folder / name) for name in OF_CAMPAIGN):
+        return None
+    answer, problem = None, None
+    if os.path.lexists(folder / "answer.json"):
+        try:
+            answer = json.loads(read_file(folder / "answer.json").decode())
+            problem = first_violation(answer, ANSWER, is_strict=True)
+        except OSError as error:
+            problem = error.strerror
+        except (ValueError, RecursionError):
+            problem = "not a JSON object"
+    problem = problem and one_line(problem, MOST_TEXT)
+    return Entry(folder, None if problem else answer, problem, read_keys(frozen[0]) if len(frozen) == 1 else None)
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Two consecutive campaigns with cells in common. page: of their comparison, else the command that writes it."""
+
+    base: str
+    test: str
+    page: str | None
+    command: str | None
+
+
+def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
+    """Return the comparison of each campaign with the one before; None if they have no cell in common."""
+    found = []
+    for place, is_shared in enumerate(trend.is_shared):
+        if not is_shared:
+            found.append(None)
+            continue
+        base, test = trend.folders[place - 1 : place + 1]
+        file = f"{base.name}-vs-{test.name}.html"
+        page = address(COMPARISONS, file) if os.path.isfile(results / COMPARISONS / file) else None
+        words = [os.path.join(".", path) if str(path).startswith("-") else str(path) for path in (base, test)]
+        words += ["--html", str(results / COMPARISONS / file)]
+        command = f"python workflow/scripts/compare.py {shlex.join(words)}"
+        # A name with a line break or a control character cannot be copied from a page.
+        command = command if one_line(command, len(command)) == command else None
+        found.append(Neighbors(*(one_line(path.name, MOST_NAME) for path in (base, test)), page, command))
+    return found
+
+
+def comparison_pages(results: Path) -> list[Link]:
+    """Return all pages in the folder of comparisons."""
+    pages = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
+    return [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in pages]
+
+
+def index_page(results: Path) -> str:
+    """Return the page. Raises UserError if the folder does not exist."""
+    entries, others = read_entries(results)
+    trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
+    pages = comparison_pages(results)
+    sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
+    return load_template("index.html.j2").render(
+        title="Results",
+        lead=f"{plural(len(entries), 'campaign')}, latest record first. Times are UTC.",
+        contents=[(name, title) for name, title in sections.items() if name != "comparisons" or pages],
+        entries=entries,
+        others=others,
+        trends=[(trend, neighbors(results, trend)) for trend in trends.trends],
+        num_more=trends.num_more,
+        problems=[one_line(problem, MOST_TEXT) for problem in trends.problems],
+        pages=pages,
+        most_open=MOST_OPEN,
+        most_campaigns=MOST_CAMPAIGNS,
+        name_of=lambda folder: one_line(folder.name, MOST_NAME),
+    )
