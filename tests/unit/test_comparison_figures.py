@@ -272,9 +272,9 @@ def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
     answer = text[text.index('<ul class="answer">') :]
     lines = re.findall("<li>(.*)</li>", answer[: answer.index("</ul>")])
     assert [re.sub("<.*?>", "", line) for line in lines] == [
-        "2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %).",
-        "Largest effect: all-reduce · 1×2 · 16 KiB, ratio 0.500 (0.481 to 0.520): faster.",
-        "No environment difference was recorded.",
+        "2 of 4 comparisons slower; 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)",
+        "Largest effect: all-reduce · 1×2 · 16 KiB; ratio 0.500 (0.481 to 0.520): faster",
+        "No environment difference was recorded",
     ]
     assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
     assert "<img" not in text

@@ -223,26 +223,27 @@ def comparison_page(found: CampaignsCompared) -> str:
     return _render(title, texts.COMPARED, facts, csv, parts, list(_answer(found)))
 
 
-def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str]]:
-    """Yield anchor and text of at most four lines: verdicts, direction, largest effect, differences of environment."""
+def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:
+    """Yield anchor, lead and text of at most four lines: verdicts, direction, largest effect, environment."""
     judged = texts.judged_rows(found.comparisons)
-    yield "comparisons", f"{texts.counts_text(found.comparisons)} (margin {percent(found.margin)} %)."
-    if shift := texts.direction_text(texts.direction(judged)):
-        yield "comparisons", f"Overall, {shift}."
+    slower, _, others = texts.counts_text(found.comparisons).partition(", ")
+    yield "comparisons", slower, f"{others} (margin {percent(found.margin)} %)"
+    if shift := texts.direction(judged):
+        lead, _, numbers = texts.direction_text(shift).partition(" (")
+        yield "comparisons", f"Overall, {lead}", numbers.removesuffix(")")
     for row in by_effect(texts.with_labels(judged)).head(1).itertuples():
-        yield (
-            "comparisons",
-            f"Largest effect: {row.label}, ratio {texts.interval_text(row)}: {texts.verdict_text(row)}.",
-        )
+        text = f"ratio {texts.interval_text(row)}: {texts.verdict_text(row)}"
+        yield "comparisons", f"Largest effect: {row.label}", text
     differences = [difference for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
     if not (found.base.headers and found.test.headers):
-        yield "environment", NO_ENVIRONMENTS
+        yield "environment", "Environments unknown", "no launch files"
     elif differences:
         names = [difference.name for difference in differences]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        yield "environment", f"{plural(len(names), 'environment difference')}: {', '.join(names[:NAMED])}{more}."
+        lead = plural(len(names), "environment difference")
+        yield "environment", lead, f"{', '.join(names[:NAMED])}{more}"
     else:
-        yield "environment", "No environment difference was recorded."
+        yield "environment", "No environment difference was recorded", ""
 
 
 def history_page(history: History) -> str:
@@ -264,9 +265,9 @@ def history_page(history: History) -> str:
 
 
 def _render(
-    title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part], answer: list[tuple[str, str]] = ()
+    title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part], answer: list[tuple[str, str, str]] = ()
 ) -> str:
-    """csv: file name and text of all numbers, for download. answer: anchor and text of each line."""
+    """csv: file name and text of all numbers, for download. answer: anchor, lead and text of each line."""
     contents = [(section.id, section.title) for section, _ in parts]
     words = {"title": title, "lead": lead, "facts": facts, "contents": contents, "answer": answer}
     return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
@@ -290,7 +291,7 @@ def _comparisons_part(found: CampaignsCompared) -> Part:
         return Section("comparisons", "Comparisons", "No cell has ok launches on both sides."), ()
     order = {cell["id"]: place for place, cell in enumerate(found.test.campaign["cells"])}
     planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
-    content = shown(judged, planned, {}, has_sources=False)
+    content = shown(judged, planned, {}, is_report=False)
     return Section("comparisons", "Comparisons", template="comparisons.html.j2", content=content), ()
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
-from regatta.core.text import is_unknown, natural, plural, shape
+from regatta.core.text import is_unknown, plural, shape
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.page import MARKS
+from regatta.report.panels import ORDER
 from regatta.topics.comparison import texts
 
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
@@ -39,14 +40,17 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
     rows = rows.assign(cell_name=[name.without(rows["axis"].iloc[0]) for name in cell_names(rows.to_dict("records"))])
     places = sorted({_place(row) for row in rows.itertuples()}, key=lambda place: (place[0] * place[1], place))
     groups: dict[tuple, dict[str, dict[tuple, Square]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows.itertuples():
+    for subject in rows[["benchmark", "cell_name"]].itertuples():
+        groups[subject.benchmark, subject.cell_name.parts["subject"]]  # in the order of the campaign
+    settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]
+    for row in rows.sort_values(settings, kind="stable", na_position="first").itertuples():
         name = row.cell_name.without("subject", "shape")
         text, group = name.say(*name.parts, always=()), groups[row.benchmark, row.cell_name.parts["subject"]]
         if _place(row) in group[text]:  # one cell and several references
             text = SEPARATOR.join(filter(None, (text, f"vs. {names.get(row.reference, row.reference)}")))
         group[text][_place(row)] = _square(row)
     found = tuple(
-        Group(subject, tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in _sorted(by_row)))
+        Group(subject, tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items()))
         for (_, subject), by_row in groups.items()
     )
     is_folded = sum(len(group.rows) for group in found) > MOST_ROWS_OPEN
@@ -61,12 +65,8 @@ def _place(row) -> tuple[int, int]:
     return int(row.nodes), int(row.gpus_per_node)
 
 
-def _sorted(by_row: dict[str, dict]) -> list[tuple[str, dict]]:
-    return sorted(by_row.items(), key=lambda item: natural(item[0]))
-
-
 def _square(row) -> Square:
-    cells = row.cell, row.reference
+    cells = (row.cell,)  # its drawer shows the comparison and leads to the reference
     if is_unknown(row.time_ratio):
         return Square(MARKS["not_measured"], None, "missing", cells, f"{row.cell_name.brief}: no valid launches")
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)

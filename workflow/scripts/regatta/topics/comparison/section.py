@@ -62,15 +62,15 @@ def section(data: ReportData) -> Section:
     return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state)
 
 
-def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str], has_sources: bool = True) -> dict:
-    """Return the content of comparisons.html.j2. names: those of cells by id. has_sources: the page has the tables."""
+def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str], is_report: bool = True) -> dict:
+    """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
     counts = texts.counts_text(comparisons)
     return {
         "matrices": heatmap.ratio_matrices(comparisons, names),
         "histogram": heatmap.ratio_histogram(judged),
         "histogram_label": f"Ratios of {plural(len(judged), 'pair')}: {counts}",
         "table": texts.largest_first(judged),
-        "has_sources": has_sources,
+        "is_report": is_report,
     }
 
 
