@@ -7,6 +7,7 @@ from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_page, difference_text, history_page
+from regatta.report.page import load_template
 from regatta.report.panels import full_names
 from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
@@ -227,6 +228,22 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
         "16 KiB · all-reduce · 1×2",
     ]
     assert full_names(table) == ["all-reduce · 1×2 processes · 4 KiB", "all-reduce · 1×2 processes · 16 KiB"]
+
+
+def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped():
+    stacks = ("contained", '"><script>', "other")
+    times = [(cell_of(stack, size), FIVE) for size in RATIOS for stack in stacks]
+    for place, (cell, _) in enumerate(times):
+        cell["spec"]["stack"] |= {"binds": [str(place % 3)]}
+    section = section_of(times)
+    text = load_template(section.template).render(content=section.content, cell_indices={})
+    assert text.count("<h3>") == len(section.content["matrices"]) == 2
+    assert "<script>" not in text
+    assert "stack &#34;&gt;&lt;script&gt; vs. contained: change in time (%)" in text
+    assert section.content["table"].columns[2:5] == (
+        *("ratio, compared / reference", "time, reference"),
+        "time, compared",
+    )
 
 
 class Page(HTMLParser):
