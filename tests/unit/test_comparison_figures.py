@@ -294,10 +294,10 @@ def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
         "No environment difference was recorded",
     ]
     assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
-    assert "<img" not in text
+    assert "<figure" not in text
     assert "All cells are in both campaigns." in text
     assert "4 cells in 2 campaigns. The environment changed 0 times." in history
-    assert "<img" in history
+    assert "<figure" in history
 
 
 def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path):
