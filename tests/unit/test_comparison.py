@@ -9,14 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
 
-from regatta.topics.comparison.figures import (
-    counts_text,
-    interval_text,
-    launches_text,
-    margin_text,
-    ratio_text,
-    verdict_text,
-)
 from regatta.topics.comparison.tables import (
     ALIKE,
     MARGIN,
@@ -29,6 +21,14 @@ from regatta.topics.comparison.tables import (
     shifts_of_alike,
     sides_of,
     times_by_cell,
+)
+from regatta.topics.comparison.texts import (
+    counts_text,
+    interval_text,
+    launches_text,
+    margin_text,
+    ratio_text,
+    verdict_text,
 )
 
 CONTAINED, BOUND = cell_of("contained"), cell_of("bound")
@@ -261,8 +261,8 @@ def test_launches_needed_are_more_than_a_hundred_where_no_number_is_predicted():
     """Where the spread holds the limit the number is not known; where it does not, it is too large."""
     (row,) = table_of(SIX, [1.02 * v for v in SIX], (["a-0"] * 6, ["b-0"] * 6)).itertuples()
     assert verdict_text(row) == "inconclusive"
-    row = SimpleNamespace(verdict="inconclusive", launches_needed=None, p_value=0.02, time_low_ratio=1.1,
-                          time_high_ratio=1.2, margin_ratio=0.05)  # fmt: skip
+    ends = {"time_low_ratio": 1.1, "time_high_ratio": 1.2, "interval": "interval", "margin_ratio": 0.05}
+    row = SimpleNamespace(verdict="inconclusive", launches_needed=None, p_value=0.02, p_adjusted=0.02, **ends)
     assert verdict_text(row) == "inconclusive, more than 100 launches"
     row.launches_needed = 7
     assert verdict_text(row) == "inconclusive, 7 more launches"

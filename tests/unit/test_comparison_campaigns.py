@@ -12,7 +12,7 @@ from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.output import comparison_text
 from regatta.core.errors import UserError
-from regatta.topics.comparison.figures import direction, direction_text, judged_rows
+from regatta.topics.comparison.texts import direction, direction_text, judged_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]

@@ -7,23 +7,20 @@ from synthetic import make_header, report_data
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_page, difference_text, history_page
+from regatta.report.page import load_template
 from regatta.report.panels import full_names
 from regatta.report.plotting import log_ticks
-from regatta.topics.comparison.figures import (
-    MAX_LINES,
-    MAX_PANELS,
-    Row,
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
+from regatta.topics.comparison.tables import comparisons_table
+from regatta.topics.comparison.texts import (
+    MOST_ROWS,
     axis_text,
-    comparison_figures,
-    draw_forest,
     finding_text,
     finding_values,
     judged_rows,
-    pages,
+    largest_first,
     with_labels,
 )
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
-from regatta.topics.comparison.tables import comparisons_table
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
@@ -44,19 +41,22 @@ def section_of(times, headers=(), **fields):
     return section(report_data(campaign, measurements, headers, comparisons=comparisons))
 
 
-def row(label="a", ratio=1.0, low=None, high=None, verdict="inconclusive"):
-    return Row(label, ratio, low, high, True, "6", verdict)
+def table_of(times, **fields):
+    return section_of(times, **fields).content["table"]
 
 
-def test_the_figure_has_the_largest_effect_on_top_and_what_is_within_the_margin_below():
-    (figure,) = section_of(times_of(RATIOS)).figures
-    assert [r[0] for r in figure.table.rows] == [
-        "all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB", "all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB",
-    ]  # fmt: skip
-    assert figure.table.rows[0][1:5] == ("1.02 s", "510 ms", "0.500 (0.481 to 0.520)", "5")
-    assert figure.title == "stack bound vs. contained: collective"
-    assert "dashed bar: range over launches" in figure.caption
-    assert "paired" not in figure.caption
+def test_the_table_has_the_largest_effect_first_and_the_verdict_early():
+    section = section_of(times_of(RATIOS))
+    table = section.content["table"]
+    assert [r[0] for r in table.rows] == [
+        *("all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB"),
+        *("all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB"),
+    ]
+    assert table.columns == ("cell", "verdict", "ratio, bound / contained", "time, contained", "time, bound", "n")
+    assert table.rows[0][1:] == ("faster", "0.500 (0.481 to 0.520)", "1.02 s", "510 ms", "5")
+    assert section.figures == ()
+    assert section.state == ("4 pairs", "quiet")
+    assert table.cells[0].startswith("collective-all_reduce-16384-")
 
 
 def values_of(times):
@@ -68,8 +68,7 @@ def test_the_finding_counts_the_verdicts_and_names_the_largest_difference():
     assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
     assert (values["largest"], values["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 (0.481 to 0.520)")
     assert values["margins"] == (0.05,)
-    (figure,) = section_of(times_of(RATIOS)).figures
-    assert figure.alt == finding_text(values)
+    assert "ratio 0.500 (0.481 to 0.520)" in finding_text(values)
     assert "largest" not in values_of(times_of({4096: 1.0}))
 
 
@@ -104,9 +103,6 @@ def test_the_section_says_what_is_compared_by_which_margin():
     assert "(p50_s)" in section.lead
     assert "Margin: 5.0 % (default)." in section.lead
     assert "Warning" not in section.lead
-    (figure,) = section.figures
-    assert figure.table.columns[5:8] == ("test", "p", "corrected p")
-    assert figure.table.rows[0][5] == "Welch's t of logarithms"
 
 
 def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ():
@@ -120,39 +116,21 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     for cell, _ in times:
         cell["spec"]["stack"] |= {"image_id": "aaa"}
     section = section_of(times)
-    assert section.figures == ()
+    assert not section.template
     (table,) = section.tables
     assert table.caption == "stack again vs. contained: identical stacks (A/A), no verdict (8)"
-    assert {row[-1] for row in table.rows} == {"A/A"}
+    assert "verdict" not in table.columns
     assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
     assert "8 of 8 ratios above 1" in section.lead
     assert "Margin:" not in section.lead
 
 
-def test_pairs_of_one_allocation_are_in_the_caption():
-    times = [(cell, launches) for cell, launches, _ in times_of(RATIOS)]
-    assert "Launches are paired by allocation." in section_of(times).figures[0].caption
-
-
-def test_what_is_beyond_the_last_panel_is_counted():
-    ratios = {4096 * i: 1 + i / 100 for i in range(1, MAX_PANELS * MAX_LINES + 6)}
-    figures = section_of(times_of(ratios)).figures
-    assert len(figures) == MAX_PANELS
-    drawn = sum(len(figure.table.rows) for figure in figures)
-    assert f"Not drawn: {len(ratios) - drawn} comparisons" in figures[-1].caption
-    assert all("Not drawn" not in figure.caption for figure in figures[:-1])
-    assert figures[0].title.endswith(f"(1 of {MAX_PANELS})")
-    assert len({figure.id for figure in figures}) == MAX_PANELS
-
-
-def test_a_panel_holds_so_many_lines_of_labels_and_no_label_is_cut():
-    rows = [row("a word · " * 4)] * 5 + [row("short")] * 20
-    split = pages(rows)
-    assert [r for page in split for r in page] == rows
-    assert all(sum(len(r.lines) for r in page) <= MAX_LINES for page in split)
-    assert row("ResNet-101 · 1×2 · bucket 100 MiB · bound").lines == ["ResNet-101 · 1×2 ·", "bucket 100 MiB · bound"]
-    assert row("a_word_that_is_much_longer_than_a_line").lines == ["a_word_that_is_much_long", "er_than_a_line"]
-    assert pages([]) == []
+def test_rows_beyond_the_most_are_counted_and_named_a_file():
+    ratios = {4096 * i: 1 + i / 100 for i in range(1, MOST_ROWS + 6)}
+    table = table_of(times_of(ratios))
+    assert len(table.rows) == len(table.cells) == MOST_ROWS
+    assert "(40 of 45; all: comparisons.csv)" in table.caption
+    assert table.rows[0][0] == "all-reduce · 1×2 · 180 KiB"  # the 45th size, 45 % slower
 
 
 @pytest.mark.parametrize(
@@ -169,25 +147,6 @@ def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high,
     assert len(texts) <= 6
     if high < 2:
         assert texts == expected
-
-
-def test_the_same_rows_are_the_same_bytes_and_more_rows_are_a_higher_figure(drawing):
-    rows = [row("a", 1.1, 1.0, 1.2, verdict) for verdict in ("faster", "slower", "equivalent", "inconclusive")]
-    svg, size = draw_forest(rows, 0.05)
-    assert draw_forest(rows, 0.05) == (svg, size)
-    assert draw_forest(rows[:2], 0.05)[1][1] < size[1]
-    assert size[0] == 390
-    assert b"<date>" not in svg
-    draw_forest([row(ratio=1.0)], 0.0)  # no band, one launch
-    draw_forest([row(ratio=300.0, low=0.002, high=500.0)], 0.05)
-
-
-def test_a_range_is_drawn_otherwise_than_an_interval(drawing):
-    interval, as_range = (
-        draw_forest([Row("a", 1.1, 1.0, 1.2, is_interval, "6", "slower")], 0.0)[0] for is_interval in (True, False)
-    )
-    dashes = [len(re.findall(rb"stroke-dasharray", svg)) for svg in (interval, as_range)]
-    assert dashes[1] == dashes[0] + 1
 
 
 def test_what_differs_besides_stands_in_a_table_of_its_own():
@@ -249,7 +208,7 @@ def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
     assert section.tables == ()
-    assert section.figures[0].title == "message size 8 KiB vs. 4 KiB: collective"
+    assert section.content["matrices"][0].caption == "message size 8 KiB vs. 4 KiB: change in time (%)"
 
 
 def test_a_section_without_anything_to_compare_says_why():
@@ -264,11 +223,27 @@ def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_sever
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192, 16384)]
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
-    assert [r[0] for r in comparison_figures(table)[0].table.rows] == [
+    assert [r[0] for r in largest_first(judged_rows(table)).rows] == [
         "4 KiB · all-reduce · 1×2",
         "16 KiB · all-reduce · 1×2",
     ]
     assert full_names(table) == ["all-reduce · 1×2 processes · 4 KiB", "all-reduce · 1×2 processes · 16 KiB"]
+
+
+def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped():
+    stacks = ("contained", '"><script>', "other")
+    times = [(cell_of(stack, size), FIVE) for size in RATIOS for stack in stacks]
+    for place, (cell, _) in enumerate(times):
+        cell["spec"]["stack"] |= {"binds": [str(place % 3)]}
+    section = section_of(times)
+    text = load_template(section.template).render(content=section.content, cell_indices={})
+    assert text.count("<h3>") == len(section.content["matrices"]) == 2
+    assert "<script>" not in text
+    assert "stack &#34;&gt;&lt;script&gt; vs. contained: change in time (%)" in text
+    assert section.content["table"].columns[2:5] == (
+        *("ratio, compared / reference", "time, reference"),
+        "time, compared",
+    )
 
 
 class Page(HTMLParser):
@@ -309,9 +284,25 @@ def test_the_pages_stand_alone(tmp_path):
         assert "&lt;b&gt;after" in text
 
 
-def test_the_page_of_two_campaigns_folds_and_counts_what_is_within_the_margin(tmp_path):
+def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
     text, history = pages_of(tmp_path)
-    assert "2 of 4 comparisons slower, 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)." in text
-    assert "<summary>Within the margin of 5.0 %: 1 row</summary>" in text
+    answer = text[text.index('<ul class="answer">') :]
+    lines = re.findall("<li>(.*)</li>", answer[: answer.index("</ul>")])
+    assert [re.sub("<.*?>", "", line) for line in lines] == [
+        "2 of 4 comparisons slower; 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)",
+        "Largest effect: all-reduce · 1×2 · 16 KiB; ratio 0.500 (0.481 to 0.520): faster",
+        "No environment difference was recorded",
+    ]
+    assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
+    assert "<figure" not in text
     assert "All cells are in both campaigns." in text
     assert "4 cells in 2 campaigns. The environment changed 0 times." in history
+    assert "<figure" in history
+
+
+def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path):
+    page = pages_of(tmp_path)[0]
+    heads = re.findall('<th scope="col">(.*?)</th>', page)
+    assert heads[-6:] == ["cell", "verdict", "ratio, test / base", "time, base", "time, test", "n"]
+    assert "reference" not in page[page.index("<main>") :]
+    assert page.index(">+50<") < page.index("largest effect first")

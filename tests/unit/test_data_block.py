@@ -188,6 +188,25 @@ def test_comparisons_are_those_of_the_table():
     assert block["texts"]["words"][found["reference_value"][0]] == "contained"
 
 
+def test_the_drawer_says_slower_where_only_the_margin_is_not_settled():
+    """Ten pairs of one batch with ratios 1.045 to 1.063: Wilcoxon's p is 2 / 1024, and 1.05 is in the interval."""
+    base = [0.100 + 0.001 * i for i in range(10)]
+    steps = {"contained": base, "bound": [(1.045 + 0.002 * i) * s for i, s in enumerate(base)]}
+    cells = [train_cell("resnet18", 1, 2, stack=stack) for stack in STACKS]
+    cells[1]["spec"]["stack"]["binds"] = ["/a:/b"]
+    launches = [
+        (cell, [{"p50_s": s, "window_step_s": s} for s in steps[stack]])
+        for cell, stack in zip(cells, STACKS, strict=True)
+    ]
+    data = data_of(launches, versus={"axis": "stack", "reference": "contained", "margin": 0.05})
+    found = (block := data_block(data))["comparisons"]
+    assert list(data.tables["comparisons"]["verdict"]) == ["inconclusive"]
+    assert found["p_value"] == [pytest.approx(2 / 1024, rel=1e-5)]
+    text = block["texts"]["words"][found["verdict"][0]]
+    assert text.startswith("slower by 4.")
+    assert text.endswith("whether beyond the 5 % margin is not settled")
+
+
 def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve():
     buckets = [train_cell("resnet18", 1, 2, bucket=bucket) for bucket in (1, 25)]
     single = train_cell("resnet18", 1, 1, "none")

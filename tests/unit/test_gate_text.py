@@ -47,8 +47,22 @@ def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
     text = text_of(judge(campaign, measurements, results_of(before, name="old")))
     assert len(text.splitlines()) <= 20
     assert max(map(len, text.splitlines())) < 300
-    for line in ("... and 6 more not ok", "... and 6 more slower", "... and 8 more faster", "inconclusive: "):
+    for line in ("... and 6 more not ok", "... and 6 more slower", "... and 8 more faster", "not settled: "):
         assert f"\n  {line}" in text
+
+
+def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
+    before = [1.000 + 0.002 * i for i in range(10)]
+    gate = gate_of([(CELL, [1.055 * value for value in before])], [(CELL, before)])
+    (cell,) = gate.with_verdict("inconclusive")
+    assert 1 < cell.comparison.ratio.low < 1.05 < cell.comparison.ratio.high
+    line = next(line for line in text_of(gate).splitlines() if "not settled: 1 cell" in line)
+    by = re.search(r"slower by (\S+)–(\S+) %; whether beyond the 5 % margin is not settled", line)
+    assert [float(end) for end in by.groups()] == [
+        pytest.approx(100 * (end - 1), abs=0.05) for end in (cell.comparison.ratio.low, cell.comparison.ratio.high)
+    ]
+    assert "inconclusive" not in line
+    assert "inconclusive" not in junit(gate)
 
 
 # What the schema of Jenkins' xUnit plugin (junit-10.xsd) allows, as far as it is used here: attributes, then children.

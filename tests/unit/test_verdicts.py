@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regatta.core.statistics import Estimate
-from regatta.core.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test
+from regatta.core.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test, verdict_text
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05
@@ -279,3 +279,32 @@ def test_ratios_of_alike_cells_that_are_mostly_on_one_side_of_one_are_told(num_a
     if num_above in (0, 8):
         assert p_value == pytest.approx(2 / 256)
     assert sign_test([1.0, 1.0]) == 1
+
+
+NOT_SETTLED = "whether beyond the 5 % margin is not settled"
+NOT_SETTLED_DOWN = "whether beyond the 5 % margin (-4.8 %) is not settled"  # 1 / 1.05 = 0.952
+
+
+@pytest.mark.parametrize(
+    ("word", "low", "high", "kind", "p_adjusted", "text"),
+    [
+        ("inconclusive", 1.044, 1.087, "interval", 0.0004, f"slower by 4.4–8.7 %; {NOT_SETTLED}"),
+        ("inconclusive", 1.044, 1.087, "range", 0.0004, f"slower (range 4.4–8.7 %); {NOT_SETTLED}"),
+        ("inconclusive", 0.92, 0.979, "interval", 0.01, f"faster by 2.1–8.0 %; {NOT_SETTLED_DOWN}"),
+        ("inconclusive", 1.044, 1.087, "interval", 0.011, "inconclusive"),  # p above 0.01
+        ("inconclusive", 0.999, 1.087, "interval", 0.0004, "inconclusive"),  # the interval contains 1
+        ("inconclusive", 1.0, 1.087, "interval", 0.0004, "inconclusive"),
+        ("inconclusive", 1.044, 1.087, "range", None, "inconclusive"),  # not tested
+        ("inconclusive", None, None, "single", None, "inconclusive"),
+        ("inconclusive", float("nan"), float("nan"), "single", float("nan"), "inconclusive"),
+        ("slower", 1.06, 1.087, "interval", 0.0004, "slower"),
+        ("equivalent", 1.01, 1.02, "interval", 0.0004, "equivalent"),
+    ],
+)
+def test_a_settled_direction_is_not_called_inconclusive(word, low, high, kind, p_adjusted, text):
+    assert verdict_text(word, low, high, kind, p_adjusted, 0.05) == text
+
+
+def test_small_differences_keep_two_figures_and_a_margin_one_decimal():
+    text = verdict_text("inconclusive", 1.0003, 1.345, "interval", 0.001, 0.0324)
+    assert text == "slower by 0.030–34 %; whether beyond the 3.2 % margin is not settled"

@@ -727,6 +727,10 @@ function address(path) {
   return path.split("/").map(encodeURIComponent).join("/");
 }
 
+function pText(value) {
+  return value !== null && value < 0.001 ? "< 0.001" : three(value);
+}
+
 function comparisons(block, cell, open) {
   const { comparisons: rows, texts } = block;
   const found = [];
@@ -740,7 +744,9 @@ function comparisons(block, cell, open) {
     const lines = [
       ["Verdict", word("verdict") ?? "n/a"],
       ["Ratio of times", `${ratioText(rows.ratio[row])} ${intervalText(rows.low[row], rows.high[row], kind, ratioText)}`],
-      ["p, corrected", rows.p_adjusted[row] !== null && rows.p_adjusted[row] < 0.001 ? "< 0.001" : three(rows.p_adjusted[row])],
+      ["Test", word("test") ?? "n/a"],
+      ["p", pText(rows.p_value[row])],
+      ["p, corrected", pText(rows.p_adjusted[row])],
       ["Margin (%)", rows.margin[row] === null ? "n/a" : three(100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];

@@ -18,7 +18,7 @@ import pandas as pd
 from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
-from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all
+from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all, verdict_text
 from regatta.topics.failures import log_path
 
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
@@ -226,8 +226,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines += _some("faster", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
         lines.append(
-            f"  inconclusive: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
-            f" {comparison_text(unclear[0].comparison)}"
+            f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
+            f" {_verdict(unclear[0].comparison, gate.margin)}: {comparison_text(unclear[0].comparison)}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
     num, most = chance_alone(gate)
@@ -275,6 +275,11 @@ def comparison_text(comparison: Comparison) -> str:
     return ", ".join([*texts, "screened"] if comparison.is_screened else texts)
 
 
+def _verdict(comparison: Comparison, margin: float) -> str:
+    ratio = comparison.ratio
+    return verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
+
+
 def _cause(cell: JudgedCell) -> str:
     """Return counts by status and the most frequent cause: `1 of 3 timed out: no record after 60 s`."""
     statuses = Counter(failure["status"] for failure in cell.failures)
@@ -292,7 +297,7 @@ def junit(gate: Gate) -> str:
     root = ET.Element("testsuites", name="regatta")
     suite = ET.SubElement(root, "testsuite", name=gate.campaign)
     for cell in gate.cells:
-        _add_testcase(suite, gate.campaign, cell)
+        _add_testcase(suite, gate.campaign, cell, gate.margin)
     for problem in gate.problems:
         case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
         ET.SubElement(case, "failure", type="problem", message=problem)
@@ -308,13 +313,15 @@ def junit(gate: Gate) -> str:
     return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell) -> None:
+def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell, margin: float) -> None:
     case = ET.SubElement(suite, "testcase", classname=f"{campaign}.{cell.spec['benchmark']}", name=cell.id)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = f"{cell.verdict}: {comparison_text(cell.comparison)}" if cell.comparison else ""
+    compared = ""
+    if cell.comparison:
+        compared = f"{_verdict(cell.comparison, margin)}: {comparison_text(cell.comparison)}"
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details

@@ -20,11 +20,12 @@ from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.csv_files import to_csv
-from regatta.topics.comparison import figures
-from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table
-from regatta.topics.comparison.tables import is_noise
+from regatta.topics.comparison import texts
+from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
+from regatta.topics.comparison.tables import by_effect, is_noise
 
 SHOWN = 10  # cells of a list
+NAMED = 4  # differences of environment in the answer
 CHANGED = "*"  # marks a campaign whose environment differs from that of the previous one
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
@@ -40,24 +41,24 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     rows, is_within = found.comparisons, is_noise(found.comparisons)
     names = _names_of_all(found)
     rows = rows.assign(full_name=names[COMPARED])
-    shown = rows if shows_all else rows[~is_within]
+    listed = rows if shows_all else rows[~is_within]
     lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
-    lines += ["", f"{figures.counts_text(rows)} (margin {percent(found.margin)} %)."]
-    shift = figures.direction_text(figures.direction(figures.judged_rows(rows)))
+    lines += ["", f"{texts.counts_text(rows)} (margin {percent(found.margin)} %)."]
+    shift = texts.direction_text(texts.direction(texts.judged_rows(rows)))
     lines += [f"Overall, {shift}."] if shift else []
-    if len(shown):
+    if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, shown.itertuples())])]
-    if len(shown) < len(rows):
+        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, listed.itertuples())])]
+    if len(listed) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
     for reason in found.unmatched:
-        listed = names[reason]
-        most = len(listed) if shows_all else SHOWN
-        lines += ["", f"{reason}: {plural(len(listed), 'cell')}", *(f"  {name}" for name in listed[:most])]
-        lines += [f"  ... and {len(listed) - most} more"] if len(listed) > most else []
+        cells = names[reason]
+        most = len(cells) if shows_all else SHOWN
+        lines += ["", f"{reason}: {plural(len(cells), 'cell')}", *(f"  {name}" for name in cells[:most])]
+        lines += [f"  ... and {len(cells) - most} more"] if len(cells) > most else []
     return "\n".join(lines) + "\n"
 
 
@@ -109,13 +110,13 @@ def difference_text(difference: Difference, in_reference: str, in_other: str) ->
         return f"{name}: {reference} -> {other}"
     # A fact that is missing on one side was recorded on the other.
     sides = ((in_reference, other), (in_other, reference))
-    texts = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
-    return f"recorded only {'; '.join(texts)}" + name.removeprefix(NOT_KNOWN)
+    known = [f"{where}: {facts}" for where, facts in sides if facts != NOTHING]
+    return f"recorded only {'; '.join(known)}" + name.removeprefix(NOT_KNOWN)
 
 
 def _texts(row) -> tuple[str, ...]:
     times = duration(row.reference_time_s), duration(row.time_s)
-    return row.full_name, *times, figures.interval_text(row), figures.launches_text(row), figures.verdict_text(row)
+    return row.full_name, *times, texts.interval_text(row), texts.launches_text(row), texts.verdict_text(row)
 
 
 def history_text(history: History, margin: float, shows_all: bool = False) -> str:
@@ -215,14 +216,35 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
 
 
 def comparison_page(found: CampaignsCompared) -> str:
-    """Return a page on two campaigns: differences of environment, forest plots, all rows, and unmatched cells."""
+    """Return a page on two campaigns: answer, differences of environment, ratios, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
-    lead = f"{figures.counts_text(found.comparisons)} (margin {percent(found.margin)} %). {figures.COMPARED}"
-    shift = figures.direction_text(figures.direction(figures.judged_rows(found.comparisons)))
-    lead += f" Overall, {shift}." if shift else ""
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
-    return _render(title, lead, facts, ("comparisons.csv", to_csv(found.comparisons)), parts)
+    csv = ("comparisons.csv", to_csv(found.comparisons))
+    return _render(title, texts.COMPARED, facts, csv, parts, list(_answer(found)))
+
+
+def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:
+    """Yield anchor, lead and text of at most four lines: verdicts, direction, largest effect, environment."""
+    judged = texts.judged_rows(found.comparisons)
+    slower, _, others = texts.counts_text(found.comparisons).partition(", ")
+    yield "comparisons", slower, f"{others} (margin {percent(found.margin)} %)"
+    if shift := texts.direction(judged):
+        lead, _, numbers = texts.direction_text(shift).partition(" (")
+        yield "comparisons", f"Overall, {lead}", numbers.removesuffix(")")
+    for row in by_effect(texts.with_labels(judged)).head(1).itertuples():
+        text = f"ratio {texts.interval_text(row)}: {texts.verdict_text(row)}"
+        yield "comparisons", f"Largest effect: {row.label}", text
+    differences = [difference for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
+    if not (found.base.headers and found.test.headers):
+        yield "environment", "Environments unknown", "no launch files"
+    elif differences:
+        names = [difference.name for difference in differences]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        lead = plural(len(names), "environment difference")
+        yield "environment", lead, f"{', '.join(names[:NAMED])}{more}"
+    else:
+        yield "environment", "No environment difference was recorded", ""
 
 
 def history_page(history: History) -> str:
@@ -243,10 +265,12 @@ def history_page(history: History) -> str:
     return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
 
 
-def _render(title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part]) -> str:
-    """csv: file name and text of all numbers, for download."""
+def _render(
+    title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part], answer: list[tuple[str, str, str]] = ()
+) -> str:
+    """csv: file name and text of all numbers, for download. answer: anchor, lead and text of each line."""
     contents = [(section.id, section.title) for section, _ in parts]
-    words = {"title": title, "lead": lead, "facts": facts, "contents": contents}
+    words = {"title": title, "lead": lead, "facts": facts, "contents": contents, "answer": answer}
     return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
 
 
@@ -263,15 +287,13 @@ def _environment_part(found: CampaignsCompared) -> Part:
 
 
 def _comparisons_part(found: CampaignsCompared) -> Part:
-    rows, is_within = found.comparisons, is_noise(found.comparisons)
-    beyond = figures.comparison_table("Beyond the margin, largest effect first", rows, rows.index[~is_within])
-    folded = ()
-    if is_within.any():
-        summary = f"Within the margin of {percent(found.margin)} %: {plural(int(is_within.sum()), 'row')}"
-        folded = ((summary, figures.comparison_table("Within the margin", rows, rows.index[is_within])),)
-    empty, tables = "No cell has ok launches on both sides.", (beyond,) if beyond.rows else ()
-    drawn = tuple(figures.comparison_figures(rows))
-    return Section("comparisons", "Comparisons", empty, figures=drawn, tables=tables), folded
+    judged = texts.judged_rows(found.comparisons)
+    if not len(judged):
+        return Section("comparisons", "Comparisons", "No cell has ok launches on both sides."), ()
+    order = {cell["id"]: place for place, cell in enumerate(found.test.campaign["cells"])}
+    planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
+    content = shown(judged, planned, {}, is_report=False)
+    return Section("comparisons", "Comparisons", template="comparisons.html.j2", content=content), ()
 
 
 def _unmatched_part(found: CampaignsCompared) -> Part:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regatta.core.statistics import PERCENTILES, Estimate, min_samples, paired_ratio_over_launches, ratio_over_launches
+from regatta.core.text import is_unknown, three
 
 # Benjamini and Hochberg's false discovery rate. If nothing differs, it is the chance of any faster or slower in
 # a whole table: one in 100 campaigns that are compared with themselves.
@@ -156,6 +157,30 @@ def sign_test(ratios: list[float]) -> float:
 def holds_limit(low: float | None, high: float | None, margin: float) -> bool:
     """Return whether the interval of a ratio contains a limit of the margin. low, high: None without an interval."""
     return low is not None and any(low <= limit <= high for limit in (1 + margin, 1 / (1 + margin)))
+
+
+def settled_direction(low: float | None, high: float | None, p_adjusted: float | None) -> str | None:
+    """Return slower or faster if the interval or range of a ratio excludes 1 and the corrected p is low; else None."""
+    if any(is_unknown(value) for value in (low, high, p_adjusted)) or p_adjusted > FALSE_DISCOVERIES:
+        return None
+    return "slower" if low > 1 else "faster" if high < 1 else None
+
+
+def verdict_text(
+    word: str, low: float | None, high: float | None, kind: str, p_adjusted: float | None, margin: float
+) -> str:
+    """Return a verdict for people: an inconclusive one with a settled direction names it and its size.
+
+    low, high: ends of the ratio's interval or range. kind: "interval" or "range". The percentages are of the base time.
+    """
+    direction = settled_direction(low, high, p_adjusted)
+    if word != "inconclusive" or direction is None:
+        return word
+    least, most = sorted((abs(low - 1), abs(high - 1)))
+    size = f"{three(100 * least, 2)}\N{EN DASH}{three(100 * most, 2)} %"
+    by = f"(range {size})" if kind == "range" else f"by {size}"
+    limit = f" ({100 / (1 + margin) - 100:.1f} %)" if direction == "faster" else ""
+    return f"{direction} {by}; whether beyond the {round(100 * margin, 1):g} % margin{limit} is not settled"
 
 
 def _word(compared: Compared, p_adjusted: float | None, margin: float) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import CellName, campaign_names
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, three
+from regatta.core.verdicts import verdict_text
 from regatta.report.cell_numbers import IN_MILLISECONDS, NUMBERS, TIMES, Number
 from regatta.report.page import STATUSES, marked_status, shown_status
 from regatta.store.collect import cell_row
@@ -36,6 +37,7 @@ COMPARED = {
     "ratio": "time_ratio",
     "low": "time_low_ratio",
     "high": "time_high_ratio",
+    "p_value": "p_value",
     "p_adjusted": "p_adjusted",
     "margin": "margin_ratio",
     "launches_needed": "launches_needed",
@@ -289,14 +291,22 @@ def _with_hours(columns: dict) -> dict[str, list]:
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:
     pairs = zip(table["cell"], table["reference"], strict=True)
     table = table.loc[[cell in places and reference in places for cell, reference in pairs]]
-    words = ("axis", "value", "reference_value", "test", "verdict")
+    words = ("axis", "value", "reference_value", "test")
     return {
         "cell": [places[cell] for cell in table["cell"]],
         "reference": [places[cell] for cell in table["reference"]],
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
         **{name: [_six(value) for value in _values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
+        "verdict": [texts["words"].index(_verdict(row)) for row in table.itertuples()],
     }
+
+
+def _verdict(row) -> str | None:
+    if is_unknown(row.verdict):
+        return None
+    ends = row.time_low_ratio, row.time_high_ratio, row.interval
+    return verdict_text(row.verdict, *ends, row.p_adjusted, row.margin_ratio)
 
 
 def _keyed(table: pd.DataFrame) -> tuple[list[str], dict[tuple, int]]:

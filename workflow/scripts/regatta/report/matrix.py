@@ -9,6 +9,7 @@ NUM_LEVELS = 20  # steps of the color scale; style.css has a class for each
 class Square:
     """One square. text: its number or mark. level: place on the color scale, 0 to 1; None: no color.
 
+    side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
     state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it.
     """
 
@@ -17,12 +18,13 @@ class Square:
     state: str = ""
     cells: tuple[str, ...] = ()
     note: str = ""
+    side: str = ""
 
     @property
     def classes(self) -> str:
         """Return the CSS classes; a level beyond the scale has the color of its end."""
         step = "" if self.level is None else f"l{round(NUM_LEVELS * min(max(self.level, 0.0), 1.0))}"
-        return f"{self.state} {step}".strip()
+        return " ".join(filter(None, (self.state, self.side, step)))
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Squares by row and column. unit: what the numbers are. is_folded: groups open one by one."""
+    """Squares by row and column. is_folded: groups open one by one. label: for screen readers, unique on a page."""
 
     caption: str
     columns: tuple[str, ...]
     groups: tuple[Group, ...]
     is_folded: bool = False
+    label: str = "All cells"

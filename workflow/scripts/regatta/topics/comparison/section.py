@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.text import plural
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Finding, of_rows
@@ -14,7 +15,7 @@ from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.comparison import figures, tables
+from regatta.topics.comparison import heatmap, tables, texts
 
 MAX_ALIKE = 10  # rows of identical stacks; the others are closer to 1
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
@@ -47,29 +48,46 @@ class Side:
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
     versus = tables.versus_of(data.campaign)["axis"]
-    axis = figures.axis_label(versus)
+    axis = texts.axis_label(versus)
     empty = f"No two cells differ only in {axis}, the axis selected by versus in the campaign file."
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    lead, drawn = _lead(axis, comparisons, bool(environments)), tuple(figures.comparison_figures(comparisons))
-    return Section("comparisons", "Comparisons", empty, lead, drawn, (*environments, alike) if alike else environments)
+    lead, found = _lead(axis, comparisons, bool(environments)), (*environments, alike) if alike else environments
+    judged = texts.judged_rows(comparisons)
+    if not len(judged):
+        return Section("comparisons", "Comparisons", empty, lead, tables=found)
+    content, state = shown(judged, comparisons, data.names), (plural(len(judged), "pair"), "quiet")
+    template = "comparisons.html.j2"
+    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state)
+
+
+def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str], is_report: bool = True) -> dict:
+    """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
+    counts = texts.counts_text(comparisons)
+    return {
+        "matrices": heatmap.ratio_matrices(comparisons, names),
+        "histogram": heatmap.ratio_histogram(judged),
+        "histogram_label": f"Ratios of {plural(len(judged), 'pair')}: {counts}",
+        "table": texts.largest_first(judged),
+        "is_report": is_report,
+    }
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect."""
-    judged = figures.judged_rows(data.tables["comparisons"])
+    judged = texts.judged_rows(data.tables["comparisons"])
     if judged.empty:
         return []
-    decided = figures.largest_effect(judged)
-    values = figures.finding_values(judged.assign(label=judged["cell"].map(data.names)))
+    decided = texts.largest_effect(judged)
+    values = texts.finding_values(judged.assign(label=judged["cell"].map(data.names)))
     rows = pd.concat([decided, judged.drop(decided.index)])
     sources = (of_rows("comparisons", rows, ("cell", "reference")),)
     return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
 
 
 def sentence(finding: Finding) -> str:
-    return figures.finding_text(finding.values)
+    return texts.finding_text(finding.values)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -81,7 +99,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         " Equivalent: the whole interval lies within the margin, with at least"
-        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin: the"
+        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin not"
+        " settled: the interval excludes 1 with the same corrected p, but not the limit of the margin. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
         f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
         f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
@@ -90,11 +109,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 
 
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
-    judged = figures.judged_rows(comparisons)
-    texts = [f"Cells that differ only in {axis}.", figures.COMPARED]
-    texts += ["Further differences are listed below."] if has_environments else []
-    texts += [f"Margin: {figures.margin_text(judged)}."] if len(judged) else []
-    return " ".join([*texts, *tables.shifts_of_alike(comparisons)])
+    judged = texts.judged_rows(comparisons)
+    sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
+    sentences += ["Further differences are listed below."] if has_environments else []
+    sentences += [f"Margin: {texts.margin_text(judged)}."] if len(judged) else []
+    return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
 
 
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
@@ -102,11 +121,10 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     if not len(rows):
         return None
-    shown = tables.by_effect(figures.with_labels(rows)).head(MAX_ALIKE)
-    num = f"{len(rows)}" if len(shown) == len(rows) else f"largest {len(shown)} of {len(rows)}"
-    columns = {head: show for head, show in figures.NUMBERS.items() if head not in ("test", "p", "corrected p")}
-    title = f"{figures.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return Table.of(title, columns, shown, sources=("comparisons",))
+    largest = tables.by_effect(texts.with_labels(rows)).head(MAX_ALIKE)
+    num = f"{len(rows)}" if len(largest) == len(rows) else f"largest {len(largest)} of {len(rows)}"
+    title = f"{texts.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
+    return texts.comparison_table(title, largest, ("comparisons",), has_verdict=False)
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
@@ -122,9 +140,9 @@ def _environments(data: ReportData) -> Iterator[Table]:
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
-            texts = [figures.axis_text(axis, value) for value in (reference, other)]
-            title = f"Environment differences between {' and '.join(texts)}"
-            table = environment_table(title, differences(*sides), *texts)
+            words = [texts.axis_text(axis, value) for value in (reference, other)]
+            title = f"Environment differences between {' and '.join(words)}"
+            table = environment_table(title, differences(*sides), *words)
             if table:
                 yield table
 

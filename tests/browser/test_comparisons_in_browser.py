@@ -1,0 +1,75 @@
+"""Comparisons in a browser: the matrix, and verdicts that a reader sees without scrolling sideways."""
+
+import pytest
+from explore_page import show, text
+from test_report_in_browser import OVERFLOWING
+
+pytestmark = pytest.mark.browser
+
+SIX = [1.00, 1.005, 1.01, 1.015, 1.02, 1.025]
+NUM_CELLS = 24  # more rows than stay open in the report
+# Verdict cells that are not displayed, or are cut off by the screen or by the box that scrolls.
+CLIPPED = """
+[...document.querySelectorAll('.compared :is(td, thead th):nth-child(2)')].filter(e => {
+  const box = e.getBoundingClientRect(), around = e.closest('.scroll').getBoundingClientRect();
+  return !box.width || box.left < 0 || box.right > innerWidth || box.right > around.right + 1;
+}).map(e => e.textContent)
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Return the page of two campaigns, and the report of two stacks: 1 to 24 % slower, some not settled."""
+    from comparison_results import cell_of, write_folder
+    from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
+
+    from regatta.compare.campaigns import compare_campaigns, read_campaign
+    from regatta.compare.output import comparison_page
+
+    folder = tmp_path_factory.mktemp("comparisons")
+    cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
+    base = write_folder(folder / "base", [(cell, SIX) for cell in cells], "01")
+    slower = [(cell, [(1 + (i + 1) / 100) * t for t in SIX]) for i, cell in enumerate(cells)]
+    test = write_folder(folder / "test", slower, "09")
+    page = folder / "compare.html"
+    page.write_text(comparison_page(compare_campaigns(read_campaign(base), read_campaign(test), 0.05)), "utf-8")
+    trained = []
+    for stack in ("contained", "bound"):
+        for bucket in range(1, NUM_CELLS + 1):
+            cell = train_cell("resnet50", 1, 2, bucket=bucket, stack=stack)
+            cell["spec"]["stack"]["binds"] = [stack]
+            trained.append(cell)
+    results = write_results(folder / "stacks", make_campaign(trained, repeats=2), CLUSTER)
+    return {"compare": page, "report": make_report(results)}
+
+
+@pytest.mark.parametrize("name", ["compare", "report"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_verdict_is_seen_without_scrolling_sideways(browser, pages, name, width):
+    browser.open(pages[name], width)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.evaluate("document.querySelectorAll('.compared td:nth-child(2)').length") == NUM_CELLS
+    assert browser.evaluate("document.querySelector('.compared thead th:nth-child(2)').textContent") == "verdict"
+    assert browser.evaluate(CLIPPED) == []
+    if width == 390:  # the last column must be scrolled to: what is cut off is found
+        assert len(browser.evaluate(CLIPPED.replace("nth-child(2)", "last-child"))) > NUM_CELLS
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 360])
+def test_the_page_of_two_campaigns_is_readable(browser, pages, width, scheme):
+    browser.open(pages["compare"], width, scheme=scheme)
+    assert browser.complaints() == []
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(OVERFLOWING) == []
+    assert browser.axe_violations() == []  # contrast too
+
+
+def test_a_square_of_the_report_opens_its_cell_with_the_test_and_its_p(browser, pages):
+    show(browser, pages["report"])
+    browser.evaluate("document.querySelector('#comparisons .matrix td button').click()")
+    assert text(browser, "#drawer-title").startswith("ResNet-50")
+    body = text(browser, "#drawer-body")
+    assert "p, corrected" in body
+    assert "Test" in body

@@ -1,0 +1,199 @@
+"""The matrix and the histogram of ratios, against hand-computed values and against comparisons.csv."""
+
+import csv
+import io
+import math
+
+import pytest
+from comparison_results import cell_of, results_of
+from synthetic import train_cell
+
+from regatta.report.matrix import Square
+from regatta.store.csv_files import to_csv
+from regatta.topics.comparison.heatmap import (
+    MOST_BARS,
+    MOST_ROWS_OPEN,
+    difference_text,
+    ratio_histogram,
+    ratio_matrices,
+)
+from regatta.topics.comparison.tables import comparisons_table
+from regatta.topics.comparison.texts import counts_text, finding_text, finding_values, judged_rows, with_labels
+
+FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
+SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
+
+
+def times_of(ratios, launches=FIVE):
+    """Return the launches of contained and bound for each size, in two batches: not paired."""
+    times = []
+    for size, ratio in ratios.items():
+        for stack, factor in (("contained", 1.0), ("bound", ratio)):
+            values = launches if factor is None else [factor * value for value in launches]
+            times.append((cell_of(stack, size), values, [f"{stack}-0"] * len(launches)))
+    return times
+
+
+def compared(times, **fields):
+    return comparisons_table(*results_of(times, **fields))
+
+
+def squares_of(matrix):
+    return {
+        (group.name, row.name, column): square
+        for group in matrix.groups
+        for row in group.rows
+        for column, square in zip(matrix.columns, row.squares, strict=True)
+        if square
+    }
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.021, "+2.1"), (0.96, "−4.0"), (1.0, "0.0"), (1.0001, "0.0"), (0.9999, "0.0"), (1.5, "+50"), (0.5, "−50")],
+)
+def test_a_square_shows_the_difference_in_percent(ratio, text):
+    assert difference_text(ratio) == text
+
+
+def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
+    table = compared(times_of({4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.1}))
+    (matrix,) = ratio_matrices(table, {})
+    squares = squares_of(matrix)
+    found = {row: (s.text, s.side, s.state) for (_, row, _), s in squares.items()}
+    assert found == {
+        "4 KiB": ("+50", "above", "slower"),
+        "8 KiB": ("0.0", "", "equivalent"),
+        "16 KiB": ("−50", "below", "faster"),
+        "32 KiB": ("+10", "above", "slower"),  # the range is 1.1 x (1.00 / 1.04) = 1.058 to 1.144
+    }
+    assert [row.name for row in matrix.groups[0].rows] == ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
+    assert matrix.columns == ("1×2",)
+    levels = {row: square.level for (_, row, _), square in squares.items()}
+    assert levels["8 KiB"] is None
+    assert levels["32 KiB"] == pytest.approx(math.log(1.1) / math.log(1.2))
+    assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(table["cell"])
+    assert matrix.caption == "stack bound vs. contained: change in time (%)"
+
+
+def test_a_diverging_square_has_the_class_of_its_side_and_of_its_step():
+    assert Square("+50", 2.3, "slower", side="above").classes == "slower above l20"
+    assert Square("+2", None, "equivalent").classes == "equivalent"
+
+
+def test_workloads_and_settings_go_down_and_shapes_across():
+    times = []
+    for stack, factor in (("contained", 1.0), ("bound", 1.02)):
+        for model in ("resnet18", "resnet50"):
+            for nodes, bucket in ((2, 1), (2, 25), (1, 1)):
+                cell = train_cell(model, nodes, 4, bucket=bucket, stack=stack)
+                cell["spec"]["stack"] |= {"binds": [stack]}
+                times.append((cell, [factor * value for value in SIX], [f"{stack}-{nodes}"] * 6))
+    table = compared(times)
+    (matrix,) = ratio_matrices(table, {})
+    assert matrix.columns == ("1×4", "2×4")
+    assert [group.name for group in matrix.groups] == ["ResNet-18", "ResNet-50"]
+    assert len(squares_of(matrix)) == len(table) == 6
+    rows = matrix.groups[0].rows
+    assert [len([s for s in row.squares if s]) for row in rows] == [2, 1]
+    assert {square.text for square in squares_of(matrix).values()} == {"+2.0"}
+
+
+def test_each_pair_of_values_has_its_own_matrix():
+    times = [(cell_of("bound", size), FIVE) for size in (4096, 8192, 16384)]
+    versus = {"axis": "message_bytes", "reference": 8192, "margin": None}
+    found = ratio_matrices(compared(times, versus=versus), {})
+    assert [matrix.caption.partition(":")[0] for matrix in found] == [
+        "message size 4 KiB vs. 8 KiB",
+        "message size 16 KiB vs. 8 KiB",
+    ]
+    assert len({matrix.label for matrix in found}) == 2
+
+
+def test_one_cell_with_several_references_has_a_square_for_each():
+    """A cell without DDP is paired with DDP of every bucket size: never an average."""
+    cells = [train_cell("resnet18", 1, 2, bucket=bucket) for bucket in (1, 25)]
+    cells.append(train_cell("resnet18", 1, 2, "none"))
+    times = [(cell, [factor * t for t in SIX]) for cell, factor in zip(cells, (1.0, 2.0, 1.0), strict=True)]
+    table = compared(times, versus={"axis": "strategy", "reference": "ddp", "margin": None})
+    names = {cells[0]["id"]: "one", cells[1]["id"]: "twenty-five"}
+    (matrix,) = ratio_matrices(table, names)
+    assert sorted(square.text for square in squares_of(matrix).values()) == ["0.0", "−50"]
+    assert len(matrix.groups[0].rows) == 2
+
+
+def test_a_pair_without_valid_launches_has_an_empty_mark():
+    times = times_of({4096: 1.5, 8192: 1.0})
+    times[3] = (times[3][0], ["failed"] * 5)
+    squares = squares_of(ratio_matrices(compared(times), {})[0])
+    assert {row: square.state for (_, row, _), square in squares.items()} == {"4 KiB": "slower", "8 KiB": "missing"}
+    assert ratio_matrices(compared(times[2:]), {}) == []
+
+
+def test_rows_are_in_the_order_of_their_sizes():
+    sizes = [2**30, 4096, 2**20, 1024]
+    (matrix,) = ratio_matrices(compared(times_of(dict.fromkeys(sizes, 1.0))), {})
+    assert [row.name for row in matrix.groups[0].rows] == ["1 KiB", "4 KiB", "1 MiB", "1 GiB"]
+
+
+def test_many_rows_are_folded_by_subject_and_counted():
+    ratios = {4096 * i: 1.5 if i <= 3 else 0.5 if i == 4 else 1.0 for i in range(1, MOST_ROWS_OPEN + 2)}
+    (matrix,) = ratio_matrices(compared(times_of(ratios)), {})
+    assert matrix.is_folded
+    assert matrix.groups[0].summary == "3 slower, 1 faster of 41 pairs"
+    (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.0 for i in range(1, MOST_ROWS_OPEN + 1)})), {})
+    assert not matrix.is_folded
+
+
+def test_the_histogram_counts_the_ratios_of_the_csv():
+    """Bars are log(1.05) / 2 wide, so the margin's limits 1 / 1.05 and 1.05 are edges of bars."""
+    ratios = [0.3, 0.5, 0.9, 0.94, 0.953, 0.99, 1.0, 1.001, 1.02, 1.03, 1.049, 1.051, 1.06, 1.2, 3.0]
+    table = compared(times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)}))
+    histogram = ratio_histogram(judged_rows(table))
+    known = [float(row["time_ratio"]) for row in csv.DictReader(io.StringIO(to_csv(table)))]
+    assert len(known) == histogram.num == len(ratios)
+    low, high = histogram.bars[0].low, histogram.bars[-1].high
+    for index, bar in enumerate(histogram.bars):
+        inside = [ratio for ratio in known if bar.low <= ratio < bar.high]
+        if index == 0:
+            inside += [ratio for ratio in known if ratio < low]
+        if index == len(histogram.bars) - 1:
+            inside += [ratio for ratio in known if ratio >= high]
+        assert bar.num == len(inside)
+    sides = {side: sum(bar.num for bar in histogram.bars if bar.side == side) for side in ("below", "", "above")}
+    assert sides == {"below": 4, "": 7, "above": 4}
+    assert len(histogram.bars) == 2 * MOST_BARS
+    assert histogram.is_open == (True, True)
+    assert [text for _, text in histogram.ticks] == ["≤ −25", "−4.8", "0", "+5.0", "≥ +34"]  # 1.05 ** 6 = 1.340
+    assert [place for place, _ in histogram.ticks] == pytest.approx([0, 5 / 12, 1 / 2, 7 / 12, 1])
+
+
+def test_few_ratios_have_no_histogram_and_no_margin_no_band():
+    assert ratio_histogram(judged_rows(compared(times_of({4096: 1.1})))) is None
+    ratios = {4096 * (i + 1): 1 + i / 100 for i in range(6)}
+    versus = {"axis": "stack", "reference": "contained", "margin": 0.0}
+    histogram = ratio_histogram(judged_rows(compared(times_of(ratios), versus=versus)))
+    assert {bar.side for bar in histogram.bars} == {"above", "below"}
+    assert [text for _, text in histogram.ticks] == ["−9.3", "0", "+10"]  # 4 bars of log(1.05) / 2: 1.05 ** 2
+    assert histogram.is_open == (False, False)
+
+
+def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusive():
+    """Median ratio 1.06; the interval excludes 1 and contains 1.05."""
+    before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010, 1.012, 1.014, 1.016, 1.018]
+    after = [1.055 * value for value in before]
+    times = [(cell_of("contained"), before, ["a-0"] * 10), (cell_of("bound"), after, ["b-0"] * 10)]
+    table = compared(times)
+    (row,) = table.itertuples()
+    assert (row.verdict, 1 < row.time_low_ratio < 1.05 < row.time_high_ratio) == ("inconclusive", True)
+    assert row.p_adjusted < 0.001
+    assert counts_text(table) == (
+        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 0 equivalent,"
+        " 1 slower or faster with the margin not settled"
+    )
+    values = finding_values(with_labels(judged_rows(table)))
+    assert (values["by_verdict"]["inconclusive"], values["num_unsettled"]) == (1, 1)
+    assert "inconclusive" not in finding_text(values)
+    (square,) = squares_of(ratio_matrices(table, {})[0]).values()
+    assert square.state == "unsettled"
+    assert "whether beyond the 5 % margin is not settled" in square.note

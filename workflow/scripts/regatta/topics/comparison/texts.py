@@ -1,0 +1,250 @@
+"""Comparisons as shown to readers: texts of rows, the table with the largest effect first, and findings."""
+
+import json
+from functools import partial
+
+import pandas as pd
+
+from regatta.core import verdicts
+from regatta.core.benchmarks import all_axes
+from regatta.core.names import SEPARATOR, cell_names, value_text
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size, three
+from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
+from regatta.report.findings import percent_number
+from regatta.report.panels import Table
+from regatta.topics.comparison.tables import ALIKE, by_effect
+
+VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
+UNSETTLED = "slower or faster with the margin not settled"
+NEARLY_ALL = 0.9  # share of ratios on one side of 1 above which the direction is also reported
+SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
+BASE, TEST = "base", "test"  # the words for two campaigns
+COMPARED = (
+    "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
+)
+
+
+def interval_text(row) -> str:
+    """Return a ratio with its interval, `1.021 [1.018, 1.024]`, or its range, `1.021 (1.010 to 1.030)`."""
+    if is_unknown(row.time_low_ratio):
+        return ratio_text(row.time_ratio)
+    interval = bracket(row.time_low_ratio, row.time_high_ratio, row.interval, ratio_text)
+    return f"{ratio_text(row.time_ratio)} {interval}"
+
+
+def launches_text(row) -> str:
+    """Return n: launches of the cell and of its reference, as one number if they are equal."""
+    reference, other = row.num_reference_launches, row.num_launches
+    return str(other) if reference == other else f"{other} vs. {reference}"
+
+
+def is_unsettled(row) -> bool:
+    """Return whether a row is slower or faster for certain, but not by how much compared with the margin."""
+    is_inconclusive = not is_unknown(row.verdict) and row.verdict == "inconclusive"
+    ends = row.time_low_ratio, row.time_high_ratio
+    return is_inconclusive and verdicts.settled_direction(*ends, row.p_adjusted) is not None
+
+
+def num_unsettled(rows: pd.DataFrame) -> int:
+    return sum(is_unsettled(row) for row in rows.itertuples())
+
+
+def verdict_text(row) -> str:
+    """Return the verdict; where none was reached also how many more launches would settle it."""
+    if is_unknown(row.verdict):
+        return UNKNOWN
+    ends = row.time_low_ratio, row.time_high_ratio
+    text = verdicts.verdict_text(row.verdict, *ends, row.interval, row.p_adjusted, row.margin_ratio)
+    if row.verdict != "inconclusive":
+        return text
+    if not is_unknown(row.launches_needed):
+        return f"{text}, {plural(row.launches_needed, 'more launch', 'more launches')}"
+    is_known = not (is_unknown(row.p_value) or is_unknown(row.time_low_ratio))
+    if is_known and not holds_limit(*ends, row.margin_ratio):
+        return f"{text}, more than {MOST_LAUNCHES} launches"
+    return text
+
+
+def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
+    return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
+
+
+def margin_text(judged: pd.DataFrame) -> str:
+    """Return the margin of each benchmark and its source: `3.2 % (noise floor of 9 A/A pairs) of collective`."""
+    margins: dict[str, list[str]] = {}
+    rows = judged[["benchmark", "margin_ratio", "margin_source"]].drop_duplicates()
+    for benchmark, ratio, source in rows.itertuples(index=False):
+        margins.setdefault(f"{percent(ratio)} % ({SOURCES.get(source, source)})", []).append(benchmark)
+    if len(margins) == 1:
+        return next(iter(margins))
+    return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
+
+
+def direction(judged: pd.DataFrame) -> dict | None:
+    """Return which side takes longer, where nearly all ratios agree and a sign test rejects chance."""
+    ratios = judged["time_ratio"].astype(float)
+    if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
+        return None
+    p_value = sign_test(ratios.tolist())
+    num_above, num_below = int((ratios > 1).sum()), int((ratios < 1).sum())
+    if p_value > FALSE_DISCOVERIES or max(num_above, num_below) < NEARLY_ALL * len(ratios):
+        return None
+    is_slower = num_above > num_below
+    return {
+        "value": sides_text(judged)[1],
+        "is_slower": is_slower,
+        "num": max(num_above, num_below),
+        "num_pairs": len(ratios),
+        "median_ratio": float(ratios.median()),
+        "most_ratio": float(ratios.max() if is_slower else ratios.min()),
+        "p_value": p_value,
+    }
+
+
+def direction_text(found: dict | None) -> str:
+    """Return `bound is slower in 8 of 8 pairs (median 2.1 %, maximum 2.8 %; sign test, p = 0.0078)`, or ""."""
+    if found is None:
+        return ""
+    typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
+    word = "slower" if found["is_slower"] else "faster"
+    p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
+    pairs = f"{found['num']} of {plural(found['num_pairs'], 'pair')}"
+    return f"{found['value']} is {word} in {pairs} (median {typical} %, maximum {most} %; sign test, {p_value})"
+
+
+def counts_text(comparisons: pd.DataFrame) -> str:
+    """Return the number of comparisons by verdict: `14 of 20 comparisons slower, 0 faster, 4 equivalent, ...`."""
+    judged = judged_rows(comparisons)
+    counted = counts_by_word(by_verdict(judged), num_unsettled(judged))
+    listed = ", ".join(f"{num} {word}" for word, num in counted.items() if word != "slower")
+    return f"{counted['slower']} of {plural(len(judged), 'comparison')} slower, {listed}"
+
+
+def by_verdict(judged: pd.DataFrame) -> dict[str, int]:
+    return {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
+
+
+def counts_by_word(counts: dict[str, int], unsettled: int) -> dict[str, int]:
+    """Return counts by verdict for people: inconclusive rows with a settled direction are counted separately."""
+    found = counts | {"inconclusive": counts["inconclusive"] - unsettled}
+    return found | ({UNSETTLED: unsettled} if unsettled else {})
+
+
+def pair_text(rows: pd.DataFrame) -> str:
+    """Return what is compared: `stack bound vs. contained`, `bucket size 1 MiB vs. 25 MiB`."""
+    [axis], *sides = (list(dict.fromkeys(rows[name])) for name in ("axis", "value", "reference_value"))
+    word = "" if axis == "campaign" else f"{axis_label(axis)} "
+    return word + " vs. ".join(" and ".join(axis_text(axis, value) for value in values) for values in sides)
+
+
+def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
+    """Return the words for the reference and for what is compared with it: of two campaigns, base and test."""
+    axis = rows["axis"].iloc[0]
+    if axis == "campaign":
+        return BASE, TEST
+    if len(rows[["reference_value", "value"]].drop_duplicates()) > 1:
+        return "reference", "compared"
+    return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
+
+
+def axis_label(axis: str) -> str:
+    """Return the label of the axis of a comparison within a sentence."""
+    label = all_axes()[axis].label if axis in all_axes() else axis.replace("_", " ")
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
+
+
+def axis_text(axis: str, value: str) -> str:
+    """Return a value of the axis of a comparison, given as in comparisons.csv, with its unit."""
+    known = all_axes().get(axis)
+    if known is None or value == "None":
+        return value
+    typed = value if known.type == "string" else json.loads(value)
+    if known.unit is None:
+        return value_text(known, typed)
+    if known.unit == "bytes":
+        return size(typed)
+    return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
+
+
+def finding_values(judged: pd.DataFrame) -> dict:
+    """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect.
+
+    judged: of `judged_rows`, with the column `label`, a name of each row.
+    """
+    fewest = judged[["num_launches", "num_reference_launches"]].min(axis=1)
+    values = {
+        "pair": pair_text(judged),
+        "num": len(judged),
+        "by_verdict": by_verdict(judged),
+        "num_unsettled": num_unsettled(judged),
+        "num_undecidable": int((fewest < MIN_LAUNCHES_TEST).fillna(True).sum()),
+        "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
+        "direction": direction(judged),
+    }
+    for row in largest_effect(judged).itertuples():
+        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
+    return values
+
+
+def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the slower or faster row with the largest effect, if there is one."""
+    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
+
+
+def finding_text(values: dict) -> str:
+    """Return `finding_values` as sentences."""
+    lead = direction_text(values["direction"]) or plural(values["num"], "comparison")
+    texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {lead}."]
+    num, num_undecidable = values["num"], values["num_undecidable"]
+    if num_undecidable < num:
+        counted = counts_by_word(values["by_verdict"], values["num_unsettled"])
+        counts = ", ".join(f"{num} {word}" for word, num in counted.items() if num)
+        margin = " or ".join(f"{percent_number(margin)} %" for margin in values["margins"])
+        texts.append(f"Verdicts at a margin of {margin}: {counts}.")
+    if num_undecidable:
+        few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
+        texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")
+    if "largest" in values:
+        texts.append(f"Largest difference: {values['largest']}, ratio {values['largest_text']}.")
+    return " ".join(texts)
+
+
+def comparison_table(
+    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
+) -> Table:
+    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
+    reference, other = sides_text(labeled)
+    columns = {"cell": lambda row: row.label} | ({"verdict": verdict_text} if has_verdict else {})
+    columns |= {
+        f"ratio, {other} / {reference}": interval_text,
+        f"time, {reference}": lambda row: duration(row.reference_time_s),
+        f"time, {other}": lambda row: duration(row.time_s),
+        "n": launches_text,
+    }
+    return Table.of(title, columns, labeled, sources)
+
+
+MOST_ROWS = 40  # of the table; the others are in comparisons.csv
+
+
+def largest_first(judged: pd.DataFrame) -> Table:
+    """Return the rows with the largest effects. judged: of `judged_rows`."""
+    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
+    title = "Comparisons, largest effect first"
+    if len(shown) < len(judged):
+        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
+    return comparison_table(title, shown, ("comparisons",))
+
+
+def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
+    if not len(rows):
+        return rows.assign(label=[])
+    axis = rows["axis"].iloc[0]
+    names = pd.Series([name.without(axis).brief for name in cell_names(rows.to_dict("records"))], index=rows.index)
+    values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
+    pairs = values + " vs. " + references
+    if pairs.nunique() > 1:
+        names = (values if references.nunique() == 1 else pairs) + SEPARATOR + names
+    return rows.assign(label=names)
