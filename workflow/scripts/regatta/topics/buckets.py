@@ -186,17 +186,17 @@ def _prediction(num_bytes: int | None, cost: Cost | str, best_mb: float | None) 
 def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     """Return a matrix for each workload and stack, the most different bucket sizes first: shapes down, sizes across.
 
-    A shape with fewer than two measured sizes has no row.
+    A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
     """
     names, statuses = campaign_names(data.campaign), statuses_by_cell(data.measurements)
     cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
     found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
         by_shape = {shape(*key): group for key, group in sorted(grouped(rows, SHAPE[:2]).items(), key=_by_world_size)}
-        compared = {place: group for place, group in by_shape.items() if _best(group)["best_bucket_cap_mb"] is not None}
-        if compared:
+        several = {place: cells for place, cells in by_shape.items() if len(grouped(cells, ("bucket_cap_mb",))) > 1}
+        if any(_best(cells)["best_bucket_cap_mb"] is not None for cells in several.values()):
             name = names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
-            found.append(_matrix(name.say(*name.parts, always=("subject",)), compared, statuses))
+            found.append(_matrix(name.say(*name.parts, always=("subject",)), several, statuses))
     return tuple(sorted(found, key=lambda matrix: (-_largest_level(matrix), natural(matrix.caption))))
 
 
@@ -230,14 +230,17 @@ def _square(place: str, cells: list[dict], best: dict, statuses: dict[str, Count
         unknown = Square(UNKNOWN, None, "missing", ids, f"{name}: step time unknown")
         return unknown if is_ok else square_without_value(name, ids, counts)
     cell = min(measured, key=lambda cell: cell["step_s"])
-    ratio = cell["step_s"] / best["best_step_s"] - 1
+    ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
     near = best.get("indistinguishable_mb")
     is_best, is_near = size == best["best_bucket_cap_mb"], f"{size:g}" in (near or "").split(", ")
     interval = bracket(cell["step_low_s"], cell["step_high_s"], cell["interval"], milliseconds)
     note = f"{name}: step time {milliseconds(cell['step_s'])} ms, {interval_heading([cell['interval']])} {interval},"
     note += f" n = {cell['num_launches']}/{cell['num_planned']}"
-    note += "; fastest" if is_best else f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
-    note += "; within noise" if is_near and not is_best else "; noise unknown" if near is None else ""
+    if best["num_buckets"] < 2:
+        note += "; no other size measured"
+    else:
+        note += "; fastest" if is_best else f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
+        note += "; within noise" if is_near and not is_best else "; noise unknown" if near is None else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
