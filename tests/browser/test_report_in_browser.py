@@ -18,7 +18,8 @@ BROKEN_IMAGES = "[...document.images].filter(i => !i.complete || !i.naturalWidth
 # WCAG contrast of every text against the nearest ground that is not transparent.
 LOW_CONTRAST = """
 (() => {
-  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  // The result of color-mix reads color(srgb 0.9 0.9 0.9).
+  const parse = c => (c.match(/[\\d.]+/g) || []).map((v, i) => v * (c.startsWith('color(srgb') && i < 3 ? 255 : 1));
   const light = c => { const [r, g, b] = parse(c).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
     return .2126 * r + .7152 * g + .0722 * b; };
   const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
