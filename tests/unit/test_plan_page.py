@@ -122,7 +122,8 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
 
 def squares_of(made) -> dict:
     """Return the squares of the plan's matrix by (subject, row, shape)."""
-    matrix = state_matrix(planned_cells(made), "cpu")
+    cells = planned_cells(made)
+    matrix = state_matrix(cells, names_of(cells), "cpu")
     return {
         (group.name, row.name, column): square
         for group in matrix.groups
@@ -174,7 +175,8 @@ def test_every_cell_of_the_plan_is_in_one_square(partial):
 def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     data = small()
     data["benchmarks"][0]["parameters"] |= {"batch_size": list(range(1, MOST_ROWS_OPEN + 1))}
-    matrix = state_matrix(planned_cells(plan(tmp_path, data)), "cpu")
+    cells = planned_cells(plan(tmp_path, data))
+    matrix = state_matrix(cells, names_of(cells), "cpu")
     assert matrix.is_folded
     # Of each batch size: none on 1 rank and skipped on 2, ddp with two buckets on both.
     assert matrix.groups[0].summary.startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")

@@ -166,9 +166,8 @@ def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
     return campaign_names({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
 
 
-def workload_hours(cells: list[PlannedCell]) -> list[dict]:
+def workload_hours(cells: list[PlannedCell], names: dict[str, CellName]) -> list[dict]:
     """Return the ranks x hours of each workload's planned launches, without their starts, in the campaign's order."""
-    names = names_of(cells)
     groups = _grouped(cells, lambda cell: names[cell.cell.id].parts["subject"])
     return [{"name": name, "gpu_hours": sum(map(_rank_hours, members))} for name, members in groups.items()]
 
@@ -177,18 +176,17 @@ def _rank_hours(cell: PlannedCell) -> float:
     return cell.seconds * cell.cell.world_size / 3600
 
 
-def state_matrix(cells: list[PlannedCell], device: str) -> Matrix:
+def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: str) -> Matrix:
     """Return a square for each workload, stack and shape: cells by state, and the price of what is to run."""
     by_id = {cell.cell.id: cell for cell in cells}
 
     def square(_: str, ids: list[str]) -> Square:
         members = [by_id[cell] for cell in ids]
-        states, price = dict(state_counts(members)), _price(members, device)
+        states = dict(state_counts(members))
         text = " ".join(f"{STATES[state][0]} {num:,}" for state, num in states.items())
-        words = ", ".join(f"{num:,} {STATES[state][1]}" for state, num in states.items())
         is_mixed = "not_ok" in states and len(states) > 1
         kind = f"{next(iter(states))}{' partial' if is_mixed else ''}"
-        return Square("\n".join([text, *price]), None, kind, tuple(ids), "; ".join([words, *price]))
+        return Square("\n".join([text, *_price(members, device)]), None, kind, tuple(ids))
 
     def summary(rows: list[Row]) -> str:
         members = [by_id[cell] for row in rows for square in row.squares if square for cell in square.cells]
@@ -197,7 +195,7 @@ def state_matrix(cells: list[PlannedCell], device: str) -> Matrix:
 
     caption = f"Nodes × {ranks_word(device)} per node"
     specs = {cell: planned.cell.spec for cell, planned in by_id.items()}
-    return by_workload_and_shape(caption, specs, names_of(cells), square, summary)
+    return by_workload_and_shape(caption, specs, names, square, summary)
 
 
 def _price(cells: list[PlannedCell], device: str) -> list[str]:
@@ -307,6 +305,7 @@ def render(plan: Plan) -> str:
 
 def _context(plan: Plan) -> dict:
     cells, saved = planned_cells(plan), plan_json(plan)
+    names = names_of(cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "plan": saved,
@@ -321,8 +320,8 @@ def _context(plan: Plan) -> dict:
         "states": STATES,
         "counts": state_counts(cells),
         "shape_bars": shape_bars(saved["batches"]),
-        "workload_bars": _bars(workload_hours(cells), "gpu_hours"),
-        "matrix": state_matrix(cells, plan.campaign.data["device"]),
+        "workload_bars": _bars(workload_hours(cells, names), "gpu_hours"),
+        "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
         "reasons": reason_groups(cells),
         "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
         "max_open_batches": MAX_OPEN_BATCHES,
