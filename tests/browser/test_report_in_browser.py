@@ -65,6 +65,16 @@ def test_the_page_is_quiet_whole_and_no_wider_than_the_screen(browser, report, f
         assert (folder / name).stat().st_size > 10_000
 
 
+def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
+    browser.open(report, 390)
+    browser.evaluate("document.querySelectorAll('#bucket details').forEach(d => d.open = true)")
+    heights = browser.evaluate(
+        "[...document.querySelectorAll('#bucket tr')].map(r => r.getBoundingClientRect().height)"
+    )
+    assert len(heights) > 4
+    assert 0 < min(heights) <= max(heights) <= 120
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser, report, scheme):
     browser.open(report, 1280, scheme=scheme)

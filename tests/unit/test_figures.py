@@ -33,7 +33,6 @@ from regatta.report.plotting import (
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
-from regatta.topics.buckets import bucket_figures
 from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size
 from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import scaling_figures
@@ -219,25 +218,6 @@ def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
     assert labels == [f"ddp bucket {best:g} MiB", "other bucket sizes"]
 
 
-def test_one_bucket_size_makes_no_figure(tmp_path):
-    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
-    assert bucket_figures(scaling, steps) == []
-
-
-def test_bucket_sizes_are_compared_within_their_shape(tmp_path):
-    cells = [train_cell("resnet50", 1, g, "ddp", b) for g in (2, 4) for b in (1, 25)]
-    scaling, steps, _, _ = results(tmp_path, cells)
-    (figure,) = bucket_figures(scaling, steps)
-    above = {row[0]: row[-1] for row in figure.table.rows}
-    assert sorted(above) == [
-        "1×2 · ddp · bucket 1 MiB",
-        "1×2 · ddp · bucket 25 MiB",
-        "1×4 · ddp · bucket 1 MiB",
-        "1×4 · ddp · bucket 25 MiB",
-    ]
-    assert sum(value == "0.0" for value in above.values()) >= 2
-
-
 def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
     (figure,) = collective_figures(collectives, medians)
@@ -318,7 +298,7 @@ def test_messages_have_the_units_of_the_campaign():
 
 def test_an_empty_table_makes_no_figure(tmp_path):
     scaling, steps, collectives, medians = results(tmp_path, [])
-    assert scaling_figures(scaling, steps, "cuda") == bucket_figures(scaling, steps) == []
+    assert scaling_figures(scaling, steps, "cuda") == []
     assert collective_figures(collectives, medians) == []
 
 
@@ -406,20 +386,6 @@ def test_the_baseline_is_the_first_row_of_the_scaling_tables():
     cells = [(train_cell("resnet18", 1, 1), [0.1]), (train_cell("resnet18", 1, 1, "none"), [0.1])]
     for figure in scaling_figures(*scaling_of(cells), "cpu"):
         assert [row[0] for row in figure.table.rows] == ["1×1 · no DDP", "1×1 · ddp"]
-
-
-@pytest.mark.parametrize(
-    ("slow", "words"),
-    [
-        ([0.1, 0.14], "all within noise"),
-        ([0.2, 0.21], "bucket 1 MiB is 86 % slower than 25 MiB"),
-        ([0.2], "all within noise"),
-    ],
-)
-def test_bucket_sizes_differ_only_where_their_ranges_do(slow, words):
-    cells = [(train_cell("resnet18", 1, 2, "ddp", 1), slow), (train_cell("resnet18", 1, 2, "ddp", 25), [0.1, 0.12])]
-    (figure,) = bucket_figures(*scaling_of(cells))
-    assert words in figure.alt
 
 
 def test_what_varies_is_in_the_names_of_the_cells():

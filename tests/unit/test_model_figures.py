@@ -20,7 +20,6 @@ from regatta.report.plotting import Axis
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
-from regatta.topics.buckets import agreement, best_bucket_table
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
 from regatta.topics.fits.scaling import scaling_models_table
@@ -107,12 +106,6 @@ def test_a_scaling_model_names_shapes_without_a_value_and_its_launches():
     assert single.table.rows[0][-1].endswith("] (residuals)")
 
 
-def test_a_prediction_beyond_twice_the_best_misses():
-    assert [agreement(ratio) for ratio in (0.49, 0.5, 2.0, 2.1, None)] == [
-        "0.490 (outside 0.5 to 2)", "0.500", "2.00", "2.10 (outside 0.5 to 2)", "n/a",
-    ]  # fmt: skip
-
-
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     tables = cluster
     figures = {f.title: f for f in communication_model_figures(tables["communication_models"], tables["collectives"])}
@@ -164,17 +157,6 @@ def test_a_refused_curve_is_counted_with_its_reason(cluster, tmp_path):
     assert sum(int(num) for kind, num, *_ in rows if kind == "scaling") == 4
     assert any("ResNet-18" in which for kind, *_, which in rows if kind == "scaling")
     assert refusal_table(tables["scaling_models"][:0], tables["communication_models"][:0]) is None
-
-
-def test_the_best_bucket_stands_beside_the_predicted_one(cluster):
-    tables = cluster
-    table = best_bucket_table(tables["buckets"])
-    row = next(row for row in table.rows if row[0] == "ResNet-101 · 8×4 GPUs · contained")
-    assert row[1] in ("25", "100")
-    assert float(row[3]) > 0
-    assert "all_reduce" in row[6]
-    assert "…" in row[4]
-    assert best_bucket_table(tables["buckets"][:0]) is None
 
 
 def test_a_curve_that_lacks_launches_is_drawn_and_is_no_finding(tmp_path):

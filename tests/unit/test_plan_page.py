@@ -13,19 +13,21 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
-from regatta.core.text import rank_time
+from regatta.core.text import long_duration, rank_time
 from regatta.plan.page import (
     STATES,
+    PlannedCell,
     names_of,
     planned_cells,
     reason_groups,
     render,
     shape_bars,
     state_counts,
+    state_matrix,
     turns,
-    workload_rows,
 )
 from regatta.plan.plan import make_plan, plan_json
+from regatta.report.matrix import MOST_ROWS_OPEN
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 VOID = {"meta", "link", "br"}
@@ -118,30 +120,66 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert sum(bar["launches"] for bar in bars) == sums["launches"]
 
 
-def test_the_matrix_counts_cells_by_workload_and_shape(partial):
-    # Two stacks, so two of each. resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
-    rows = {row["name"]: row["shapes"] for row in workload_rows(planned_cells(partial))}
-    assert rows == {
-        "ResNet-18": [
-            [("todo", 2), ("done", 2), ("not_ok", 2)],
-            [("todo", 2), ("done", 2), ("skipped", 2)],
-        ],
-        "AlexNet": [[("todo", 6)], [("todo", 4), ("skipped", 2)]],
-        "all-reduce": [[("skipped", 4)], [("todo", 4)]],
+def squares_of(made) -> dict:
+    """Return the squares of the plan's matrix by (subject, row, shape)."""
+    cells = planned_cells(made)
+    matrix = state_matrix(cells, names_of(cells), "cpu")
+    return {
+        (group.name, row.name, column): square
+        for group in matrix.groups
+        for row in group.rows
+        for column, square in zip(matrix.columns, row.squares, strict=True)
+        if square
     }
-    text = Page(render(partial)).words("cells")
-    assert "\N{BALLOT X} 2 done, not ok" in text
-    assert "\N{WHITE CIRCLE} to do: 18" in text
-    # One row for each setting and stack, with the state of its one cell of each shape.
-    assert "ResNet-18 · ddp · bucket 1 MiB · tuned \N{BALLOT X} done, not ok \N{CHECK MARK} done" in text
 
 
-def test_settings_that_no_name_tells_apart_are_rows_of_their_own(tmp_path):
-    data = small(shapes=[{"nodes": [1], "gpus_per_node": [2]}])
-    data["benchmarks"][0]["parameters"] |= {"strategy": ["ddp"], "bucket_cap_mb": [25], "batch_size": [8, 16]}
-    text = Page(render(plan(tmp_path, data))).words("cells")
-    assert "ResNet-18 · batch 8" in text
-    assert "ResNet-18 · batch 16" in text
+def test_a_square_counts_its_cells_by_state(partial):
+    # Of each stack, resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
+    counts = {key: square.text.partition("\n")[0] for key, square in squares_of(partial).items()}
+    assert counts == {
+        (subject, f"{row}{stack}", place): text
+        for stack in ("host", "tuned")
+        for (subject, row, place), text in {
+            ("ResNet-18", "no DDP · ", "1×1"): "✓ 1",
+            ("ResNet-18", "no DDP · ", "1×2"): "– 1",
+            ("ResNet-18", "ddp · ", "1×1"): "○ 1 ✗ 1",
+            ("ResNet-18", "ddp · ", "1×2"): "○ 1 ✓ 1",
+            ("AlexNet", "no DDP · ", "1×1"): "○ 1",
+            ("AlexNet", "no DDP · ", "1×2"): "– 1",
+            ("AlexNet", "ddp · ", "1×1"): "○ 2",
+            ("AlexNet", "ddp · ", "1×2"): "○ 2",
+            ("all-reduce", "", "1×1"): "– 2",
+            ("all-reduce", "", "1×2"): "○ 2",
+        }.items()
+    }
+
+
+def test_the_price_of_a_square_is_that_of_its_launches_in_plan_json(partial):
+    saved = {cell["id"]: cell for cell in plan_json(partial)["cells"]}
+    sums = Counter()
+    for square in squares_of(partial).values():
+        todo = [saved[cell] for cell in square.cells if saved[cell]["status"] == "todo"]
+        seconds = sum(cell["seconds_per_launch"] * len(cell["repeats"]) for cell in todo)
+        num_ranks = int(re.search(r"n01g(\d\d)", square.cells[0])[1])
+        price = [long_duration(seconds / 3600), rank_time(seconds * num_ranks / 3600, "cpu")] if todo else []
+        assert square.text.split("\n")[1:] == price
+        sums["priced" if todo else "free"] += 1
+    assert min(sums.values()) >= 4
+
+
+def test_every_cell_of_the_plan_is_in_one_square(partial):
+    cells = [cell for square in squares_of(partial).values() for cell in square.cells]
+    assert sorted(cells) == sorted(cell["id"] for cell in plan_json(partial)["cells"])
+
+
+def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
+    data = small()
+    data["benchmarks"][0]["parameters"] |= {"batch_size": list(range(1, MOST_ROWS_OPEN + 1))}
+    cells = planned_cells(plan(tmp_path, data))
+    matrix = state_matrix(cells, names_of(cells), "cpu")
+    assert matrix.is_folded
+    # Of each batch size: none on 1 rank and skipped on 2, ddp with two buckets on both.
+    assert matrix.groups[0].summary.startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")
 
 
 def test_reasons_are_grouped_and_counted(partial):
@@ -169,12 +207,27 @@ def test_reasons_are_grouped_and_counted(partial):
 def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
     [none, alone] = dict(reason_groups(planned_cells(made)))["skipped"]
-    assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has …", 4)
+    assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has 2 or 12", 4)
     assert [(text, len(ids)) for text, ids in none["parts"]] == [
         ("strategy none runs on 1 rank; this shape has 2", 2),
         ("strategy none runs on 1 rank; this shape has 12", 2),
     ]
     assert (alone["kind"], alone["num"]) == ("a collective needs at least 2 ranks; this shape has 1", 2)
+
+
+def test_many_numbers_of_one_group_are_shown_as_a_range(tmp_path):
+    shapes = [{"nodes": [1], "gpus_per_node": [1, 2, 4, 6, 8, 10, 12, 100]}]
+    made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": shapes})
+    [none, _] = dict(reason_groups(planned_cells(made)))["skipped"]
+    assert none["kind"] == "strategy none runs on 1 rank; this shape has 2 to 100"
+
+
+def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
+    reasons = [f"excluded: {'9' * 10_000}", "excluded: 7"]
+    cells = [cell for cell, _ in plan(tmp_path, campaign(["resnet18"], ["4KiB"])).matrix.skipped][:2]
+    planned = [PlannedCell(cell, "skipped", reason, (), 0.0) for cell, reason in zip(cells, reasons, strict=True)]
+    [(_, [group])] = reason_groups(planned)
+    assert group["kind"] == f"excluded: 7 or {'9' * 10_000}"
 
 
 def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):

@@ -14,8 +14,8 @@ from synthetic import (
     write_results,
 )
 
-from regatta.report.matrix import Square
-from regatta.topics.matrix import MOST_ROWS_OPEN, status_matrix
+from regatta.report.matrix import MOST_ROWS_OPEN, Square
+from regatta.topics.matrix import status_matrix
 
 
 def matrix_of(folder, campaign, machine=LAPTOP, faults=None):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import hours_word, long_duration, natural, rank_time, rank_word, shape, three
+from regatta.core.text import hours_word, long_duration, natural, rank_time, rank_word, ranks_word, shape, three
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
+from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
@@ -165,26 +166,42 @@ def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
     return campaign_names({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
 
 
-def workload_rows(cells: list[PlannedCell]) -> list[dict]:
-    """Return the workloads in the campaign's order: cells by shape and state, and the same for each setting."""
-    names, shapes = names_of(cells), sorted({cell.cell.shape for cell in cells})
+def workload_hours(cells: list[PlannedCell], names: dict[str, CellName]) -> list[dict]:
+    """Return the ranks x hours of each workload's planned launches, without their starts, in the campaign's order."""
+    groups = _grouped(cells, lambda cell: names[cell.cell.id].parts["subject"])
+    return [{"name": name, "gpu_hours": sum(map(_rank_hours, members))} for name, members in groups.items()]
 
-    def by_shape(some: list[PlannedCell]) -> list[list[tuple[str, int]]]:
-        return [state_counts(cell for cell in some if cell.cell.shape == each) for each in shapes]
 
-    found = []
-    for name, members in _grouped(cells, lambda cell: names[cell.cell.id].parts["subject"]).items():
-        settings = _grouped(members, lambda cell: names[cell.cell.id].without("shape").full)
-        found.append(
-            {
-                "name": name,
-                "num": len(members),
-                "shapes": by_shape(members),
-                "gpu_hours": sum(cell.seconds * cell.cell.world_size for cell in members) / 3600,
-                "settings": [(setting, by_shape(settings[setting])) for setting in sorted(settings, key=natural)],
-            }
-        )
-    return found
+def _rank_hours(cell: PlannedCell) -> float:
+    return cell.seconds * cell.cell.world_size / 3600
+
+
+def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: str) -> Matrix:
+    """Return a square for each workload, stack and shape: cells by state, and the price of what is to run."""
+    by_id = {cell.cell.id: cell for cell in cells}
+
+    def square(_: str, ids: list[str]) -> Square:
+        members = [by_id[cell] for cell in ids]
+        states = dict(state_counts(members))
+        text = " ".join(f"{STATES[state][0]} {num:,}" for state, num in states.items())
+        is_mixed = "not_ok" in states and len(states) > 1
+        kind = f"{next(iter(states))}{' partial' if is_mixed else ''}"
+        return Square("\n".join([text, *_price(members, device)]), None, kind, tuple(ids))
+
+    def summary(rows: list[Row]) -> str:
+        members = [by_id[cell] for row in rows for square in row.squares if square for cell in square.cells]
+        counts = [f"{STATES[state][0]} {num:,} {STATES[state][1]}" for state, num in state_counts(members)]
+        return ", ".join([*counts, *_price(members, device)])
+
+    caption = f"Nodes × {ranks_word(device)} per node"
+    specs = {cell: planned.cell.spec for cell, planned in by_id.items()}
+    return by_workload_and_shape(caption, specs, names, square, summary)
+
+
+def _price(cells: list[PlannedCell], device: str) -> list[str]:
+    """Return time and ranks x time of the planned launches, without their starts; nothing if none is planned."""
+    hours = sum(cell.seconds for cell in cells) / 3600
+    return [long_duration(hours), rank_time(sum(map(_rank_hours, cells)), device)] if hours else []
 
 
 def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
@@ -232,9 +249,16 @@ def _kind(cell: PlannedCell) -> str:
 
 
 def _shared(reasons: list[str]) -> str:
-    """Return the text shared by reasons that differ in numbers alone, with an ellipsis for each number that differs."""
+    """Return the text shared by reasons that differ in numbers alone, with all values of each number that differs."""
     columns = zip(*(re.split(r"(\d+)", reason) for reason in reasons), strict=True)
-    return "".join(texts[0] if len(set(texts)) == 1 else "\N{HORIZONTAL ELLIPSIS}" for texts in columns)
+    return "".join(_alternatives(sorted(set(texts), key=lambda text: (len(text), text))) for texts in columns)
+
+
+def _alternatives(texts: list[str]) -> str:
+    """Return `2`, `2 or 12`, `2, 4 or 12`, or the ends of many."""
+    if len(texts) > MAX_LISTED_VALUES:
+        return f"{texts[0]} to {texts[-1]}"
+    return " or ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
@@ -248,6 +272,7 @@ def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MAX_LISTED_LAUNCHES = 8  # limit per repeat; more are counted by stack
+MAX_LISTED_VALUES = 6  # limit per number of a reason; of more, the smallest and the largest are named
 MAX_OPEN_BATCHES = 12  # more are folded
 
 
@@ -280,7 +305,7 @@ def render(plan: Plan) -> str:
 
 def _context(plan: Plan) -> dict:
     cells, saved = planned_cells(plan), plan_json(plan)
-    rows = workload_rows(cells)
+    names = names_of(cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "plan": saved,
@@ -295,9 +320,8 @@ def _context(plan: Plan) -> dict:
         "states": STATES,
         "counts": state_counts(cells),
         "shape_bars": shape_bars(saved["batches"]),
-        "workload_bars": _bars([{"name": row["name"], "gpu_hours": row["gpu_hours"]} for row in rows], "gpu_hours"),
-        "shapes": sorted({cell.cell.shape for cell in cells}),
-        "rows": rows,
+        "workload_bars": _bars(workload_hours(cells, names), "gpu_hours"),
+        "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
         "reasons": reason_groups(cells),
         "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
         "max_open_batches": MAX_OPEN_BATCHES,

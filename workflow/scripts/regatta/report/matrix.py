@@ -1,8 +1,15 @@
-"""A matrix: one number or state for each row and shape, as an HTML table that any page can show."""
+"""A matrix: one number or state for each row and column, as an HTML table that any page can show."""
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from regatta.core.names import CellName
+from regatta.core.text import natural, shape
+
 NUM_LEVELS = 20  # steps of the color scale; style.css has a class for each
+WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
+MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 
 
 @dataclass(frozen=True)
@@ -51,5 +58,45 @@ class Matrix:
     caption: str
     columns: tuple[str, ...]
     groups: tuple[Group, ...]
-    is_folded: bool = False
-    label: str = "All cells"
+    is_folded: bool = False    label: str = "All cells"
+
+
+def by_workload_and_shape(
+    caption: str,
+    specs: dict[str, dict],
+    names: dict[str, CellName],
+    make_square: Callable[[str, list[str]], Square],
+    summary: Callable[[list[Row]], str],
+) -> Matrix:
+    """Return a matrix with workloads and stacks down and shapes across.
+
+    specs, names: those of each cell, by its id. make_square: takes a benchmark and the cells of a square. summary: the
+    text of a folded group.
+    """
+    shapes = sorted({_shape(spec) for spec in specs.values()}, key=lambda place: (place[0] * place[1], place))
+    places: dict[tuple, dict[tuple, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for cell, spec in specs.items():
+        places[spec["benchmark"], names[cell].parts["subject"], _row_name(names[cell])][_shape(spec)].append(cell)
+    groups: dict[tuple, list[Row]] = defaultdict(list)
+    for (benchmark, subject, row), by_shape in places.items():
+        squares = (make_square(benchmark, by_shape[place]) if place in by_shape else None for place in shapes)
+        groups[benchmark, subject].append(Row(row, tuple(squares)))
+    return Matrix(
+        caption,
+        tuple(shape(*place) for place in shapes),
+        tuple(
+            Group(subject, tuple(sorted(rows, key=lambda row: natural(row.name))), summary(rows))
+            for (_, subject), rows in groups.items()
+        ),
+        sum(map(len, groups.values())) > MOST_ROWS_OPEN,
+    )
+
+
+def _shape(spec: dict) -> tuple[int, int]:
+    return spec["nodes"], spec["gpus_per_node"]
+
+
+def _row_name(name: CellName) -> str:
+    """Return what distinguishes a row within its subject: settings that are not ordered, and the stack."""
+    name = name.without("subject", "shape", *WITHIN_SQUARE)
+    return name.say(*name.parts, always=())

@@ -1,43 +1,44 @@
 """Best bucket size, measured and predicted: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
 
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE, CellName
-from regatta.core.text import UNKNOWN, four, interval_heading, is_unknown, percent, plural, rank_word, three
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
-from regatta.report.panels import (
-    Figure,
-    Section,
-    Table,
-    ends,
-    full_names,
-    how_to_read,
-    in_order,
-    launches,
-    make_figure,
-    make_series,
-    milliseconds,
-    name_rows,
-    panels,
-    text_of,
+from regatta.core.names import campaign_names
+from regatta.core.text import (
+    UNKNOWN,
+    bracket,
+    four,
+    interval_heading,
+    is_unknown,
+    natural,
+    percent,
+    plural,
+    rank_word,
+    ranks_word,
+    shape,
 )
-from regatta.report.plotting import Axis, Panel, size_ticks
+from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.panels import Section, Table, milliseconds, name_rows
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows, steps_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 from regatta.topics.communication import BYTES_PER_GB
-from regatta.topics.fits.scaling import CURVE
+from regatta.topics.fits.scaling import CURVE, SHAPE
+from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, rate_column
-from regatta.topics.scaling.tables import SCALING
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # minimum for fitting a line
 MAX_RESIDUAL = 0.25
 USUAL_MIB = 25  # the default of DistributedDataParallel
+WORST_TINT = 0.5  # slowdown with the full color
+MOST_MATRICES_SHOWN = 12  # more are folded
+SHOWN = ("interval", "num_launches", "num_planned")
 COMPARED = ("p75_s", "p95_s")  # percentiles of the published comparison
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
@@ -179,77 +180,70 @@ def _prediction(num_bytes: int | None, cost: Cost | str, best_mb: float | None) 
     }
 
 
-AGREES = (0.5, 2)  # predicted over best: near the best size the cost hardly changes (docs/metrics.md)
+# The section: a small matrix for each workload and stack.
 
 
-def best_bucket_table(buckets: pd.DataFrame) -> Table | None:
-    """Return the best bucket of each workload and shape, measured and predicted; None without two sizes."""
-    rows = buckets[(buckets["num_buckets"] > 1) & buckets["best_bucket_cap_mb"].notna()]
-    if rows.empty:
-        return None
+def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
+    """Return a matrix for each workload and stack, the most different bucket sizes first: shapes down, sizes across.
 
-    def predicted_range(row) -> str:
-        ends = row.predicted_low_mib, row.predicted_high_mib  # from the intervals of w and o, not a range over launches
-        return UNKNOWN if any(map(is_unknown, ends)) else " … ".join(map(three, ends))
-
-    columns = {
-        "workload": lambda row: row.name,
-        "best (MiB)": lambda row: f"{row.best_bucket_cap_mb:g}",
-        "within noise (MiB)": lambda row: UNKNOWN if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb,
-        "predicted (MiB)": text_of("predicted_bucket_mib", three),
-        "predicted range (MiB)": predicted_range,
-        "predicted / best": lambda row: agreement(row.predicted_to_best_ratio),
-        "source": lambda row: row.reason if is_unknown(row.predicted_bucket_mib) else row.source,
-    }
-    rows = rows.assign(name=full_names(rows, "train_step"))
-    return replace(Table.of("Best bucket size: measured and predicted", columns, rows, ("buckets",)), is_words=True)
+    A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
+    """
+    names, statuses = campaign_names(data.campaign), statuses_by_cell(data.measurements)
+    cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
+    found = []
+    for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
+        by_shape = {shape(*key): group for key, group in sorted(grouped(rows, SHAPE[:2]).items(), key=_by_world_size)}
+        several = {place: cells for place, cells in by_shape.items() if len(grouped(cells, ("bucket_cap_mb",))) > 1}
+        if any(_best(cells)["best_bucket_cap_mb"] is not None for cells in several.values()):
+            name = names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
+            found.append(_matrix(name.say(*name.parts, always=("subject",)), several, statuses))
+    return tuple(sorted(found, key=lambda matrix: (-_largest_level(matrix), natural(matrix.caption))))
 
 
-def agreement(ratio: float | None) -> str:
-    is_missed = not is_unknown(ratio) and not AGREES[0] <= ratio <= AGREES[1]
-    return three(ratio) + (f" (outside {AGREES[0]:g} to {AGREES[1]:g})" if is_missed else "")
+def _by_world_size(item: tuple[tuple[int, int], list]) -> tuple:
+    (nodes, gpus_per_node), _ = item
+    return nodes * gpus_per_node, nodes
 
 
-def bucket_figures(scaling: pd.DataFrame, steps: dict[str, list[float]]) -> list[Figure]:
-    """Return the cost of each bucket size against the best of the same shape, where two sizes or more were measured."""
-    rows = name_rows(scaling, "train_step")
-    rows = in_order(rows.dropna(subset=["bucket_cap_mb", "step_s"]))
-    rows = rows.assign(curve=[name.label(*_curve_fields(name)) for name in rows["cell_name"]])
-    curves = rows.groupby(["workload", "curve"])
-    rows = rows.assign(best_step_s=curves["step_s"].transform("min"))
-    rows = rows[curves["bucket_cap_mb"].transform("nunique") > 1]
-    parts = enumerate(panels(rows, _curve_fields), start=1)
-    return [_figure(f"bucket-{number}", title, part, steps) for number, (title, part) in parts]
+def _largest_level(matrix: Matrix) -> float:
+    squares = (square for row in matrix.groups[0].rows for square in row.squares if square is not None)
+    return max(square.level for square in squares if square.level is not None)
 
 
-def _curve_fields(name: CellName) -> tuple[str, ...]:
-    return ("shape", *(field for field in name.series if field != "bucket_cap_mb"), *PLACE)
+def _matrix(title: str, by_shape: dict[str, list[dict]], statuses: dict[str, Counter]) -> Matrix:
+    sizes = sorted({cell["bucket_cap_mb"] for cells in by_shape.values() for cell in cells})
+    rows = []
+    for place, cells in by_shape.items():
+        best, by_size = _best(cells), grouped(cells, ("bucket_cap_mb",))
+        squares = (_square(place, by_size[size,], best, statuses) if (size,) in by_size else None for size in sizes)
+        rows.append(Row(place, tuple(squares)))
+    return Matrix(title, tuple(f"{size:g} MiB" for size in sizes), (Group(title, tuple(rows)),))
 
 
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, steps: dict) -> Figure:
-    series = make_series(
-        rows,
-        "label",
-        "bucket_cap_mb",
-        lambda row: [100 * (s / row.best_step_s - 1) for s in steps[row.cell]],
-        lambda row: 100 * (row.step_s / row.best_step_s - 1),
-    )
-    sizes = sorted(set(rows["bucket_cap_mb"]))
-    x = Axis("bucket size (MiB)", is_log=True, ticks=size_ticks(sizes, lambda value: f"{value:g}"))
-    panel = Panel(x, Axis("slowdown vs. best (%)"), series, (("best", ((sizes[0], 0), (sizes[-1], 0))),))
-    columns = {
-        "cell": lambda row: row.full_name,
-        "n": launches,
-        "step (ms)": text_of("step_s", milliseconds),
-        f"{interval_heading(rows['interval'])} (ms)": lambda row: ends(row, "step", "s", milliseconds),
-        "slowdown vs. best (%)": lambda row: percent(row.step_s / row.best_step_s - 1),
-    }
-    finding = _largest_difference(rows, {row.cell: row.cell_name.full for row in rows.itertuples()})
-    caption = f"Step time relative to the fastest bucket size of the same shape. {how_to_read(rows, 'step_s')}"
-    table = Table.of(f"Step time of {title} by bucket size", columns, rows)
-    return make_figure(
-        figure_id, f"Bucket size: {title}", panel, (sentence(finding), caption), table, rows[list(SCALING)], "scaling"
-    )
+def _square(place: str, cells: list[dict], best: dict, statuses: dict[str, Counter]) -> Square:
+    """Return the square of one bucket size of one shape. best: of `_best` for this shape."""
+    ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
+    counts, name = sum((statuses[cell] for cell in ids), Counter()), f"{place}, bucket {size:g} MiB"
+    measured = [cell for cell in cells if cell["step_s"] is not None]
+    if not measured:
+        is_ok = counts["ok"] > 0
+        unknown = Square(UNKNOWN, None, "missing", ids, f"{name}: step time unknown")
+        return unknown if is_ok else square_without_value(name, ids, counts)
+    cell = min(measured, key=lambda cell: cell["step_s"])
+    ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
+    near = best.get("indistinguishable_mb")
+    is_best, is_near = size == best["best_bucket_cap_mb"], f"{size:g}" in (near or "").split(", ")
+    interval = bracket(cell["step_low_s"], cell["step_high_s"], cell["interval"], milliseconds)
+    note = f"{name}: step time {milliseconds(cell['step_s'])} ms, {interval_heading([cell['interval']])} {interval},"
+    note += f" n = {cell['num_launches']}/{cell['num_planned']}"
+    if best["num_buckets"] < 2:
+        note += "; no other size measured"
+    else:
+        note += "; fastest" if is_best else f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
+        note += "; within noise" if is_near and not is_best else "; noise unknown" if near is None else ""
+    states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
+    text = "0" if ratio == 0 else percent_number(ratio)
+    return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
 
 
 # The published comparison: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
@@ -298,17 +292,14 @@ def _key(row) -> tuple:
     return tuple("unknown" if is_unknown(value) else value for value in values)
 
 
-def section(data: ReportData) -> Section:
-    figures = tuple(bucket_figures(data.tables["scaling"], steps_by_cell(data.measurements)))
-    tables = bucket_tables(data.tables["percentiles"], data.device)
-    best = best_bucket_table(data.tables["buckets"])
-    lead = (
-        "Δ: relative difference between medians over launches, not tested for significance; negative is faster."
-        if tables
-        else ""
-    )
-    empty = "No workload was measured with several bucket sizes."
-    return Section("bucket", "Bucket size", empty, lead, figures, (*tables, best) if best else tables)
+def section(data: ReportData) -> Section | None:
+    matrices, tables = bucket_matrices(data), bucket_tables(data.tables["percentiles"], data.device)
+    if not matrices and not tables:
+        return None
+    content = {"matrices": matrices, "most_shown": MOST_MATRICES_SHOWN, "tables": tables}
+    content["ranks"] = ranks_word(data.device)
+    state = (plural(len(matrices) or len(tables), "table"), "quiet")
+    return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
 
 
 def findings(data: ReportData) -> list[Finding]:

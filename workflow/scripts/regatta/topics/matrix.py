@@ -6,17 +6,17 @@ A benchmark without a known number shows how many of its measurements are ok.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
+import pandas as pd
+
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import is_unknown, natural, plural, shape, status_text, three
+from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
 from regatta.report.findings import percent_number
-from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.topics.base import ReportData, Topic
 from regatta.topics.communication import message_size
 
-WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square shows the best bucket, the largest message
-MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 NO_RECORD = ("not_measured", "not_started")
 
 Value = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
@@ -33,36 +33,8 @@ def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells."""
     campaign, names = data.campaign, campaign_names(data.campaign)
     specs = {cell["id"]: cell["spec"] for cell in [*campaign["cells"], *campaign["skipped"]]}
-    shapes = sorted({_shape(spec) for spec in specs.values()}, key=lambda place: (place[0] * place[1], place))
-    places: dict[tuple, dict[tuple, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for cell, spec in specs.items():
-        places[spec["benchmark"], names[cell].parts["subject"], _row_name(names[cell])][_shape(spec)].append(cell)
-    make = _squares(data, names)
-    groups: dict[tuple, list[Row]] = defaultdict(list)
-    for (benchmark, subject, row), by_shape in places.items():
-        squares = tuple(make(benchmark, by_shape[place]) if place in by_shape else None for place in shapes)
-        groups[benchmark, subject].append(Row(row, squares))
-    is_folded = sum(map(len, groups.values())) > MOST_ROWS_OPEN
-    caption = f"Nodes × {'processes' if data.device == 'cpu' else 'GPUs'} per node"
-    return Matrix(
-        caption,
-        tuple(shape(*place) for place in shapes),
-        tuple(
-            Group(subject, tuple(sorted(rows, key=lambda row: natural(row.name))), _summary(rows))
-            for (_, subject), rows in groups.items()
-        ),
-        is_folded,
-    )
-
-
-def _shape(spec: dict) -> tuple[int, int]:
-    return spec["nodes"], spec["gpus_per_node"]
-
-
-def _row_name(name: CellName) -> str:
-    """Return what distinguishes a row within its subject: settings that are not ordered, and the stack."""
-    name = name.without("subject", "shape", *WITHIN_SQUARE)
-    return name.say(*name.parts, always=())
+    caption = f"Nodes × {ranks_word(data.device)} per node"
+    return by_workload_and_shape(caption, specs, names, _squares(data, names), _summary)
 
 
 def _summary(rows: list[Row]) -> str:
@@ -74,28 +46,44 @@ def _summary(rows: list[Row]) -> str:
     return ", ".join([*texts, *([f"failures in {bad} of {len(squares)}"] if bad else [])])
 
 
+def statuses_by_cell(measurements: pd.DataFrame) -> dict[str, Counter]:
+    """Return how many measurements of each cell have which status on the page."""
+    statuses: dict[str, Counter] = defaultdict(Counter)
+    for cell, status in zip(measurements["cell"], shown_status(measurements), strict=True):
+        statuses[cell][status] += 1
+    return statuses
+
+
+def square_without_value(name: str, cells: list[str], counts: Counter) -> Square:
+    """Return the square of cells without an ok measurement. counts: of their statuses."""
+    bad = Counter({status: num for status, num in counts.items() if status != "skipped"})
+    if not bad:
+        return Square(MARKS["skipped"], None, "skipped", tuple(cells), "skipped")
+    is_missing = set(bad) <= set(NO_RECORD)
+    mark, state = (MARKS["not_measured"], "missing") if is_missing else (BAD_MARK, "failed")
+    return Square(mark, None, state, tuple(cells), f"{name}: {_listed(bad)}")
+
+
+def _listed(statuses: Counter) -> str:
+    return ", ".join(f"{num} {status_text(status)}" for status, num in statuses.most_common())
+
+
 def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, list[str]], Square]:
     """Return a function from a benchmark and cells to their square."""
-    statuses: dict[str, Counter] = defaultdict(Counter)
-    for cell, status in zip(data.measurements["cell"], shown_status(data.measurements), strict=True):
-        statuses[cell][status] += 1
+    statuses = statuses_by_cell(data.measurements)
     values = {"train_step": _training(data), "collective": _collective(data)}
 
     def square(benchmark: str, cells: list[str]) -> Square:
+        subject = names[cells[0]].parts["subject"]
         counts = sum((statuses[cell] for cell in cells), Counter())
+        if not counts["ok"]:
+            return square_without_value(subject, cells, counts)
         bad = Counter({status: num for status, num in counts.items() if status not in ("ok", "skipped")})
         value = values[benchmark](cells) if benchmark in values else None
         text, level, what = value or (f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements")
-        note = f"{names[cells[0]].parts['subject']}: {what}"
-        listed = ", ".join(f"{num} {status_text(status)}" for status, num in bad.most_common())
-        if not counts["ok"]:
-            if not bad:
-                return Square(MARKS["skipped"], None, "skipped", tuple(cells), "skipped")
-            is_missing = set(bad) <= set(NO_RECORD)
-            mark, state = (MARKS["not_measured"], "missing") if is_missing else (BAD_MARK, "failed")
-            return Square(mark, None, state, tuple(cells), f"{names[cells[0]].parts['subject']}: {listed}")
+        note = f"{subject}: {what}"
         if bad:
-            note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {listed}"
+            note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_listed(bad)}"
         return Square(text, level, "partial" if bad else "", tuple(cells), note)
 
     return square

@@ -1,0 +1,175 @@
+"""Bucket sizes on the page: what each square shows, and which rows and tables there are."""
+
+import csv
+import random
+import re
+import shutil
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from synthetic import LAPTOP, Machine, analyse, laptop_campaign, make_campaign, make_report, train_cell, write_results
+
+from regatta.topics.buckets import MOST_MATRICES_SHOWN, bucket_matrices, findings, section
+
+
+def matrices_of(folder, cells, faults=None, machine=LAPTOP, **fields):
+    """Return the data of the report, and the squares of its matrices by (title, shape, size)."""
+    data = analyse(write_results(folder, make_campaign(cells, **fields), machine, faults))
+    return data, squares_of(data)
+
+
+def squares_of(data) -> dict:
+    return {
+        (matrix.caption, row.name, column): square
+        for matrix in bucket_matrices(data)
+        for row in matrix.groups[0].rows
+        for column, square in zip(matrix.columns, row.squares, strict=True)
+        if square
+    }
+
+
+def step_medians(folder: Path) -> dict[str, float]:
+    """Return the median step time of each cell with ok launches, from measurements.csv alone."""
+    steps = defaultdict(list)
+    with (folder / "measurements.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["status"] == "ok" and row["window_step_s"]:
+                steps[row["cell"]].append(float(row["window_step_s"]))
+    return {cell: statistics.median(values) for cell, values in steps.items()}
+
+
+@settings(max_examples=10, phases=[Phase.generate])  # shrinking a failure would take minutes
+@given(
+    sizes=st.lists(st.sampled_from([0.5, 1, 4, 25, 100]), min_size=1, max_size=4, unique=True),
+    num_ranks=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3, unique=True),
+    stacks=st.sampled_from([["host"], ["host", "tuned"]]),
+    repeats=st.integers(1, 4),
+    noise=st.sampled_from([0.001, 0.01, 0.3]),
+    seed=st.integers(0, 1000),
+)
+def test_every_number_is_that_of_the_medians_in_measurements_csv(sizes, num_ranks, stacks, repeats, noise, seed):
+    rng = random.Random(seed)
+    cells = [train_cell("resnet18", 1, g, "ddp", b, stack=s) for s in stacks for g in num_ranks for b in sizes]
+    lost = {(c["id"], r): ("failed", "setup", "boom") for c in cells for r in range(repeats) if rng.random() < 0.2}
+    machine = Machine(**vars(LAPTOP) | {"noise": noise})
+    folder = Path(mkdtemp())
+    try:
+        _, squares = matrices_of(folder / "r", cells, lost, machine, repeats=repeats)
+        medians = step_medians(folder / "r")
+    finally:
+        shutil.rmtree(folder)
+    rows = defaultdict(list)
+    for cell in cells:
+        rows[cell["spec"]["stack"]["name"], cell["spec"]["gpus_per_node"]].append(cell["id"])
+    known = {key: [medians[cell] for cell in ids if cell in medians] for key, ids in rows.items()}
+    compared = [key for key, values in known.items() if len(values) > 1]
+    shown = [key for key in rows if key[0] in {stack for stack, _ in compared}]
+    assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(
+        cell for key in shown for cell in rows[key]
+    )
+    best = {cell: min(known[key], default=None) for key in shown for cell in rows[key]}
+    for square in squares.values():
+        [cell] = square.cells
+        if cell in medians:
+            slower = 100 * (medians[cell] / best[cell] - 1)
+            assert float(square.text) == pytest.approx(slower, abs=0.051 if slower < 9.95 else 0.51)
+            assert square.level == pytest.approx(slower / 50, abs=1e-6)
+            assert square.text == "0" or "best" not in square.state.split()
+        else:
+            assert (square.text, square.state) == ("\N{BALLOT X}", "failed")
+    assert sum("best" in square.state.split() for square in squares.values()) == len(compared)
+
+
+def test_the_marked_sizes_are_those_of_the_table(tmp_path):
+    cells = [train_cell("resnet18", 1, g, "ddp", b) for g in (2, 4) for b in (1, 20, 25, 30)]
+    machine = Machine(**vars(LAPTOP) | {"noise": 0.05})
+    data, squares = matrices_of(tmp_path / "r", cells, machine=machine)
+    table = {row.world_size: row for row in data.tables["buckets"].itertuples()}
+    marked = {
+        state: {(int(place[-1]), float(size.split()[0])) for (_, place, size), q in squares.items() if state in q.state}
+        for state in ("best", "near")
+    }
+    assert marked["best"] == {(ranks, row.best_bucket_cap_mb) for ranks, row in table.items()}
+    near = {(ranks, float(b)) for ranks, row in table.items() for b in re.findall(r"[\d.]+", row.indistinguishable_mb)}
+    assert marked["near"] == near
+    assert near
+
+
+def test_what_failed_what_was_not_measured_and_what_lacks_launches_are_marked(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 4, 25, 100)]
+    ids = [cell["id"] for cell in cells]
+    faults = {(ids[0], r): ("timeout", "measure", "no record") for r in range(3)}
+    faults |= dict.fromkeys(((ids[1], r) for r in range(3)), "not_measured")
+    faults[ids[2], 0] = ("failed", "setup", "boom")
+    _, squares = matrices_of(tmp_path / "r", cells, faults)
+    shown = {size: (square.text, square.state.split()) for (_, _, size), square in squares.items()}
+    assert shown["1 MiB"] == ("\N{BALLOT X}", ["failed"])
+    assert shown["4 MiB"] == ("\N{WHITE CIRCLE}", ["missing"])
+    assert "partial" in shown["25 MiB"][1]
+    assert "partial" not in shown["100 MiB"][1]
+    assert "3 timed out" in squares["ResNet-18", "1×2", "1 MiB"].note
+
+
+def test_a_note_has_step_time_interval_and_number_of_launches(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
+    data, squares = matrices_of(tmp_path / "r", cells)
+    rows = data.tables["scaling"].set_index("cell")
+    for square in squares.values():
+        step, low, high = (1e3 * rows.loc[square.cells[0], f"step_{end}s"] for end in ("", "low_", "high_"))
+        found = re.search(r"step time ([\d.]+) ms, range \(([\d.]+) to ([\d.]+)\), n = 3/3", square.note)
+        assert [float(text) for text in found.groups()] == pytest.approx([step, low, high], rel=0.006)
+
+
+def test_rows_and_tables_with_one_bucket_size_are_left_out(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", 25), train_cell("resnet18", 1, 1, "none")]
+    cells += [train_cell("mobilenet_v3_small", 1, 2, "ddp", b) for b in (1, 25)]
+    cells += [train_cell("mobilenet_v3_small", 1, 4, "ddp", 25)]
+    _, squares = matrices_of(tmp_path / "r", cells)
+    assert {key[:2] for key in squares} == {("MobileNetV3-Small · ddp", "1×2")}
+
+
+def test_without_two_bucket_sizes_there_is_no_section_and_no_finding(tmp_path):
+    data, squares = matrices_of(tmp_path / "r", [train_cell("resnet18", 1, g) for g in (1, 2)])
+    assert squares == {}
+    assert section(data) is None
+    assert findings(data) == []
+
+
+@pytest.mark.parametrize("noise", [1e-6, 0.5])
+def test_the_finding_is_of_two_squares_of_one_row(tmp_path, noise):
+    machine = Machine(**vars(LAPTOP) | {"noise": noise})
+    data = analyse(write_results(tmp_path / "r", laptop_campaign(), machine))
+    [finding] = findings(data)
+    row_of = {cell: key[:2] for key, square in squares_of(data).items() for cell in square.cells}
+    texts = {cell: square.text for square in squares_of(data).values() for cell in square.cells}
+    slow, best = finding.cells
+    assert row_of[slow] == row_of[best]
+    assert texts[best] == "0"
+    assert float(texts[slow]) == pytest.approx(100 * finding.values["cost_ratio"], abs=0.51)
+    assert finding.kind == ("bucket_ties" if noise > 0.1 else "bucket_cost")
+
+
+def test_the_most_different_tables_come_first_and_many_are_folded(tmp_path):
+    batches = range(1, MOST_MATRICES_SHOWN + 3)
+    cells = [train_cell("resnet18", 1, 2, "ddp", b, batch_size=n) for n in batches for b in (1, 25)]
+    data, _ = matrices_of(tmp_path / "r", cells, repeats=1)
+    levels = [max(q.level for q in matrix.groups[0].rows[0].squares) for matrix in bucket_matrices(data)]
+    assert levels == sorted(levels, reverse=True)
+    assert len(levels) == MOST_MATRICES_SHOWN + 2
+    page = make_report(tmp_path / "r").read_text()
+    assert page.count('<table class="matrix above">') == len(levels)
+    assert page.partition("Show all 14 tables")[0].count('<table class="matrix above">') == MOST_MATRICES_SHOWN
+
+
+def test_squares_carry_their_cells_and_hostile_names_stay_text(tmp_path):
+    evil = '"><script>alert(1)</script>'
+    cells = [train_cell("resnet18", 1, 2, "ddp", b, stack=s) for s in (evil, "host") for b in (1, 25)]
+    page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=1), LAPTOP)).read_text()
+    assert "<script>alert" not in page
+    part = page.partition('<section id="bucket"')[2].partition("</section>")[0]
+    assert sorted(map(int, re.findall(r'<td[^>]* data-cell="(\d+)"', part))) == [0, 1, 2, 3]
