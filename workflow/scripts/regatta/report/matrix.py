@@ -58,7 +58,8 @@ class Matrix:
     caption: str
     columns: tuple[str, ...]
     groups: tuple[Group, ...]
-    is_folded: bool = False    label: str = "All cells"
+    is_folded: bool = False
+    label: str = "All cells"
 
 
 def by_workload_and_shape(
