@@ -119,6 +119,7 @@ def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame
     processor = facts_of.get("GPU", facts_of["CPU"])
     days = sorted({time[:10] for time in measurements["time_utc"].dropna()})
     when = days[:1] if len(days) < 2 else [f"{days[0]} to {days[-1]}"]
+    when = [f"imported {day}" for day in when] if campaign.get("imported") else when
     known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
     known += [processor] if processor != UNKNOWN else []
     used = [facts_of["Measured"]] if "Measured" in facts_of else []
@@ -137,6 +138,8 @@ def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> li
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
     if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
         found.append(("Images", ", ".join(images)))
+    first, last = (times[0], times[-1]) if times else (UNKNOWN, UNKNOWN)
+    when = [("Imported", last)] if campaign.get("imported") else [("First record", first), ("Last record", last)]
     rank_seconds = measurements["elapsed_s"] * measurements["world_size"]
     if rank_seconds.notna().any():
         found.append(("Measured", rank_time(float(rank_seconds.sum() / 3600), campaign["device"])))
@@ -146,8 +149,7 @@ def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> li
         ("Cores per host", values_text(host.get("num_cores") for host in hosts)),
         ("Memory per host", _memory_text(hosts)),
         ("torch", values_text(environment.get("torch") for environment in all_of)),
-        ("First record", times[0] if times else UNKNOWN),
-        ("Last record", times[-1] if times else UNKNOWN),
+        *when,
         ("Commit", ", ".join(_git(headers)) or UNKNOWN),
         ("Launches per cell", str(campaign["repeats"])),
     ]

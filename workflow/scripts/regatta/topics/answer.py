@@ -55,6 +55,7 @@ def answer_json(data: ReportData) -> dict:
     """Return answer.json: docs/contracts.md."""
     planned = data.measurements[data.measurements["repeat"].notna()]
     counts, times = Counter(shown_status(planned)), planned["time_utc"].dropna()
+    times = times[:0] if data.campaign.get("imported") else times  # of an import, not of the measurements
     return {
         "schema": 1,
         "campaign": data.campaign["name"],

@@ -222,6 +222,7 @@ def precision_warnings(data: ReportData) -> list[Advice]:
         outlying(ok, names),
         _slow_first(ok, names),
         _few_launches(campaign),
+        _single_values(campaign, ok),
     ]
     return list(filter(None, found))
 
@@ -276,8 +277,8 @@ def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
     expected = f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
     return Advice(
         f"Drift within launches: {len(found)} of {plural(len(tested), 'measurement')} ({rises} rose,"
-        f" {len(found) - rises} fell; {expected} expected by chance). Largest:"
-        f" {percent(float(most['drift_ratio']))} % from first to last sample, {_run(most, names)}.",
+        f" {len(found) - rises} fell; {expected} expected by chance). Largest: a trend of"
+        f" {percent(float(most['drift_ratio']))} % of the median per launch, {_run(most, names)}.",
         "With drift, the median depends on the sampling time. Rising: check temperatures and clocks. Falling: increase"
         " max_warmup_seconds.",
         (of_runs("measurements", found, most.name),),
@@ -340,6 +341,20 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         "It is part of the warm-up and excluded from all results. A job that restarts often pays this cost each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
+    )
+
+
+def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
+    """Return the warning on imported results that consist of one launch each."""
+    launches = ok.groupby("cell").size()
+    num = int((launches == 1).sum())
+    if not campaign.get("imported") or not num:
+        return None
+    return Advice(
+        f"Single values: {num} of {plural(len(launches), 'imported result')} have one launch, thus no interval.",
+        "Differences between single values cannot be tested. Import the output of further runs of the same program.",
+        (of_runs("measurements", ok[ok["cell"].isin(launches[launches == 1].index)]),),
+        {"num_single": num, "num_cells": len(launches)},
     )
 
 

@@ -1,0 +1,49 @@
+"""The report of published outputs: their times are those of the import, and single values have no interval."""
+
+import pytest
+from synthetic import LAPTOP, collective_cell, make_campaign, train_cell, write_results
+from synthetic import analyse as analyse_store
+from test_frozen_tables import import_published
+
+from regatta.report.page import facts, machine_line
+from regatta.store.csv_files import make_table
+from regatta.topics.answer import answer_json
+from regatta.topics.quality import drifting, precision_warnings
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    return analyse_store(import_published(tmp_path_factory.mktemp("imported") / "published"))
+
+
+def test_single_imported_values_are_warned_of(imported):
+    found = [warning for warning in precision_warnings(imported) if "num_single" in warning.values]
+    launches = imported.ok.groupby("cell").size()
+    assert found[0].values == {"num_single": int((launches == 1).sum()), "num_cells": len(launches)}
+    assert found[0].values["num_single"] > 0
+
+
+def test_times_of_an_import_are_not_called_those_of_records(imported):
+    names = [name for name, _ in facts(imported.campaign, imported.headers, imported.measurements)]
+    assert "Imported" in names
+    assert "First record" not in names
+    assert machine_line(imported.campaign, imported.headers, imported.measurements)[-1].startswith("imported 20")
+    found = answer_json(imported)
+    assert (found["first_record_utc"], found["last_record_utc"]) == (None, None)
+
+
+def test_a_measured_campaign_has_the_times_of_its_records(tmp_path):
+    data = analyse_store(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1)]), LAPTOP))
+    assert "First record" in dict(facts(data.campaign, data.headers, data.measurements))
+    assert answer_json(data)["first_record_utc"] == min(data.measurements["time_utc"])
+
+
+def test_a_trend_is_not_called_a_change_of_the_time(tmp_path):
+    """A slope may extrapolate to more than the median; a time cannot fall by 134.6 %."""
+    cell = collective_cell(4096, 1, 2)
+    columns = {"cell": "string", "repeat": "Int64", "has_drift": "boolean", "drift_ratio": "Float64"}
+    rows = [{"cell": cell["id"], "repeat": repeat, "has_drift": True, "drift_ratio": -1.346} for repeat in range(6)]
+    warning = drifting(make_table(rows, columns), {cell["id"]: "all-reduce"})
+    assert warning.values["largest"] == -1.346
+    assert "first to last" not in warning.found
+    assert "134.6 % of the median" in warning.found
