@@ -97,6 +97,14 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
+def test_a_shape_without_a_part_has_no_loss_there(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, gpus) for gpus in (1, 2))]
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
+    [row] = loss_rows(analyse(folder))
+    assert dict(row["losses"])["inter_node_ratio"] is None
+    assert dict(row["losses"])["intra_node_ratio"] > 0
+
+
 def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)], repeats=2), LAPTOP)
     set_step_times(folder, lambda spec, repeat: 0.2)

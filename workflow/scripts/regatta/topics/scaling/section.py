@@ -81,9 +81,9 @@ def loss_rows(data: ReportData) -> list[dict]:
     for finding in sorted(efficiency_findings(data), key=lambda finding: finding.values["name"]):
         left, losses = 1.0, []
         for name in PARTS:
-            factor = finding.values.get(name, 1.0)
-            losses.append((name, left * (1 - factor)))
-            left *= factor
+            factor = finding.values.get(name)  # None where the shape has no such part
+            losses.append((name, None if factor is None else left * (1 - factor)))
+            left *= 1.0 if factor is None else factor
         if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
             found.append({"name": finding.values["name"], "cell": finding.cells[0], "kept": left, "losses": losses})
     return found
