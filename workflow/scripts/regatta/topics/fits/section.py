@@ -1,226 +1,77 @@
 """The topic of fitted models: scaling laws, and the cost of a collective by message size. docs/metrics.md.
 
-Each accepted model is drawn over the measurements, beside its residuals; rejected ones are listed with the reason.
+The page has the parameters of accepted models; the cell drawer says why a curve has none.
 """
-
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pandas as pd
 
 from regatta.core.text import (
-    UNKNOWN,
     bracket,
     duration,
-    duration_tick,
     is_unknown,
     percent,
     plural,
     ranks_word,
-    shape,
-    size,
-    thousands,
     three,
     times,
 )
 from regatta.report.findings import Finding, of_rows, percent_number
-from regatta.report.panels import Figure, Section, Table, full_names, make_figure, text_of
-from regatta.report.plotting import Axis, Panel, Point, Series, size_ticks
-from regatta.store.csv_files import CELL, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
+from regatta.report.panels import Section, Table, full_names, size_text
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.fits import collectives, scaling
 
-MOST = 4  # figures of each kind: those of the largest shapes; the table has all
-STEPS = 24  # points of a drawn curve
-MOST_NAMED = 6  # curves of one reason
+MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """One size of a curve: its place on the axis, what was measured and what the model gives, in the same unit.
-
-    launches: the values that are drawn, if several. is_on_line: the model was fitted to it.
-    """
-
-    size: float
-    text: str
-    measured: float
-    model: float
-    launches: tuple[float, ...] = ()
-    is_on_line: bool = True
-
-
-def residual_figure(
-    figure_id: str, name: str, x: Axis, fitted: list[Fitted], source: str, unit: str = "", show: Callable = three
-) -> Figure:
-    """Return the relative residuals of a model in percent. fitted: sorted by size. source: the table of the model."""
-    rows = pd.DataFrame(fitted)
-    rows = rows.assign(residual_ratio=rows["measured"] / rows["model"] - 1)
-    points = tuple(
-        Point(f.size, tuple(100 * (v / f.model - 1) for v in f.launches or (f.measured,)), 100 * ratio, f.is_on_line)
-        for f, ratio in zip(fitted, rows["residual_ratio"], strict=True)
-    )
-    guides = (("model", ((fitted[0].size, 0.0), (fitted[-1].size, 0.0))),)
-    panel = Panel(x, Axis("residual (%)"), (Series("measured", points),), guides)
-    residuals = rows.loc[rows["is_on_line"], "residual_ratio"]
-    num = sum((a > 0) != (b > 0) for a, b in itertools.pairwise(residuals))
-    alt = (
-        f"{name}: residuals {percent(residuals.min())} to {percent(residuals.max())} %; {plural(num, 'sign change')}"
-        f" over {plural(len(residuals), 'size')}."
-    )
-    caption = "Measured / model − 1, in percent. A curved pattern indicates lack of fit."
+def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
+    """Return the accepted scaling laws, those of most ranks first; None without any."""
+    rows = models[models["refusal"].isna()]
+    rows = rows.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
     columns = {
-        x.label: text_of("text", str),
-        f"measured{unit}": text_of("measured", show),
-        f"model{unit}": text_of("model", show),
-        "residual (%)": text_of("residual_ratio", percent),
+        "configuration": lambda row: row.name,
+        "law": lambda row: scaling.NAMES[row.scaling_model],
+        f"{ranks_word(device)} fitted": lambda row: f"{row.min_world_size} to {row.max_world_size}",
+        "n": lambda row: str(row.num_launches),
+        "contention σ (%)": lambda row: percent(row.sigma_ratio),
+        "σ interval (%)": lambda row: bracket(row.sigma_low_ratio, row.sigma_high_ratio, row.interval, percent),
+        "coherency κ (%)": lambda row: three(times(row.kappa_ratio, 100)),
+        "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
+        "predicted samples/s": lambda row: three(row.extrapolated_samples_per_s),
+        f"at {ranks_word(device)}": lambda row: str(row.extrapolated_world_size),
+        "prediction interval": lambda row: bracket(
+            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, row.interval
+        ),
     }
-    table = Table.of(f"Residuals of {name}", columns, rows)
-    data = rows[["size", "measured", "model", "residual_ratio"]]
-    return make_figure(figure_id, f"Residuals: {name}", panel, (alt, caption), table, data, source)
+    return _table("Scaling models", columns, rows, models, "train_step", "scaling_models")
 
 
-def scaling_model_figures(models: pd.DataFrame, measured: pd.DataFrame, steps: dict, device: str) -> list[Figure]:
-    """Return the accepted model of each trained model's fastest curve up to twice as many ranks, and its residuals."""
-    fitted = models[models["refusal"].isna()]
-    fastest = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
-    drawn = fastest.drop_duplicates("model")[:MOST]
-    found = []
-    for number, row in enumerate(named_rows(drawn, models, "train_step"), start=1):
-        cells = _cells_of(row, measured, scaling.SCALING_MODELS).sort_values(["world_size", "nodes"], kind="stable")
-        figure_id = f"scaling-model-{number}"
-        found.append(_scaling_model(figure_id, row, cells, steps, device))
-        found.append(_scaling_residuals(f"residuals-{figure_id}", row, cells.dropna(subset="step_s"), steps, device))
-    return found
-
-
-def _scaling_model(figure_id: str, row: dict, planned: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """Return the figure of one model. planned: the cells of the curve, measured or not."""
-    cells, missing = planned[planned["step_s"].notna()], planned[planned["step_s"].isna()]
-    points = tuple(
-        Point(float(cell.world_size), _rates(cell, steps), float(cell.throughput_samples_per_s))
-        for cell in cells.itertuples()
-    )
-    beyond = int(row["extrapolated_world_size"])
-    within = scaling.scaling_curve(row, sorted({int(n) for n in cells["world_size"]}))
-    further = scaling.scaling_curve(row, [int(row["max_world_size"]), beyond])
-    name, model, ranks = row["name"], scaling.NAMES[row["scaling_model"]], ranks_word(device)
-    columns = ("world_size", "throughput_samples_per_s")
-    guides = ((model, _dots(within, *columns)), ("not measured", _dots(further, *columns)))
-    x = Axis(ranks, is_log=True, ticks=size_ticks([*within["world_size"], beyond], str))
-    y = Axis("samples/s", is_log=True, show=thousands)
-    panel = Panel(x, y, (Series("measured", points, False),), guides, dotted=("not measured",))
-    sigma, kappa = percent(row["sigma_ratio"]), three(times(row["kappa_ratio"], 100))
-    rate = three(row["extrapolated_samples_per_s"])
-    rate_ends = bracket(row["extrapolated_low_samples_per_s"], row["extrapolated_high_samples_per_s"], row["interval"])
-    sizes = f"{row['min_world_size']} to {row['max_world_size']}"
-    names = ", ".join(shape(cell.nodes, cell.gpus_per_node) for cell in missing.itertuples())
-    without = f" (excluding {names}: no value)" if names else ""
-    coherency = "" if kappa == UNKNOWN else f", coherency κ {kappa} %"
-    alt = (
-        f"{name}: {model} fits {sizes} {ranks}{without} within {percent(row['max_residual_ratio'])} %."
-        f" Contention σ {sigma} %{coherency}."
-        f" Predicted: {rate} samples/s on {beyond} {ranks} (n = {row['num_launches']})."
-    )
-    caption = (
-        f"Points: individual launches. Bars: values in the table. Dashed: {model}. Dotted: extrapolation."
-        f" Largest deviation: {percent(row['max_residual_ratio'])} %."
-    )
-    texts = {
-        "ranks fitted": sizes,
-        "n": str(row["num_launches"]),
-        "contention σ (%)": sigma,
-        "σ interval (%)": bracket(row["sigma_low_ratio"], row["sigma_high_ratio"], row["interval"], percent),
-        "coherency κ (%)": kappa,
-        f"samples/s at {beyond}": rate,
-        "prediction interval": rate_ends,
+def communication_table(models: pd.DataFrame) -> Table | None:
+    """Return the accepted communication models, those of most ranks first; None without any."""
+    rows = models[models["refusal"].isna()].sort_values("world_size", ascending=False, kind="stable")
+    columns = {
+        "configuration": lambda row: row.name,
+        "sizes": lambda row: str(row.num_sizes),
+        "n": lambda row: str(row.num_launches),
+        "latency a": lambda row: duration(row.latency_a_s),
+        "a interval": lambda row: bracket(row.latency_a_low_s, row.latency_a_high_s, row.interval, duration),
+        "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
+        "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
+        "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
+        "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
-    return _model_figure(figure_id, "Scaling model", row, panel, (alt, caption), texts, scaling.SCALING_MODELS)
+    title = "Communication models: T(S) = a + c √S + S/B"
+    return _table(title, columns, rows, models, "collective", "communication_models")
 
 
-def _scaling_residuals(figure_id: str, row: dict, cells: pd.DataFrame, steps: dict, device: str) -> Figure:
-    """Return the residuals of one model. Of several shapes with as many ranks, the one with fewest nodes was fitted."""
-    sizes = sorted({int(n) for n in cells["world_size"]})
-    curve = scaling.scaling_curve(row, sizes)
-    models = dict(zip(sizes, curve["throughput_samples_per_s"], strict=True))
-    fitted, known = [], set()
-    for cell in cells.sort_values(["world_size", "nodes"], kind="stable").itertuples():
-        n, rate = int(cell.world_size), float(cell.throughput_samples_per_s)
-        text = f"{n} ({shape(cell.nodes, cell.gpus_per_node)})"
-        fitted.append(Fitted(float(n), text, rate, float(models[n]), _rates(cell, steps), n not in known))
-        known.add(n)
-    x = Axis(ranks_word(device), is_log=True, ticks=size_ticks(sizes, str))
-    return residual_figure(figure_id, row["name"], x, fitted, "scaling_models", " (samples/s)")
-
-
-def _rates(cell, steps: dict) -> tuple[float, ...]:
-    """Return the throughput of each launch of a cell, in samples/s."""
-    return tuple(cell.world_size * cell.batch_size / step for step in steps.get(cell.cell, []))
-
-
-def communication_model_figures(models: pd.DataFrame, measured: pd.DataFrame) -> list[Figure]:
-    """Return the accepted communication models that have a curve, of the largest shapes, each with its residuals."""
-    fitted = models[models["refusal"].isna() & models["latency_a_s"].notna() & models["bandwidth_b_gb_per_s"].notna()]
-    largest = fitted.sort_values("world_size", ascending=False, kind="stable").drop_duplicates("operation")[:MOST]
-    columns = collectives.COMMUNICATION_MODELS
-    found = []
-    for number, row in enumerate(named_rows(largest, models, "collective"), start=1):
-        cells = _cells_of(row, measured[measured["latency_s"].notna()], columns).sort_values("message_bytes")
-        figure_id = f"communication-model-{number}"
-        sizes = [int(value) for value in cells["message_bytes"]]
-        ticks = size_ticks(sizes, lambda value: size(int(value)), most=4)
-        x = Axis("message", True, int(row["min_bytes"]), int(row["max_bytes"]), ticks)
-        seconds = collectives.communication_curve(row, sizes)["latency_s"]
-        points = [
-            Fitted(float(num_bytes), size(num_bytes), float(measured), float(model))
-            for num_bytes, measured, model in zip(sizes, cells["latency_s"], seconds, strict=True)
-        ]
-        found.append(_communication_model(figure_id, row, x, points))
-        source = "communication_models"
-        found.append(residual_figure(f"residuals-{figure_id}", row["name"], x, points, source, show=duration))
-    return found
-
-
-def _communication_model(figure_id: str, row: dict, x: Axis, fitted: list[Fitted]) -> Figure:
-    low, high, name, num = int(row["min_bytes"]), int(row["max_bytes"]), row["name"], str(len(fitted))
-    ratio = (high / low) ** (1 / STEPS)
-    curve = collectives.communication_curve(row, sorted({round(low * ratio**i) for i in range(STEPS)} | {high}))
-    series = Series("measured", tuple(Point(f.size, (f.measured,), f.measured) for f in fitted), False)
-    guides = (("model", _dots(curve, "message_bytes", "latency_s")),)
-    panel = Panel(x, Axis("time per call", True, show=duration_tick), (series,), guides)
-    latency, bandwidth = duration(row["latency_a_s"]), three(row["bandwidth_b_gb_per_s"])
-    half = size(round(row["half_bandwidth_bytes"]))
-    alt = (
-        f"{name}: latency {latency}, algorithm bandwidth {bandwidth} GB/s, half of it at {half}"
-        f" ({plural(len(fitted), 'cell')}, n = {row['num_launches']})."
-    )
-    caption = (
-        "Bars: medians over launches. Dashed: T(S) = a + c √S + S/B."
-        f" Largest deviation: {percent(row['max_residual_ratio'])} %."
-    )
-    texts = {
-        "cells": num,
-        "n": str(row["num_launches"]),
-        "a": latency,
-        "a interval": bracket(row["latency_a_low_s"], row["latency_a_high_s"], row["interval"], duration),
-        "B (algbw, GB/s)": bandwidth,
-        "B interval": bracket(row["bandwidth_b_low_gb_per_s"], row["bandwidth_b_high_gb_per_s"], row["interval"]),
-        "size at B/2": half,
-    }
-    columns = collectives.COMMUNICATION_MODELS
-    return _model_figure(figure_id, "Communication model", row, panel, (alt, caption), texts, columns)
-
-
-def _model_figure(
-    figure_id: str, kind: str, row: dict, panel: Panel, words: tuple[str, str], texts: dict[str, str], columns: dict
-) -> Figure:
-    """Draw a model beside its row. texts: heading -> text. columns: those of the model's table."""
-    name, source = row["name"], f"{kind.lower().replace(' ', '_')}s"
-    table = Table(f"{kind} of {name}", tuple(texts), (tuple(texts.values()),))
-    data = make_table([{column: row[column] for column in columns}], columns)
-    return make_figure(figure_id, f"{kind}: {name}", panel, words, table, data, source)
+def _table(
+    title: str, columns: dict, rows: pd.DataFrame, models: pd.DataFrame, benchmark: str, source: str
+) -> Table | None:
+    if rows.empty:
+        return None
+    title += f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
+    named = pd.DataFrame(named_rows(rows.head(MOST_ROWS), models, benchmark))
+    return Table.of(title, columns, named, (source,))
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
@@ -229,50 +80,20 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> li
     return chosen.assign(name=names[chosen.index]).to_dict("records")
 
 
-def _cells_of(model: dict, cells: pd.DataFrame, columns: dict) -> pd.DataFrame:
-    """Return the cells that a model was fitted to: those that equal it in every column of a cell."""
-    for name in (name for name in columns if name in CELL):
-        cells = cells[cells[name].isna() if is_unknown(model[name]) else (cells[name] == model[name]).fillna(False)]
-    return cells
-
-
-def _dots(curve: pd.DataFrame, x: str, y: str) -> tuple[tuple[float, float], ...]:
-    return tuple(zip(curve[x].astype(float), curve[y].astype(float), strict=True))
-
-
-def refusal_table(scaling_models: pd.DataFrame, communication_models: pd.DataFrame) -> Table | None:
-    """Return which curves have no model, by reason; None where all have one."""
-    rows = []
-    kinds = (("scaling", scaling_models, "train_step"), ("communication", communication_models, "collective"))
-    for kind, models, benchmark in kinds:
-        for reason, rejected in models[models["refusal"].notna()].groupby("refusal", sort=True):
-            names = [row["name"] for row in named_rows(rejected, models, benchmark)]
-            rest = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            rows.append((kind, str(len(rejected)), reason.replace("kappa", "κ"), "; ".join(names[:MOST_NAMED]) + rest))
-    sources = ("scaling_models", "communication_models")
-    heads = ("kind", "curves", "reason", "configurations")
-    return Table("Curves without an accepted model", heads, tuple(rows), True, sources) if rows else None
-
-
 def section(data: ReportData) -> Section:
     tables = data.tables
-    steps = steps_by_cell(data.measurements)
-    figures = (
-        *scaling_model_figures(tables["scaling_models"], tables["scaling"], steps, data.device),
-        *communication_model_figures(tables["communication_models"], tables["collectives"]),
-    )
     counts = [
         f"{int(tables[name]['refusal'].isna().sum())} of {plural(len(tables[name]), f'{kind} curve')}"
         for kind, name in (("communication", "communication_models"), ("scaling", "scaling_models"))
         if len(tables[name])
     ]
-    refused = refusal_table(tables["scaling_models"], tables["communication_models"])
-    lead = (
-        "Shown: the fastest configuration of each trained model and the largest shape of each operation."
-        f" Fitted: {' and '.join(counts)}."
+    shown = (
+        scaling_table(tables["scaling_models"], data.device),
+        communication_table(tables["communication_models"]),
     )
-    empty = "No measurement is suitable for a model."
-    return Section("models", "Fitted models", empty, lead if figures else "", figures, (refused,) if refused else ())
+    shown = tuple(table for table in shown if table is not None)
+    lead = f"Fitted: {' and '.join(counts)}. The drawer of a cell says why its curve has no model." if shown else ""
+    return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
 def findings(data: ReportData) -> list[Finding]:

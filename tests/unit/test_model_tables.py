@@ -1,0 +1,134 @@
+"""The fitted models in the report: their parameters, and which curves have none."""
+
+import re
+
+import pytest
+from synthetic import (
+    CLUSTER,
+    LAPTOP,
+    analyse,
+    cluster_campaign,
+    laptop_campaign,
+    make_campaign,
+    report_data,
+    train_cell,
+    write_results,
+)
+from synthetic_failures import write_failing
+
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.catalog import read_tables
+from regatta.topics.fits import section as fits
+from regatta.topics.fits.scaling import scaling_models_table
+from regatta.topics.fits.section import communication_table
+from regatta.topics.fits.section import scaling_table as scaling_laws_table
+from regatta.topics.scaling.tables import scaling_table
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "cluster"
+    analyse(write_results(folder, cluster_campaign(repeats=3), CLUSTER))
+    return read_tables(folder / "tables")
+
+
+def amdahl_rows(lacking=(), repeats=3):
+    """Return the lines of the table of scaling laws, as heading -> text."""
+    table = scaling_laws_table(amdahl_tables(lacking, repeats)[3], "cuda")
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def amdahl_tables(lacking=(), repeats=3):
+    """Return campaign and tables of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs.
+
+    lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    """
+    shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
+    cells, rows = [], []
+    for model, bucket, one in (
+        ("resnet18", 1, 0.2),
+        ("resnet18", 25, 0.1),
+        ("resnet50", 1, 0.2),
+        ("resnet50", 25, 0.4),
+    ):
+        for nodes, gpus in shapes:
+            cell = train_cell(model, nodes, gpus, "ddp", bucket)
+            cells.append(cell)
+            is_lacking = (nodes, gpus) in lacking and (model, bucket) == ("resnet18", 25)
+            for repeat, noise in enumerate(() if is_lacking else (0.995, 1.0, 1.005)[:repeats]):
+                step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
+                rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
+    measurements = make_table(rows, MEASUREMENTS)
+    campaign = make_campaign(cells, device="cuda")
+    scaling = scaling_table(campaign, measurements)
+    return campaign, measurements, scaling, scaling_models_table(scaling, measurements)
+
+
+def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
+    """X(n) = 80 n / (1 + 0.02 (n - 1)): 8 samples a step of 0.1 s on one GPU; 1,580 samples/s on 32."""
+    campaign, measurements, scaling, models = amdahl_tables()
+    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
+    values = finding.values
+    assert (values["name"], values["law"], values["num_ranks"]) == ("ResNet-18 · bucket 25 MiB", "amdahl", 32)
+    assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
+    assert values["samples_per_s"] == pytest.approx(80 * 32 / 1.62, rel=0.01)
+    assert (values["num_fitted"], values["num_curves"]) == (4, 4)
+
+
+def test_each_accepted_law_is_a_row_the_highest_throughput_first():
+    rows = amdahl_rows()
+    rates = [float(row["predicted samples/s"].replace(",", "")) for row in rows]
+    assert len(rows) == 4
+    assert rates == sorted(rates, reverse=True)
+    first = rows[0]
+    assert first["configuration"] == "ResNet-18 · bucket 25 MiB"
+    assert (first["law"], first["GPUs fitted"], first["n"], first["at GPUs"]) == ("Amdahl", "1 to 16", "3", "32")
+    assert float(first["contention σ (%)"]) == pytest.approx(2.0, abs=0.1)
+    assert float(first["predicted samples/s"].replace(",", "")) == pytest.approx(80 * 32 / 1.62, rel=0.01)
+
+
+def test_a_law_of_single_launches_has_an_interval_of_residuals():
+    [row, *_] = amdahl_rows(repeats=1)
+    assert row["n"] == "1"
+    assert row["prediction interval"].endswith("] (residuals)")
+
+
+def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
+    table = communication_table(cluster["communication_models"])
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    # The machine of these results: 9 us for each of 32 ranks, then 31/32 of the message at 95 GB/s; bound is
+    # 2.1 % slower, and noise only ever adds.
+    row = rows["all-gather · 8×4 GPUs · bound"]
+    assert row["latency a"].endswith("µs")
+    assert float(row["latency a"].split()[0]) == pytest.approx(32 * 9, rel=0.08)
+    assert float(row["bandwidth B (algbw, GB/s)"]) == pytest.approx(95 * 32 / 31, rel=0.08)
+    assert (row["sizes"], row["n"]) == ("11", "3")
+    # 3 launches would make a range; the residuals of the sizes reach further.
+    assert re.fullmatch(r"\[[\d.]+, [\d.]+\] \(residuals\)", row["B interval"])
+
+
+def test_the_largest_deviation_is_that_of_the_table(cluster):
+    table = communication_table(cluster["communication_models"])
+    models = cluster["communication_models"].sort_values("world_size", ascending=False, kind="stable")
+    models = models[models["refusal"].isna()]
+    assert [float(row[-1]) for row in table.rows] == [
+        pytest.approx(100 * float(ratio), abs=0.05) for ratio in models["max_residual_ratio"]
+    ]
+
+
+def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
+    data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
+    assert scaling_laws_table(data.tables["scaling_models"], "cpu") is None
+    section = fits.section(data)
+    assert "0 of 4 scaling curves" in section.lead
+    assert [table.sources for table in section.tables] == [("communication_models",)]
+
+
+def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
+    data = analyse(write_failing(tmp_path / "r"))
+    section = fits.section(data)
+    law = next(table for table in section.tables if table.sources == ("scaling_models",))
+    assert [row[3] for row in law.rows] == ["1"]
+    assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
+    assert fits.findings(data) == []  # of a single launch
