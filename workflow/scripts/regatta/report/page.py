@@ -29,7 +29,6 @@ from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
-MOST_ROWS_SHOWN = 2  # source rows shown per finding; more are folded
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
@@ -65,7 +64,6 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         "headers": HEADERS,
         "marker_paths": MARKERS,
         "most_rows_open": MOST_ROWS_OPEN,
-        "most_rows_shown": MOST_ROWS_SHOWN,
         "most_rows_named": MOST_ROWS_NAMED,
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
