@@ -69,7 +69,8 @@ class Section:
     """A part of the report. empty: the sentence if there is nothing to show. lead: its first sentences.
 
     template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
-    state: text and CSS class for the table of contents, such as ("3 not ok", "bad").
+    state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
+    another view of the same cells.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Section:
     template: str = ""
     content: dict = field(default_factory=dict)
     state: tuple[str, str] = ("", "")
+    folded: tuple[str, tuple[Figure, ...]] = ("", ())
 
     @property
     def has_content(self) -> bool:
@@ -245,6 +247,15 @@ def make_figure(
     """Draw a panel as a figure with words and numbers. words: alt and caption. rows: from the table `source`."""
     drawing = draw(panel, figure_id, words[0])
     return Figure(figure_id, title, drawing.svg, *words, table, to_csv(rows), source, drawing.legend)
+
+
+def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Return the figures whose id begins with a kind, and the others."""
+    is_kind = [figure.id.startswith(kind) for figure in figures]
+    return tuple(
+        tuple(figure for figure, is_one in zip(figures, is_kind, strict=True) if is_one == wanted)
+        for wanted in (True, False)
+    )
 
 
 def shown_in(factor: float) -> Callable[[float | None], str]:

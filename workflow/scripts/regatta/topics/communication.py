@@ -10,6 +10,7 @@ from regatta.report.panels import (
     Figure,
     Section,
     Table,
+    divided,
     ends,
     how_to_read,
     in_order,
@@ -240,7 +241,9 @@ def section(data: ReportData) -> Section:
     figures = collective_figures(
         data.tables["collectives"], values_by_cell(data.measurements, "p50_s"), bool(data.campaign.get("imported"))
     )
-    return Section("communication", "Communication", "No collective was measured.", figures=tuple(figures))
+    bandwidth, latency = divided(figures, "bandwidth")
+    shown, folded = (bandwidth, ("Latency", latency)) if bandwidth else (latency, ("", ()))
+    return Section("communication", "Communication", figures=shown, folded=folded)
 
 
 def findings(data: ReportData) -> list[Finding]:

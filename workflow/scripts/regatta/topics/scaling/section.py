@@ -17,7 +17,7 @@ from regatta.core.text import (
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
-from regatta.report.panels import Section, Table, common_words, ends, name_rows, shown_in, text_of
+from regatta.report.panels import Section, Table, common_words, divided, ends, name_rows, shown_in, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
@@ -54,20 +54,18 @@ def section(data: ReportData) -> Section | None:
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     text = " ".join(filter(None, (lead, peaks_text(data.campaign, scaling))))
     tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
-    content = {"losses": loss_rows(data)}
-    return (
-        Section(
-            "scaling",
-            "Scaling",
-            "No training step was measured.",
-            text,
-            tuple(figures),
-            tables,
-            "losses.html.j2",
-            content,
-        )
-        if figures or tables
-        else None
+    if not figures and not tables:
+        return None
+    efficiency, throughput = divided(figures, "efficiency")
+    return Section(
+        "scaling",
+        "Scaling",
+        lead=text,
+        figures=efficiency or throughput,
+        tables=tables,
+        template="losses.html.j2",
+        content={"losses": loss_rows(data)},
+        folded=("Throughput", throughput if efficiency else ()),
     )
 
 
