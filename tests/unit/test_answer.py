@@ -75,7 +75,7 @@ def test_efficiency_at_the_largest_shape_is_a_range_over_workloads(two_models):
     assert line.values["lowest_ratio"] == pytest.approx(0.5)
     assert line.values["highest_ratio"] == pytest.approx(0.8)
     assert line.values["largest_loss"] == "inter_node_ratio"  # 0.5 / 0.9 of one node is less than 0.9 of one rank
-    assert line.lead == "Scaling on 4 processes: 50\N{EN DASH}80 %"
+    assert line.lead == "Scaling efficiency on 4 processes: 50\N{EN DASH}80 %"
 
 
 def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_models):
@@ -133,7 +133,7 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     assert line.values["num_of_cause"] == 6
     assert (
         line.text
-        == "6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
+        == "most common: 6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
     )
 
 
@@ -172,7 +172,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     direction = line.values["direction"]
     assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (8, 8, True)
     assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
-    assert line.lead == "Stack second: 4.5 % slower (median)"
+    assert line.lead == "Stack second vs. first: 4.5 % slower (median)"
 
 
 def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):

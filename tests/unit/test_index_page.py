@@ -298,7 +298,7 @@ def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):
     write_campaign(tmp_path / "b", [*times, (other, [1.0])], "02", scaling=[*rows, (other, rows[1][1])])
     [trend] = trends_of(tmp_path).trends
     assert [column.title for column in trend.columns] == [
-        "Scaling efficiency (%)", "Throughput (samples/s)", "Largest change of time"
+        "Scaling efficiency (%)", "Throughput (samples/s)", "Largest change in time"
     ]  # fmt: skip
     assert "1×2" in trend.columns[0].cell
     assert texts(trend.columns[0]) == ["37.0 [30.0, 40.0], n = 6"] * 2

@@ -83,7 +83,12 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
     assert rates == sorted(rates, reverse=True)
     first = rows[0]
     assert first["configuration"] == "ResNet-18 · bucket 25 MiB"
-    assert (first["law"], first["GPUs fitted"], first["n"], first["at GPUs"]) == ("Amdahl", "1 to 16", "3", "32")
+    assert (first["law"], first["GPUs fitted"], first["n"], first["predicted at (GPUs)"]) == (
+        "Amdahl",
+        "1 to 16",
+        "3",
+        "32",
+    )
     assert float(first["contention σ (%)"]) == pytest.approx(2.0, abs=0.1)
     assert float(first["predicted samples/s"].replace(",", "")) == pytest.approx(80 * 32 / 1.62, rel=0.01)
 

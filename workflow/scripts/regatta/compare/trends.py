@@ -221,7 +221,7 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
     cell = largest_changes(history).index[0]
     rows = history.table[history.table["cell"] == cell]
     times = {row.place: _time(row) for row in rows.itertuples()}
-    yield _column("Largest change of time", names[cell], times, len(keys))
+    yield _column("Largest change in time", names[cell], times, len(keys))
 
 
 def _rows(path: Path, columns: dict[str, str]) -> Iterator:

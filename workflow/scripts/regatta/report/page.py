@@ -96,7 +96,7 @@ def cell_index(context: jinja2.runtime.Context, cells: str | Iterable[str]) -> s
 
 
 def is_large(campaign: dict) -> bool:
-    """Return whether figures are bitmaps and CSV files compressed."""
+    """Return whether the page is large, so that its CSV downloads are compressed."""
     return len(campaign["cells"]) > MOST_CELLS_IN_FULL
 
 

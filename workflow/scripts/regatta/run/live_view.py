@@ -90,7 +90,7 @@ def _failures(state: RunState) -> Table:
 
 
 def _records(state: RunState, most: int) -> Table:
-    table = _table("Last records (UTC)", "Time", "Status", "Duration", "Repeat", "Cell")
+    table = _table("Latest records (UTC)", "Time", "Status", "Duration", "Repeat", "Cell")
     for record in state.last_records[:most]:
         shown = time.strftime("%H:%M:%S", time.gmtime(record.time_s))
         row = map(_text, (duration(record.elapsed_s), record.repeat, record.cell))

@@ -116,7 +116,7 @@ def scaling(data: ReportData) -> AnswerLine | None:
     if lowest.values["threads"]:
         texts.append(f"{lowest.values['ranks']} share the cores of a host")
     span = low if low == high else f"{low}\N{EN DASH}{high}"
-    lead = f"Scaling on {largest} {ranks_word(data.device)}: {span} %"
+    lead = f"Scaling efficiency on {largest} {ranks_word(data.device)}: {span} %"
     return AnswerLine("scaling", lead, "; ".join(texts), "scaling", values)
 
 
@@ -152,14 +152,14 @@ def bucket(data: ReportData) -> AnswerLine | None:
     measured = _at_largest(data.tables["scaling"], int(sizes.max()))
     values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(tied.values()), "num": len(rows)}
     if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
-        return AnswerLine("bucket", "Bucket: sizes within noise", "", "bucket", values)
+        return AnswerLine("bucket", "Bucket size: all within noise", "", "bucket", values)
     texts = [] if values["num_best"] == len(rows) else [f"best or tied in {values['num_best']} of {len(rows)}"]
-    texts += [] if is_tested else ["not tested: one launch"]
+    texts += [] if is_tested else ["noise unknown: one launch per cell"]
     worst = _worst_bucket(measured, chosen)
     if worst:
         values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
-        texts.append(f"{worst[0]:g} MiB costs up to {percent_number(worst[1])} %")
-    lead = f"Bucket: {' or '.join(f'{size:g}' for size in chosen)} MiB"
+        texts.append(f"{worst[0]:g} MiB is up to {percent_number(worst[1])} % slower")
+    lead = f"Bucket size: {' or '.join(f'{size:g}' for size in chosen)} MiB"
     return AnswerLine("bucket", lead, "; ".join(texts), "bucket", values)
 
 
@@ -213,7 +213,7 @@ def compared(data: ReportData) -> AnswerLine | None:
     if direction is None:
         return AnswerLine("comparison", pair, verdict, "comparisons", values)
     word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
-    lead = f"{pair.partition(' vs. ')[0]}: {percent_number(ratio)} % {word} (median)"
+    lead = f"{pair}: {percent_number(ratio)} % {word} (median)"
     text = f"{word} in {direction['num']} of {plural(direction['num_pairs'], 'pair')}; {verdict}"
     return AnswerLine("comparison", lead, text, "comparisons", values)
 
@@ -252,14 +252,12 @@ def failed(data: ReportData) -> AnswerLine:
     missing = f"{num_missing} not measured" if num_missing else ""
     values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing}
     if not num_failed:
-        return AnswerLine(
-            "failed", f"Failed: none of {plural(len(planned), 'measurement')}", missing, "failures", values
-        )
+        return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", missing, "failures", values)
     groups = [g for g in groups_of(data) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
     what = status_text(largest["status"], largest["phase"])
-    what = what if len(largest["items"]) == num_failed else f"{len(largest['items'])} {what}"
+    what = what if len(largest["items"]) == num_failed else f"most common: {len(largest['items'])} {what}"
     shared = shared_text([item["cell"] for item in largest["items"]], campaign_names(data.campaign))
     hosts = largest["hosts"]
     where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
@@ -294,7 +292,8 @@ def confidence(data: ReportData) -> AnswerLine | None:
     else:
         word = "fair"
     texts = [
-        f"{num} of {plural(len(ratios), 'cell')} vary by more than {100 * DISAGREEMENT_RATIO:g} %"
+        f"{num} of {plural(len(ratios), 'cell')} {'varies' if num == 1 else 'vary'} by more than"
+        f" {100 * DISAGREEMENT_RATIO:g} %"
         if len(ratios)
         else "one launch per cell"
     ]

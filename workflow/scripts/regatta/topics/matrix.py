@@ -100,7 +100,7 @@ def _training(data: ReportData) -> Callable[[list[str]], Value | None]:
         if compared:
             best = max(compared, key=lambda row: row.efficiency_ratio)
             ratio = float(best.efficiency_ratio)
-            return f"{100 * ratio:.0f}", ratio, f"efficiency {percent_number(ratio)} % of {data.names[best.cell]}"
+            return f"{100 * ratio:.0f}", ratio, f"efficiency {percent_number(ratio)} % ({data.names[best.cell]})"
         if not found:
             return None
         best = max(found, key=lambda row: row.throughput_samples_per_s)

@@ -38,7 +38,7 @@ def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
         "coherency κ (%)": lambda row: three(times(row.kappa_ratio, 100)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
         "predicted samples/s": lambda row: three(row.extrapolated_samples_per_s),
-        f"at {ranks_word(device)}": lambda row: str(row.extrapolated_world_size),
+        f"predicted at ({ranks_word(device)})": lambda row: str(row.extrapolated_world_size),
         "prediction interval": lambda row: bracket(
             row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, row.interval
         ),
@@ -92,7 +92,11 @@ def section(data: ReportData) -> Section:
         communication_table(tables["communication_models"]),
     )
     shown = tuple(table for table in shown if table is not None)
-    lead = f"Fitted: {' and '.join(counts)}. The drawer of a cell says why its curve has no model." if shown else ""
+    lead = (
+        f"Fitted: {' and '.join(counts)}. If a curve has no model, the drawer of its cells gives the reason."
+        if shown
+        else ""
+    )
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 

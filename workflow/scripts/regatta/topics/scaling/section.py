@@ -69,19 +69,26 @@ def section(data: ReportData) -> Section | None:
     )
 
 
+def losses_of(values: dict) -> list[tuple[str, float | None]]:
+    """Return (part, share of the ideal that it loses); None where the shape has no such part. values: of a finding."""
+    left, losses = 1.0, []
+    for name in PARTS:
+        factor = values.get(name)
+        losses.append((name, None if factor is None else left * (1 - factor)))
+        left *= 1.0 if factor is None else factor
+    return losses
+
+
 def loss_rows(data: ReportData) -> list[dict]:
     """Return where throughput is lost at the largest shape of each workload and stack, in percent of the ideal.
 
-    With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2) and f1 f2 (1 - f3). They
+    With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
     and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP. A gain is negative.
     """
     found = []
     for finding in sorted(efficiency_findings(data), key=lambda finding: finding.values["name"]):
-        left, losses = 1.0, []
-        for name in PARTS:
-            factor = finding.values.get(name)  # None where the shape has no such part
-            losses.append((name, None if factor is None else left * (1 - factor)))
-            left *= 1.0 if factor is None else factor
+        losses = losses_of(finding.values)
+        left = 1 - sum(loss for _, loss in losses if loss is not None)
         if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
             found.append({"name": finding.values["name"], "cell": finding.cells[0], "kept": left, "losses": losses})
     return found
@@ -231,8 +238,8 @@ def sentence(finding: Finding) -> str:
     text = (
         f"{values['name']}: scaling efficiency {percent_text(values['efficiency'])} relative to {values['baseline']}."
     )
-    losses = [f"{label} {percent_number(1 - values[name])} %" for name, label in PARTS.items() if name in values]
-    text += f" Losses: {', '.join(losses)}." if losses else ""
+    losses = [f"{PARTS[name]} {percent_number(loss)} %" for name, loss in losses_of(values) if loss is not None]
+    text += f" Losses, of the ideal: {', '.join(losses)}." if losses else ""
     text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
     if values["ties"]:
         text += f" Statistically tied: {'; '.join(values['ties'])}."
