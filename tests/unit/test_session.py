@@ -247,12 +247,13 @@ def test_a_line_is_printed_at_each_interval_until_the_run_closes(folder, monkeyp
     assert capfd.readouterr().err == ""
 
 
-def test_no_line_is_printed_after_a_signal_or_without_a_reader(folder, monkeypatch):
+def test_no_line_is_printed_after_a_signal_or_without_a_reader(folder, monkeypatch, capfd):
     monkeypatch.setattr("regatta.workflow.PROGRESS_SECONDS", 0.01)
     Folder(folder / "results" / "laptop")
     stop = threading.Event()
     stop.set()
-    print_progress(folder / "results" / "laptop", stop, threading.Event())  # returns
+    print_progress(folder / "results" / "laptop", stop, threading.Event())
+    assert capfd.readouterr().err == ""
     read, write = os.pipe()
     os.close(read)
     monkeypatch.setattr("sys.stderr", SimpleNamespace(fileno=lambda: write))

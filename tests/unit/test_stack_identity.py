@@ -1,4 +1,4 @@
-"""The content of a stack's image and wrapper, and whatever else can affect results, is in a cell's id; no more."""
+"""The content of a stack's image and wrapper, and everything else that can affect results, is in a cell's id; nothing more."""
 
 import hashlib
 import json

@@ -492,7 +492,7 @@ function enhance(block) {
   });
 }
 
-/** Keep anchors clear of a bar that sticks to the top, whatever its height. */
+/** Keep anchors clear of a bar that sticks to the top, for any height of it. */
 function keepClear(bar) {
   const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
   new ResizeObserver(set).observe(bar);

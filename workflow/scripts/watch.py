@@ -4,7 +4,7 @@ python workflow/scripts/watch.py results/laptop
 python workflow/scripts/watch.py config/my.yaml --once
 
 Reads the results folder and the job queue only; nothing is written, and the run is not disturbed. Ctrl-C ends it. It
-ends by itself when every planned measurement has a record and no batch is queued or running.
+exits when every planned measurement has a record and no batch is queued or running.
 """
 
 import argparse

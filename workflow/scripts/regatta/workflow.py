@@ -392,5 +392,5 @@ def print_progress(results: Path, stop: threading.Event, closing: threading.Even
             return
         try:  # not print: at the interpreter's exit this thread must not hold the lock of the stream
             os.write(sys.stderr.fileno(), line.encode(errors="replace"))
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the reader is gone
             return

@@ -59,10 +59,6 @@ class Figure:
     source: str = ""
     legend: tuple[Entry, ...] = ()
 
-    @property
-    def num_rows(self) -> int:
-        return self.csv.count("\n") - 1  # none of its tables has a line break in a field
-
 
 @dataclass(frozen=True)
 class Section:
