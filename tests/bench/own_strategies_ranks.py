@@ -270,6 +270,7 @@ def main(device_type: str, backend: str, folder: str) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     results = run_cases(rank, world_size, device)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
+    dist.barrier()  # rank 0 hosts the store, from which another rank may still be making a group
     dist.destroy_process_group()
 
 
