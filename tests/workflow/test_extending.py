@@ -148,6 +148,7 @@ exec "$@"
 
 
 @pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.torch
 def test_the_runtime_starts_ranks_to_the_report(runtime, tmp_path):
     pytest.importorskip("torch")

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from campaigns import fake_campaign, start_snakemake, write_campaign
 
 
@@ -11,6 +12,7 @@ def print_often() -> None:
     regatta.workflow.PROGRESS_SECONDS = 0.2
 
 
+@pytest.mark.system
 def test_a_run_without_a_terminal_prints_how_far_it_is(tmp_path):
     campaign = write_campaign(tmp_path, fake_campaign({"resnet18-none": "raise"}, {"FAKE_CELL_SECONDS": "0.3"}))
     run = start_snakemake(tmp_path, campaign, prepare=print_often)

@@ -126,6 +126,7 @@ def test_a_signal_to_run_campaign_stops_the_batch(campaign, tmp_path, number):
     assert_it_stops(process, tmp_path)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_sigterm_to_make_stops_the_batch(campaign, tmp_path):
     for name in ("Makefile", "Snakefile", "profiles", "requirements", "workflow", "config"):
@@ -139,6 +140,7 @@ def test_sigterm_to_make_stops_the_batch(campaign, tmp_path):
     assert_it_stops(process, tmp_path)
 
 
+@pytest.mark.system
 def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp_path):
     """The kernel sends SIGHUP to all of the terminal's processes, and what they write there fails from then on."""
     terminal, inside = os.openpty()
@@ -168,6 +170,7 @@ def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp
     assert stopped in ("SIGHUP", "SIGTERM")  # the terminal's, or Snakemake's
 
 
+@pytest.mark.system
 def test_a_run_under_nohup_goes_on_when_its_terminal_closes(campaign, tmp_path):
     process = start(tmp_path, ["nohup", *snakemake_line(campaign)], start_new_session=True)
     os.killpg(process.pid, signal.SIGHUP)

@@ -303,6 +303,7 @@ def test_ctrl_c_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_pa
     assert "not_measured" not in (results / "measurements.csv").read_text()
 
 
+@pytest.mark.system
 def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     with hold(tmp_path / "results" / "small" / ".lock", "taken"):  # as a Snakemake that runs does
@@ -371,6 +372,7 @@ def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tm
     assert len(set(slots(results))) == NUM_RECORDS
 
 
+@pytest.mark.system
 def test_a_checkout_and_a_campaign_in_a_path_with_spaces_and_quotes_work(tmp_path):
     folder = tmp_path / "it's a path; with $HOME"
     checkout = folder / "re gatta"
@@ -386,6 +388,7 @@ def test_a_checkout_and_a_campaign_in_a_path_with_spaces_and_quotes_work(tmp_pat
     assert len(slots(checkout / "results" / "small")) == NUM_RECORDS // 2
 
 
+@pytest.mark.system
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(tmp_path):

@@ -111,6 +111,7 @@ def test_part_of_the_workflow_ends_as_snakemake_does(tmp_path):
     assert slots(tmp_path / "results" / "small") == []
 
 
+@pytest.mark.system
 def test_a_step_that_breaks_is_1(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(repeats=1))
     breaks = "import os, sys\nif any(word.endswith('analyse.py') for word in sys.orig_argv):\n    os._exit(1)\n"

@@ -7,15 +7,14 @@ Needs no GPU and no Snakemake.
 """
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
 from regatta.run.preflight import latest_preflight
-
-SCRIPTS = Path(__file__).resolve().parent
+from regatta.store.collect import read_collected, write_collected
+from regatta.store.launch_files import read_frozen, write_json
+from regatta.topics.catalog import collect, make_tables, read_report_data, write_report, write_tables
 
 
 def main() -> None:
@@ -25,20 +24,20 @@ def main() -> None:
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
         raise UserError(f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")
-    # Use an equals sign, because the folder's name may begin with a dash.
-    campaign, measurements = f"--campaign={frozen[0]}", f"--measurements={folder / 'measurements.csv'}"
-    tables, launches = folder / "tables", f"--launches={folder / 'launches'}"
-    preflight = [f"--preflight={path}" for path in latest_preflight(folder)]
-    steps = [
-        ["collect.py", launches, f"--out={folder / 'measurements.csv'}", f"--problems={folder / 'problems.json'}"],
-        ["analyse.py", measurements, f"--out-dir={tables}"],
-        ["report.py", measurements, f"--tables={tables}", launches, f"--out={folder / 'report.html'}", *preflight],
-    ]
-    for script, *arguments in steps:
-        done = subprocess.run([sys.executable, str(SCRIPTS / script), campaign, *arguments])
-        if done.returncode:
-            sys.exit(done.returncode)
+    rebuild(folder, frozen[0])
     print(folder / "report.html")
+
+
+def rebuild(folder: Path, frozen: Path) -> None:
+    """Run collect.py, analyse.py and report.py in this process; each reads what the one before it wrote."""
+    campaign, launches, tables = read_frozen(frozen, "campaign"), folder / "launches", folder / "tables"
+    measurements, problems = folder / "measurements.csv", folder / "problems.json"
+    collected, excluded = collect(campaign, launches)
+    write_json(problems, excluded)
+    write_collected(collected, measurements)
+    write_tables(make_tables(campaign, read_collected(measurements)), tables)
+    preflight = next(map(Path, latest_preflight(folder)), None)
+    write_report(read_report_data(frozen, measurements, problems, tables, launches, preflight), folder / "report.html")
 
 
 if __name__ == "__main__":

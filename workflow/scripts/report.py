@@ -7,9 +7,7 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.store.launch_files import write_json, write_text
-from regatta.topics.answer import answer_json
-from regatta.topics.catalog import read_report_data, render
+from regatta.topics.catalog import read_report_data, write_report
 
 
 def main() -> None:
@@ -25,8 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     problems = args.problems or args.measurements.with_name("problems.json")
     data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
-    write_text(args.out, render(data))
-    write_json(args.out.with_name("answer.json"), answer_json(data))
+    write_report(data, args.out)
 
 
 if __name__ == "__main__":

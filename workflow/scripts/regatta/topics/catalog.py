@@ -12,7 +12,7 @@ from regatta.report import cells, page
 from regatta.report.panels import Section
 from regatta.store.collect import collected_csv, read_collected, read_store
 from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
-from regatta.store.launch_files import read_frozen
+from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.topics import (
     buckets,
     communication,
@@ -26,7 +26,7 @@ from regatta.topics import (
     sync_batchnorm,
     training_runs,
 )
-from regatta.topics.answer import answer
+from regatta.topics.answer import answer, answer_json
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
@@ -180,6 +180,12 @@ def render(data: ReportData) -> str:
         ],
     }
     return page.load_template("report.html.j2", is_large).render(values)
+
+
+def write_report(data: ReportData, path: Path) -> None:
+    """Write the report, and its first lines as answer.json beside it."""
+    write_text(path, render(data))
+    write_json(path.with_name("answer.json"), answer_json(data))
 
 
 def _warnings(data: ReportData) -> Section:
