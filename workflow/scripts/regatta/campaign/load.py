@@ -19,6 +19,7 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
+REPORT_KEYS = ("peaks", "links")  # of a cluster file
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
@@ -54,6 +55,11 @@ class Campaign:
     @property
     def name(self) -> str:
         return self.data["name"]
+
+    @property
+    def job_cluster(self) -> dict:
+        """Return the cluster without the keys that only the report reads, so that an edit repeats no job."""
+        return {key: value for key, value in self.cluster.items() if key not in REPORT_KEYS}
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
@@ -164,11 +170,12 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
         for key in cluster
         if key in others and (key,) in file.lines
     ]
-    pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
-    for index, (device, dtype) in enumerate(pairs):
-        if (device, dtype) in pairs[:index]:
-            text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
-            found.append(file.error(("peaks", index), text))
+    for key, what, kind in (("peaks", "peak of {}", "dtype"), ("links", "entry between {}", "between")):
+        pairs = [(entry["device"], entry[kind]) for entry in cluster[key]]
+        for index, (device, value) in enumerate(pairs):
+            if (device, value) in pairs[:index]:
+                text = f"{key}[{index}] is a second {what.format(value)} for '{device}'. Keep one of the two."
+                found.append(file.error((key, index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
         text = "gpus_per_node = detect counts GPUs on this machine, which is not a compute node. Specify the number."
         found.append(file.error(("gpus_per_node",), text))
