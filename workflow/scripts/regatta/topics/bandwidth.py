@@ -70,8 +70,10 @@ def peaks_by_cell(campaign: dict, measurements: pd.DataFrame) -> dict[str, float
 
     Other backends copy through host memory, whose bandwidth the cluster file does not have.
     """
+    if not links_of(campaign):
+        return {}
     ok = measurements[measurements["status"] == "ok"]
-    gpus = {cell: set(names) for cell, names in ok.groupby("cell")["gpu"]}
+    gpus = {cell: set(names) for cell, names in ok[["cell", "gpu"]].drop_duplicates().groupby("cell")["gpu"]}
     found = {}
     for cell in cells_of(campaign, "collective"):
         spec = cell["spec"]

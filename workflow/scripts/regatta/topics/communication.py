@@ -68,6 +68,7 @@ COLLECTIVES = {
 }
 MOST_FINDINGS = 2
 MOST_SIZE_TICKS = 5
+LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 PEAK = (
     "Upper bound of busbw from the links of the cluster file, for NCCL. On one node: W, the bandwidth of one GPU to the"
@@ -123,7 +124,8 @@ def collective_figures(
     collectives = collectives.assign(peak_gb_per_s=collectives["cell"].map(peaks).astype("Float64"))
     known = measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in medians[cell]]
-    ends = (min(rates, default=None), max([*rates, *peaks.values()], default=None))
+    highest = [*rates, *(LABEL_SPACE * peak for peak in peaks.values())]
+    ends = (min(rates, default=None), max(highest, default=None))
     y_rate = Axis("bus bandwidth (GB/s)", True, *ends, decade_ticks(*ends) if rates else ())
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
@@ -187,15 +189,15 @@ def _bandwidth(
     alt = f"{title}: up to {_bus_text(best)}" + (f"; {_bus_text(most)}" if most.line != best.line else "")
     caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)}"
     caption += f" {how_to_read(shown, 'latency_s')}"
+    has_peak = shown["peak_gb_per_s"].notna().any()
     columns = {
         "algbw (GB/s)": text_of("algbw_gb_per_s", three),
         "busbw (GB/s)": text_of("busbw_gb_per_s", three),
+        **({"of peak (%)": lambda row: percent(_peak_ratio(row))} if has_peak else {}),
         f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
         "pipelined busbw": text_of("pipelined_busbw_gb_per_s", three),
+        **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
-    if shown["peak_gb_per_s"].notna().any():
-        columns["peak (GB/s)"] = text_of("peak_gb_per_s", three)
-        columns["busbw of peak (%)"] = lambda row: percent(_peak_ratio(row))
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
     words, data = (f"{alt}.", caption), shown[list(COLLECTIVES)]
     panel = Panel(x, y, series, limits=_peak_lines(shown))
