@@ -117,10 +117,9 @@ def test_two_links_of_one_kind_are_one_too_many(tmp_path):
     assert str(caught.value).endswith(f"links[2] is a second entry between nodes for '{GPU}'. Keep one of the two.")
 
 
-def test_an_edited_link_or_peak_changes_no_cell_no_batch_and_no_preflight(tmp_path):
-    peaks = [{"device": GPU, "dtype": "bf16", "tflop_per_s": 990, "source": SOURCE}]
+def test_an_edited_link_changes_no_cell_no_batch_and_no_preflight(tmp_path):
     found = []
-    for site in ({}, {"links": LINKS}, {"links": LINKS[:1], "peaks": peaks}):
+    for site in ({}, {"links": LINKS}, {"links": LINKS[:1]}):
         campaign = load(tmp_path, collectives(4, 8), SLURM | site)
         cells = expand(campaign).cells
         batches = make_batches(campaign, [(cell, 0) for cell in cells], Price(lambda cell: 1.0, 1.0), tmp_path)

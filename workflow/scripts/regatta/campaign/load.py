@@ -19,7 +19,6 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
-REPORT_KEYS = ("peaks", "links")  # of a cluster file
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
@@ -58,8 +57,11 @@ class Campaign:
 
     @property
     def job_cluster(self) -> dict:
-        """Return the cluster without the keys that only the report reads, so that an edit repeats no job."""
-        return {key: value for key, value in self.cluster.items() if key not in REPORT_KEYS}
+        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job.
+
+        `peaks` stays: without it, ids of earlier batches and preflights would change.
+        """
+        return {key: value for key, value in self.cluster.items() if key != "links"}
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:

@@ -125,8 +125,8 @@ def collective_figures(
     known = measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in medians[cell]]
     highest = [*rates, *(LABEL_SPACE * peak for peak in peaks.values())]
-    ends = (min(rates, default=None), max(highest, default=None))
-    y_rate = Axis("bus bandwidth (GB/s)", True, *ends, decade_ticks(*ends) if rates else ())
+    low, high = min(rates, default=None), max(highest, default=None)
+    y_rate = Axis("bus bandwidth (GB/s)", True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
