@@ -9,7 +9,6 @@ from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_
 from regatta.compare.output import comparison_page, difference_text, history_page
 from regatta.report.page import load_template
 from regatta.report.panels import full_names
-from regatta.report.plotting import log_ticks
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import (
@@ -131,22 +130,6 @@ def test_rows_beyond_the_most_are_counted_and_named_a_file():
     assert len(table.rows) == len(table.cells) == MOST_ROWS
     assert "(40 of 45; all: comparisons.csv)" in table.caption
     assert table.rows[0][0] == "all-reduce · 1×2 · 180 KiB"  # the 45th size, 45 % slower
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.94, 1.08, ["0.95", "1", "1.05"]),
-        (0.999, 1.004, ["1", "1.002", "1.004"]),
-        (0.4, 2.1, ["0.5", "1", "2"]),
-    ],
-)
-def test_the_axis_has_at_most_five_round_places_and_one_is_among_them(low, high, expected):
-    texts = [text for _, text in log_ticks(low, high, "{:g}".format, most=5)]
-    assert "1" in texts
-    assert len(texts) <= 6
-    if high < 2:
-        assert texts == expected
 
 
 def test_what_differs_besides_stands_in_a_table_of_its_own():

@@ -222,7 +222,7 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
     (figure,) = collective_figures(collectives, medians)
     assert figure.id == "latency-1"
-    assert figure.table.columns[-3:] == ("time (µs)", "range (µs)", "pipelined (µs)")
+    assert figure.table.columns[-3:] == ("blocking (µs)", "range (µs)", "pipelined (µs)")
 
 
 def test_each_operation_has_bandwidth_and_latency(tmp_path):
@@ -283,7 +283,7 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path, monkeypatch):
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
     assert len(figures) == 17
-    for first_y, kind in (("bus bandwidth (GB/s)", "bandwidth"), ("time per call", "latency")):
+    for first_y, kind in (("bus bandwidth (GB/s)", "bandwidth"), ("time per blocking call", "latency")):
         own = [panel for panel, figure in zip(drawn, figures, strict=True) if figure.id.startswith(kind)]
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
     with_sizes = [panel.x for panel, figure in zip(drawn, figures, strict=True) if "barrier" not in figure.title]

@@ -11,7 +11,7 @@ from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
-from regatta.topics.fits.scaling import SCALING_MODELS, scaling_curve, scaling_models_table
+from regatta.topics.fits.scaling import SCALING_MODELS, scaling_models_table
 from regatta.topics.scaling.tables import scaling_table
 
 BATCH = 8
@@ -217,21 +217,6 @@ def test_throughput_that_falls_from_the_first_further_rank_on_is_refused():
     row = model({n: usl(n, 1.5, 0) for n in (1, 2, 4)})  # 1000, 800, 727
     assert is_refused(row)
     assert row["refusal"] == "Amdahl implies a serial fraction of 1.50, above 1"
-
-
-def test_the_curve_is_the_model_and_ends_at_twice_the_largest_size():
-    row = models({n: usl(n, 0.03, 0.0007) for n in (2, 4, 8, 16, 32, 64)}).iloc[0]
-    curve = scaling_curve(row, [1, 2, 64, 128])
-    wanted = [usl(n, 0.03, 0.0007) for n in (1, 2, 64, 128)]
-    assert curve["throughput_samples_per_s"].tolist() == pytest.approx(wanted, rel=1e-5)
-    assert curve["is_extrapolated"].tolist() == [True, False, False, True]
-    for far in (0, 129):
-        with pytest.raises(ValueError, match=r"not within 1 and 128 \(2 times the largest measured"):
-            scaling_curve(row, [far])
-
-
-def test_a_refused_model_has_no_curve():
-    assert scaling_curve(models({1: 1000}).iloc[0], [1, 2]).empty
 
 
 def test_a_peak_further_than_twice_the_largest_size_is_left_out():

@@ -55,6 +55,14 @@ class Campaign:
     def name(self) -> str:
         return self.data["name"]
 
+    @property
+    def job_cluster(self) -> dict:
+        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job.
+
+        `peaks` stays: without it, ids of earlier batches and preflights would change.
+        """
+        return {key: value for key, value in self.cluster.items() if key != "links"}
+
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
     """Read and check a campaign. Raises one UserError that lists every error with file, line, value and remedy.
@@ -164,11 +172,12 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
         for key in cluster
         if key in others and (key,) in file.lines
     ]
-    pairs = [(peak["device"], peak["dtype"]) for peak in cluster["peaks"]]
-    for index, (device, dtype) in enumerate(pairs):
-        if (device, dtype) in pairs[:index]:
-            text = f"peaks[{index}] is a second peak of {dtype} for '{device}'. Keep one of the two."
-            found.append(file.error(("peaks", index), text))
+    for key, what, kind in (("peaks", "peak of {}", "dtype"), ("links", "entry between {}", "between")):
+        pairs = [(entry["device"], entry[kind]) for entry in cluster[key]]
+        for index, (device, value) in enumerate(pairs):
+            if (device, value) in pairs[:index]:
+                text = f"{key}[{index}] is a second {what.format(value)} for '{device}'. Keep one of the two."
+                found.append(file.error((key, index), text))
     if launcher.submits and cluster["gpus_per_node"] == "detect":
         text = "gpus_per_node = detect counts GPUs on this machine, which is not a compute node. Specify the number."
         found.append(file.error(("gpus_per_node",), text))

@@ -24,7 +24,7 @@ from regatta.formats.base import (
     refusal,
     times_ns,
 )
-from regatta.topics.communication import BUS_FACTOR
+from regatta.topics.bandwidth import BUS_FACTOR
 
 # Program without `_perf` -> operation, and whether Regatta's benchmark does it in place.
 PROGRAMS = {

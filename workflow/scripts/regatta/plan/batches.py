@@ -164,7 +164,7 @@ def _freeze(
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
         "device": campaign.data["device"],
-        "cluster": campaign.cluster,
+        "cluster": campaign.job_cluster,
         "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
         "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),

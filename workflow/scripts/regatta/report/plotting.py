@@ -52,10 +52,12 @@ INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
 CELL = "cell:"  # begins the gid of a mark that stands for a cell
+SERIES, FIT, FIT_CURVE = "series", "fit", "fit-curve"  # gids: first mark of a series with a fit, its text, last mark
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
 MARK = re.compile(rf' id="{CELL}([^"]*)"')
+LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
 DIGITS = re.compile(r"(\d\.\d\d)\d+")
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 
@@ -68,6 +70,8 @@ def svg_of(figure: "Figure", label: str) -> str:
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
     body = MARK.sub(r' data-cell="\1"', NUMBERED_ID.sub("", body))
+    body = body.replace(f'<g id="{SERIES}">', '<g class="series"><g>').replace(f'<g id="{FIT}">', '<g class="fit">')
+    body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
     body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
     body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
@@ -126,6 +130,7 @@ class Series:
     """One line. has_line: False on a categorical axis; a bar then marks the reported value. hue: index of its color.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend.
+    fit: a model's curve, which the page shows with `fit_text` while the pointer is on the series.
     """
 
     label: str
@@ -133,6 +138,8 @@ class Series:
     has_line: bool = True
     hue: int = 0
     is_context: bool = False
+    fit: tuple[tuple[float, float], ...] = ()
+    fit_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,8 @@ class Axis:
 class Panel:
     """What is drawn. guides: gray dashed lines (label, points); dotted: labels of those beyond the measured range.
 
-    dot: size of a launch, in points. context: label of the series that are context.
+    dot: size of a launch, in points. context: label of the series that are context. limits: at most two horizontal
+    lines (label, place), the higher first, with the label on the line.
     """
 
     x: Axis
@@ -161,6 +169,7 @@ class Panel:
     dot: float = DOT
     dotted: tuple[str, ...] = ()
     context: str = ""
+    limits: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,10 @@ def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
         for guide, line in panel.guides:
             dashes = _guide_dashes(panel, guide)
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=dashes, linewidth=1.2, zorder=1.5)
+        for (text, place), (side, gap) in zip(panel.limits, (("bottom", 2), ("top", -2)), strict=False):
+            axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
+            where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
+            axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         for series, style in zip(panel.series, styles, strict=True):
             _draw_series(axes, series, style, panel.dot, has_points)
         return Drawing(svg_of(figure, label), _legend(panel, styles))
@@ -221,14 +234,22 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
 
 
 def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool) -> None:
-    """Draw the line of a series, the range of each cell's launches, and its launches."""
+    """Draw the line of a series, the range of each cell's launches, its launches, and its fit.
+
+    With a fit, all are of one layer, so that they follow each other in the SVG, and `svg_of` makes them one group.
+    """
+    layers = (2, 2) if series.fit else (2, 3)
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
     common = {"color": color, "alpha": style.opacity}
     if series.is_context:
         dot, has_points = dot / 2, False
     if series.has_line:
         width = 1 if series.is_context else 1.8
-        axes.plot(*zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common)
+        [drawn] = axes.plot(
+            *zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common
+        )
+        if series.fit:
+            drawn.set_gid(SERIES)
     else:
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
         axes.plot(*zip(*line, strict=True), **bar, **common)
@@ -238,14 +259,19 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
         shown = point.values if has_points else (point.reported,)
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
         fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
-        [dots] = axes.plot([point.x] * len(shown), shown, zorder=3, alpha=style.opacity, **shape, **fill)
+        [dots] = axes.plot([point.x] * len(shown), shown, zorder=layers[1], alpha=style.opacity, **shape, **fill)
         if point.cell:
             dots.set_gid(f"{CELL}{point.cell}")
+    if series.fit:
+        corner = {"transform": axes.transAxes, "horizontalalignment": "right", "fontsize": 8, "zorder": 2}
+        axes.text(0.99, 0.02, series.fit_text, gid=FIT, **corner)
+        axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=FIT_CURVE)
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
     dots += [dot for _, line in panel.guides for dot in line]
+    dots += [(dots[0][0], place) for _, place in panel.limits]
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
     axes.figure.text(0.01, 0.99, panel.y.label, va="top", fontsize=9)  # horizontal, above its axis
@@ -272,22 +298,26 @@ def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, floa
 Ticks = tuple[tuple[float, str], ...]  # (place, text)
 
 
-def log_ticks(low: float, high: float, show: Callable[[float], str], most: int = 7) -> Ticks:
-    """Return at most `most` round values on a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
+MOST_TICKS = 7
+
+
+def log_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks:
+    """Return a few round values on a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
     from matplotlib.ticker import LogLocator
 
     if high / low < 10:
-        return linear_ticks(low, high, show, most)
+        return linear_ticks(low, high, show)
     steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
-    places = [place for place in LogLocator(subs=steps, numticks=most).tick_values(low, high) if low <= place <= high]
-    return tuple((float(place), show(place)) for place in places[:: math.ceil(len(places) / most)])
+    found = LogLocator(subs=steps, numticks=MOST_TICKS).tick_values(low, high)
+    places = [place for place in found if low <= place <= high]
+    return tuple((float(place), show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
 
 
-def linear_ticks(low: float, high: float, show: Callable[[float], str], most: int = 7) -> Ticks:
-    """Return at most `most` values between low and high in even, round steps."""
+def linear_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks:
+    """Return at most MOST_TICKS values between low and high in even, round steps."""
     from matplotlib.ticker import MaxNLocator
 
-    places = MaxNLocator(most - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
+    places = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
     return tuple((float(place), show(place)) for place in places if low <= place <= high)
 
 

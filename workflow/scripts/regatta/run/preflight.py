@@ -63,7 +63,7 @@ def plan_preflight(
     content = {
         "schema": 1,
         "campaign": campaign.name,
-        "cluster": campaign.cluster,
+        "cluster": campaign.job_cluster,
         "nodes": nodes,
         "gpus_per_node": max(gpus for _, gpus in shapes),
         "device": campaign.data["device"],

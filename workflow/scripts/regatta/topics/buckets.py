@@ -26,8 +26,8 @@ from regatta.report.findings import Finding, Value, of_cells, percent_number, ti
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import Section, Table, milliseconds, name_rows
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, rate_column

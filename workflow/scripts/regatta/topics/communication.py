@@ -1,11 +1,28 @@
 """Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.names import PLACE
 from regatta.core.statistics import interval_values, over_launches
-from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, duration_tick, interval_heading, is_unknown, size, three
-from regatta.report.findings import Finding, Value, of_cells, time_text, value_text
+from regatta.core.text import (
+    NOT_PLANNED,
+    UNKNOWN,
+    bracket,
+    duration,
+    duration_tick,
+    interval_heading,
+    is_unknown,
+    percent,
+    shape,
+    size,
+    three,
+    times,
+)
+from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text, value_text
 from regatta.report.panels import (
     Figure,
     Section,
@@ -24,12 +41,19 @@ from regatta.report.panels import (
     size_text,
     text_of,
 )
-from regatta.report.plotting import Axis, Panel, size_ticks
+from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, values_by_cell
+from regatta.topics.bandwidth import (
+    BYTES_PER_GB,
+    algorithm_bandwidth,
+    bus_bandwidth,
+    links_of,
+    peaks_by_cell,
+)
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, plain_rows, values_by_cell
+from regatta.topics.fits.collectives import MODEL, communication_curve
 
-BYTES_PER_GB = 10**9
 COLLECTIVES = {
     **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
     **interval_columns("latency", "s"),
@@ -43,19 +67,18 @@ COLLECTIVES = {
     "max_rel_error": REAL,
 }
 MOST_FINDINGS = 2
+MOST_SIZE_TICKS = 5
+LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
+BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
+PEAK = (
+    "Upper bound of busbw from the links of the cluster file, for NCCL. On one node: W, the bandwidth of one GPU to the"
+    " others of its node. On k nodes of g GPUs: the lower of W + N/g and N f/v. N: bandwidth of all NICs of a node. f:"
+    " factor of busbw for n = k g. v: least data that enters or leaves a node, relative to S: 2(k−1)/k for all_reduce,"
+    " (k−1)/k for all_gather and reduce_scatter, g(k−1)/k for all_to_all, g for send_recv_pair, 1 for the others. Rings"
+    " over all ranks reach at most N. Protocol overhead is not subtracted. In-network reduction (SHARP) can exceed"
+    " the peak. n/a: a link or the GPU's name is unknown."
+)
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
-
-# Source: NVIDIA/nccl-tests doc/PERFORMANCE.md. n is the number of ranks. A barrier moves no message and has none.
-BUS_FACTOR = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "send_recv_ring": lambda n: 1.0,
-    "send_recv_pair": lambda n: 1.0,
-}
 
 
 def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -76,47 +99,56 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     return make_table(rows, COLLECTIVES)
 
 
-def algorithm_bandwidth(message_bytes: int, elapsed_s: float) -> float:
-    """Return S/t in GB/s (10**9). message_bytes: for all_gather, reduce_scatter and all_to_all the sum over ranks."""
-    return message_bytes / elapsed_s / BYTES_PER_GB
-
-
-def bus_bandwidth(operation: str, message_bytes: int, elapsed_s: float, num_ranks: int) -> float | None:
-    """Return bus bandwidth in GB/s, comparable with a link's peak at any number of ranks.
-
-    None for one rank, which sends nothing, and for an operation without a known factor.
-    """
-    if num_ranks < 2 or operation not in BUS_FACTOR:
-        return None
-    return algorithm_bandwidth(message_bytes, elapsed_s) * BUS_FACTOR[operation](num_ranks)
-
-
 def collective_figures(
-    collectives: pd.DataFrame, medians: dict[str, list[float]], is_imported: bool = False
+    collectives: pd.DataFrame,
+    medians: dict[str, list[float]],
+    is_imported: bool = False,
+    peaks: dict[str, float] | None = None,
+    fits: dict[tuple, dict] | None = None,
 ) -> list[Figure]:
     """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
 
     medians: seconds of each launch, by cell. is_imported: another program decided what one call means (see Methods).
+    peaks: highest possible bus bandwidth by cell. fits: rows of tables/communication_models.csv by their MODEL.
     """
+    peaks, fits = peaks or {}, fits or {}
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
     call = "one call as imported" if is_imported else "one blocking call, slowest rank"
     sizes = sorted(set(measured["message_bytes"].dropna()))
-    ticks = size_ticks(sizes, message_size, most=4) if sizes else ()
-    x = Axis("message", True, min(sizes, default=None), max(sizes, default=None), ticks)
+    x = Axis("message size", True, min(sizes, default=None), max(sizes, default=None), byte_ticks(sizes))
     all_times = [t for cell in measured["cell"] for t in medians[cell]]
-    y_time = Axis("time per call", True, min(all_times), max(all_times), show=duration_tick)
-    rates = [
-        r * t / min(medians[c]) for c, r, t in measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
-    ]
-    y_rate = Axis("bus bandwidth (GB/s)", low=0, high=1.05 * max(rates, default=1))
+    time = "time per call" if is_imported else "time per blocking call"
+    y_time = Axis(time, True, min(all_times), max(all_times), show=duration_tick)
+    collectives = collectives.assign(peak_gb_per_s=collectives["cell"].map(peaks).astype("Float64"))
+    known = measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
+    rates = [rate * t / launch for cell, rate, t in known for launch in medians[cell]]
+    highest = [*rates, *(LABEL_SPACE * peak for peak in peaks.values())]
+    low, high = min(rates, default=None), max(highest, default=None)
+    y_rate = Axis("bus bandwidth (GB/s)", True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
-            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, call))
-        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, call))
+            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, call, fits))
+        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, call, fits))
     return figures
+
+
+def byte_ticks(sizes: list[int]) -> Ticks:
+    """Return a few evenly spaced powers of two within the sizes; measured sizes if there are fewer than two."""
+    first, last = (math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))) if sizes else (0, -1)
+    for step in (1, 2, 3, 5, 10):
+        powers = [power for power in range(first, last + 1) if power % step == 0]
+        if 2 <= len(powers) <= MOST_SIZE_TICKS:
+            return tuple((2**power, size(2**power)) for power in powers)
+    return size_ticks(sizes, message_size, most=MOST_SIZE_TICKS) if sizes else ()
+
+
+def decade_ticks(low: float, high: float) -> Ticks:
+    """Return the powers of ten on a log axis, or nothing, which is matplotlib's choice, if there are fewer than two."""
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -137,7 +169,9 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     return sorted(found, key=lambda panel: (panel[1]["message_bytes"].isna().all(), panel[0]))
 
 
-def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
+def _bandwidth(
+    figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str, fits: dict
+) -> Figure:
     shown = rows[rows["world_size"] > 1]
     series = make_series(
         shown,
@@ -146,21 +180,58 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         lambda row: [row.busbw_gb_per_s * row.latency_s / t for t in medians.get(row.cell, [])],
         lambda row: row.busbw_gb_per_s,
     )
+    series = _with_fits(
+        series, shown, fits, lambda row, *point: bus_bandwidth(row["operation"], *point, row["world_size"])
+    )
     known = shown[shown["busbw_gb_per_s"].notna()]
     at_largest = known[known["world_size"] == known["world_size"].max()]
     best, most = (max(of.itertuples(), key=lambda row: row.busbw_gb_per_s) for of in (known, at_largest))
     alt = f"{title}: up to {_bus_text(best)}" + (f"; {_bus_text(most)}" if most.line != best.line else "")
     caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)}"
     caption += f" {how_to_read(shown, 'latency_s')}"
+    has_peak = shown["peak_gb_per_s"].notna().any()
     columns = {
         "algbw (GB/s)": text_of("algbw_gb_per_s", three),
         "busbw (GB/s)": text_of("busbw_gb_per_s", three),
+        **({"of peak (%)": lambda row: percent(_peak_ratio(row))} if has_peak else {}),
         f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
         "pipelined busbw": text_of("pipelined_busbw_gb_per_s", three),
+        **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
     words, data = (f"{alt}.", caption), shown[list(COLLECTIVES)]
-    return make_figure(figure_id, f"Bus bandwidth: {title}", Panel(x, y, series), words, table, data, "collectives")
+    panel = Panel(x, y, series, limits=_peak_lines(shown))
+    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, words, table, data, "collectives")
+
+
+def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict, value: Callable) -> tuple[Series, ...]:
+    """Return series with the curve of their model, if it has one. value: row of the model, bytes, seconds -> y."""
+    keys = {row["label"]: tuple(row[name] for name in MODEL) for row in plain_rows(rows, ("label", *MODEL))}
+    found = []
+    for one in series:
+        row = fits.get(keys[one.label])
+        if row and (curve := communication_curve(row)):
+            points = tuple((num_bytes, value(row, num_bytes, seconds)) for num_bytes, seconds in curve)
+            rate = three(row["bandwidth_b_gb_per_s"])
+            one = replace(one, fit=points, fit_text=f"fit: a {duration(row['latency_a_s'])}, B {rate} GB/s (algbw)")
+        found.append(one)
+    return tuple(found)
+
+
+def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
+    """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
+    known, lines = rows[rows["peak_gb_per_s"].notna()], {}
+    for part in (known[known["nodes"] == 1], known[known["nodes"] > 1]):
+        if len(part):
+            row = max(part.itertuples(), key=lambda row: row.world_size)
+            lines.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
+    return tuple(
+        (f"peak {', '.join(lines[place])}: {three(place)} GB/s", place) for place in sorted(lines, reverse=True)
+    )
+
+
+def _peak_ratio(row) -> float | None:
+    return None if is_unknown(row.peak_gb_per_s) else times(row.busbw_gb_per_s, 1 / row.peak_gb_per_s)
 
 
 def _bus_value(row) -> Value:
@@ -179,20 +250,25 @@ def _bus_ends(row) -> str:
 
 
 def _bus_text(row) -> str:
-    return f"{value_text(_bus_value(row), three, 'GB/s')} with {_message(row)} on {row.line}"
+    ratio = _peak_ratio(row)
+    of_peak = "" if ratio is None else f", {percent_number(ratio)} % of peak"
+    return f"{value_text(_bus_value(row), three, 'GB/s')} with {_message(row)} on {row.line}{of_peak}"
 
 
-def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str) -> Figure:
+def _latency(
+    figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str, fits: dict
+) -> Figure:
     over, by = "message_bytes", "message size"
     if rows["message_bytes"].isna().all():
         over, by, x = "world_size", "number of ranks", ranks_axis(rows[rows["latency_s"].notna()])
         rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
     series = make_series(rows, "label", over, lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
+    series = _with_fits(series, rows, fits, lambda _, __, seconds: seconds)
     measured = sorted(rows[rows["latency_s"].notna()].itertuples(), key=lambda row: row.latency_s)
     alt = f"{title}: {' to '.join(dict.fromkeys(_time_text(row) for row in (measured[0], measured[-1])))}."
     caption = f"Time of {call}, by {by}; lower is better.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
     columns = {
-        "time (µs)": text_of("latency_s", microseconds),
+        "blocking (µs)" if "blocking" in call else "time (µs)": text_of("latency_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
         "pipelined (µs)": text_of("pipelined_s", microseconds),
     }
@@ -238,12 +314,29 @@ def _message(row) -> str:
 
 
 def section(data: ReportData) -> Section:
-    figures = collective_figures(
-        data.tables["collectives"], values_by_cell(data.measurements, "p50_s"), bool(data.campaign.get("imported"))
-    )
+    is_imported = bool(data.campaign.get("imported"))
+    peaks, medians = peaks_by_cell(data.campaign, data.measurements), values_by_cell(data.measurements, "p50_s")
+    models = data.tables["communication_models"]
+    fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
+    figures = collective_figures(data.tables["collectives"], medians, is_imported, peaks, fits)
     bandwidth, latency = divided(figures, "bandwidth")
-    shown, folded = (bandwidth, ("Latency", latency)) if bandwidth else (latency, ("", ()))
-    return Section("communication", "Communication", figures=shown, folded=folded)
+    if not bandwidth:
+        return Section("communication", "Communication", figures=latency)
+    lead = "" if is_imported else "Figures show single blocking calls; their data includes pipelined calls."
+    lead = " ".join(filter(None, (lead, links_text(data) if peaks else "")))
+    title = "Latency" if is_imported else "Latency of one blocking call"
+    return Section("communication", "Communication", lead=lead, figures=bandwidth, folded=(title, latency))
+
+
+def links_text(data: ReportData) -> str:
+    """Return the links of the GPUs that ran, with their sources."""
+    gpus = set(data.ok["gpu"].dropna())
+    texts = [
+        f"{link['gb_per_s']:g} GB/s {BETWEEN[link['between']]} ({link['device']}), by {link['source']}"
+        for link in links_of(data.campaign)
+        if link["device"] in gpus
+    ]
+    return f"Peaks are upper bounds from the links, in one direction: {'; '.join(texts)}."
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -252,27 +345,29 @@ def findings(data: ReportData) -> list[Finding]:
     rows = rows[rows["latency_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
     column, is_best = ("busbw_gb_per_s", max) if len(known) else ("latency_s", min)
-    found = []
-    for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
+    found, peaks = [], peaks_by_cell(data.campaign, data.measurements)
+    for (operation, _), group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "time": Value.of(best, "latency", "s")}
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
+        if len(known) and best.cell in peaks:
+            values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]
         source = of_cells("collectives", [best.cell])
-        found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
-    found.sort(key=lambda finding: not finding.values["name"].startswith("all_reduce"))
-    return found[:MOST_FINDINGS]
+        finding = Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,))
+        found.append((operation != "all_reduce", finding))
+    return [finding for _, finding in sorted(found, key=lambda pair: pair[0])][:MOST_FINDINGS]
 
 
 def sentence(finding: Finding) -> str:
     values = finding.values
     if finding.kind == "latency":
         return f"{values['name']}: {time_text(values['time'])} per call."
-    return (
-        f"{values['name']}: {three(values['busbw_gb_per_s'])} GB/s bus bandwidth, {time_text(values['time'])} per call."
-    )
+    of_peak = f" ({percent_number(values['peak_ratio'])} % of peak)" if "peak_ratio" in values else ""
+    rate = f"{three(values['busbw_gb_per_s'])} GB/s bus bandwidth{of_peak}"
+    return f"{values['name']}: {rate}, {time_text(values['time'])} per call."
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -285,7 +380,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
         " Algorithm buffers: memory allocated besides the message; unknown for library collectives."
     )
-    return [("Bandwidth", text)]
+    return [("Bandwidth", text), *([("Peak bus bandwidth", PEAK)] if links_of(campaign) else [])]
 
 
 TABLES = {

@@ -12,8 +12,8 @@ import pandas as pd
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, size, three
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import LaunchValues, grouped, plain_rows
-from regatta.topics.communication import BYTES_PER_GB
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LogFit,
@@ -77,23 +77,17 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
     return make_table(rows, COMMUNICATION_MODELS)
 
 
-def communication_curve(row: pd.Series | dict, message_bytes: list[int]) -> pd.DataFrame:
-    """Return message_bytes, latency_s and is_extrapolated of a row's model; no rows without latency and bandwidth.
+def communication_curve(row: dict, num: int = 40) -> list[tuple[float, float]]:
+    """Return (bytes, seconds) of a row's model, evenly over the logarithm of its measured sizes.
 
-    Raises ValueError for a size more than 2 times outside the measured ones.
+    Empty without latency and bandwidth.
     """
-    if pd.isna(row["latency_a_s"]) or pd.isna(row["bandwidth_b_gb_per_s"]):
-        return pd.DataFrame({"message_bytes": [], "latency_s": [], "is_extrapolated": []})
-    sizes = np.array(message_bytes, dtype=float)
-    low, high = row["min_bytes"], row["max_bytes"]
-    if len(sizes) and (sizes.min() * MAX_EXTRAPOLATION < low or sizes.max() > MAX_EXTRAPOLATION * high):
-        raise ValueError(
-            f"sizes {message_bytes} extrapolate more than {MAX_EXTRAPOLATION} times beyond {low} to {high} bytes"
-        )
-    sqrt_c = 0.0 if pd.isna(row["sqrt_c_s_per_sqrt_byte"]) else row["sqrt_c_s_per_sqrt_byte"]
-    seconds = row["latency_a_s"] + sqrt_c * np.sqrt(sizes) + sizes / (row["bandwidth_b_gb_per_s"] * BYTES_PER_GB)
-    is_extrapolated = (sizes < low) | (sizes > high)
-    return pd.DataFrame({"message_bytes": message_bytes, "latency_s": seconds, "is_extrapolated": is_extrapolated})
+    if row["latency_a_s"] is None or row["bandwidth_b_gb_per_s"] is None:
+        return []
+    sizes = np.geomspace(row["min_bytes"], row["max_bytes"], num)
+    seconds = row["latency_a_s"] + sizes / (row["bandwidth_b_gb_per_s"] * BYTES_PER_GB)
+    seconds += (row["sqrt_c_s_per_sqrt_byte"] or 0.0) * np.sqrt(sizes)
+    return list(zip(sizes.tolist(), seconds.tolist(), strict=True))
 
 
 def _curve(cells: list[dict], launches: LaunchValues) -> Curve:

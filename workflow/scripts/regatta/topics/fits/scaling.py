@@ -88,26 +88,6 @@ def scaling_models_table(scaling: pd.DataFrame, measurements: pd.DataFrame) -> p
     return make_table(rows, SCALING_MODELS)
 
 
-def scaling_curve(row: pd.Series | dict, world_sizes: list[int]) -> pd.DataFrame:
-    """Return world_size, throughput_samples_per_s and is_extrapolated of a row's model; no rows if it was rejected.
-
-    Raises ValueError for a world size more than 2 times above the largest measured one, or below 1.
-    """
-    if pd.isna(row["scaling_model"]):
-        return pd.DataFrame({"world_size": [], "throughput_samples_per_s": [], "is_extrapolated": []})
-    n = np.array(world_sizes, dtype=float)
-    most = MAX_EXTRAPOLATION * row["max_world_size"]
-    if len(n) and (n.min() < 1 or n.max() > most):
-        raise ValueError(
-            f"world sizes {world_sizes} are not within 1 and {most} ({MAX_EXTRAPOLATION} times the largest measured)"
-        )
-    kappa = 0.0 if pd.isna(row["kappa_ratio"]) else row["kappa_ratio"]
-    throughput = row["x1_samples_per_s"] * n / (1 + row["sigma_ratio"] * (n - 1) + kappa * n * (n - 1))
-    is_extrapolated = (n < row["min_world_size"]) | (n > row["max_world_size"])
-    columns = {"world_size": world_sizes, "throughput_samples_per_s": throughput, "is_extrapolated": is_extrapolated}
-    return pd.DataFrame(columns)
-
-
 def _points(cells: list[dict], steps: dict[str, list[float]]) -> Points:
     """Return the points of a curve. Of several shapes with as many ranks the one on the fewest nodes counts."""
     measured = [cell for cell in cells if cell["step_s"] is not None]

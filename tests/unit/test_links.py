@@ -1,0 +1,281 @@
+"""The peak of bus bandwidth, from `links` in a cluster file to the lines and percentages of a report."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from campaign_files import SLURM, UserError, collectives, load, small
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import CLUSTER, analyse, collective_cell, make_campaign, train_cell, write_results
+from test_figures import drawn_panels
+
+from regatta.campaign.matrix import expand
+from regatta.plan.batches import Price, make_batches
+from regatta.run.preflight import plan_preflight
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.store.launch_files import read_frozen
+from regatta.topics import communication
+from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth, peaks_by_cell
+from regatta.topics.communication import byte_ticks, collective_figures, collectives_table, decade_ticks
+
+GPU = "NVIDIA GH200 120GB"
+SOURCE = "https://example.org/links"
+BOTH = {"gpus": 450.0, "nodes": 100.0}
+LINKS = [{"device": GPU, "between": key, "gb_per_s": value, "source": SOURCE} for key, value in BOTH.items()]
+
+
+@pytest.mark.parametrize(
+    ("operation", "shape", "links", "peak"),
+    [
+        ("all_reduce", (1, 4), BOTH, 450),
+        ("all_reduce", (2, 4), BOTH, 175),  # 100 x (2 x 7/8) / (2 x 1/2)
+        ("all_reduce", (8, 4), BOTH, 110.714),  # 100 x (2 x 31/32) / (2 x 7/8)
+        ("all_reduce", (2, 1), BOTH, 100),
+        ("all_gather", (2, 4), BOTH, 175),  # 100 x (7/8) / (1/2)
+        ("reduce_scatter", (2, 4), BOTH, 175),
+        ("all_to_all", (2, 4), BOTH, 43.75),  # 100 x (7/8) / (4 x 1/2)
+        ("broadcast", (2, 4), BOTH, 100),
+        ("reduce", (2, 4), BOTH, 100),
+        ("send_recv_ring", (2, 4), BOTH, 100),
+        ("send_recv_pair", (2, 4), BOTH, 25),  # four GPUs share the NICs
+        ("send_recv_pair", (1, 4), BOTH, 450),
+        ("all_reduce", (2, 8), {"gpus": 450, "nodes": 400}, 500),  # 450 + 400/8, below 400 x (15/8) / 1
+        ("all_reduce", (1, 2), {"gpu_pair": 150}, 150),
+        ("all_reduce", (1, 4), {"gpu_pair": 150}, 450),
+        ("all_reduce", (1, 4), {"gpu_pair": 150, "gpus": 300}, 300),
+        ("all_reduce", (2, 1), {"nodes": 100}, 100),  # no link within a node is used
+    ],
+)
+def test_the_peak_by_hand(operation, shape, links, peak):
+    assert peak_bus_bandwidth(operation, *shape, links) == pytest.approx(peak, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operation", "shape", "links"),
+    [
+        ("all_reduce", (1, 1), BOTH),
+        ("barrier", (2, 4), BOTH),
+        ("scatter_to_the_wind", (2, 4), BOTH),
+        ("all_reduce", (1, 4), {"nodes": 100}),
+        ("all_reduce", (2, 4), {"nodes": 100}),
+        ("all_reduce", (2, 4), {"gpus": 450}),
+        ("all_reduce", (2, 4), {}),
+    ],
+)
+def test_without_a_link_that_the_operation_uses_there_is_no_peak(operation, shape, links):
+    assert peak_bus_bandwidth(operation, *shape, links) is None
+
+
+def test_each_operation_with_a_bus_bandwidth_has_a_bound_on_several_nodes():
+    assert set(NODE_FACTOR) == set(BUS_FACTOR)
+
+
+@given(st.integers(2, 64), st.integers(2, 16), st.floats(1, 2000), st.floats(1, 2000))
+def test_no_peak_is_below_what_a_ring_or_a_reduction_within_nodes_reaches(k, g, of_gpu, of_node):
+    n = k * g
+    peak = peak_bus_bandwidth("all_reduce", k, g, {"gpus": of_gpu, "nodes": of_node}) * (1 + 1e-9)
+    assert min(of_gpu, of_node) <= peak  # every link of a ring carries 2 (n-1)/n S
+    # Within nodes 2 (g-1)/g S over the links of each GPU, meanwhile 2 (k-1)/k S between nodes; S = 1.
+    seconds = max(2 * (g - 1) / g / of_gpu, 2 * (k - 1) / k / of_node)
+    assert 2 * (n - 1) / n / seconds <= peak
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        (
+            {"between": "node"},
+            "8: links[0].between = 'node' is unknown. Did you mean 'nodes'? Choose from: gpus, gpu_pair, nodes.",
+        ),
+        (
+            {"gb_per_s": 0},
+            "9: links[0].gb_per_s = 0 is out of range: it must be more than 0 (Bandwidth in one direction, in 10^9"
+            " bytes per second).",
+        ),
+        (
+            {"source": "data sheet"},
+            "10: links[0].source = 'data sheet' is invalid (Web address where the number is published).",
+        ),
+        (
+            {"gbps": 800},
+            "11: unknown key 'gbps' in links[0]. Did you mean 'gb_per_s'? Allowed keys: device, between, gb_per_s,"
+            " source.",
+        ),
+    ],
+)
+def test_an_error_in_a_link_is_reported(tmp_path, link, message):
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, small(), {"links": [LINKS[0] | link]})
+    assert str(caught.value) == f"{tmp_path}/clusters/tiny.yaml:{message}"
+
+
+def test_two_links_of_one_kind_are_one_too_many(tmp_path):
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, small(), {"links": [*LINKS, LINKS[1] | {"gb_per_s": 50}]})
+    assert str(caught.value).endswith(f"links[2] is a second entry between nodes for '{GPU}'. Keep one of the two.")
+
+
+def test_an_edited_link_changes_no_cell_no_batch_and_no_preflight(tmp_path):
+    found = []
+    for site in ({}, {"links": LINKS}, {"links": LINKS[:1]}):
+        campaign = load(tmp_path, collectives(4, 8), SLURM | site)
+        cells = expand(campaign).cells
+        batches = make_batches(campaign, [(cell, 0) for cell in cells], Price(lambda cell: 1.0, 1.0), tmp_path)
+        preflight = plan_preflight(campaign, [(1, 2)], {"host"}, tmp_path)
+        found.append(([cell.id for cell in cells], [batch.id for batch in batches], preflight.id))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_frozen_link_without_a_bandwidth_is_refused(tmp_path):
+    cluster = {"name": "c", "links": [LINKS[0] | {"gb_per_s": 0}]}
+    path = tmp_path / "campaign.json"
+    path.write_text(json.dumps(make_campaign([], cluster=cluster)), encoding="utf-8")
+    with pytest.raises(UserError, match=r"gb_per_s"):
+        read_frozen(path)
+
+
+def nccl_cell(num_bytes, nodes, gpus, operation="all_reduce", **more):
+    return collective_cell(num_bytes, nodes, gpus, operation, **({"device": "cuda", "backend": "nccl"} | more))
+
+
+def tables_of(times, links=LINKS, gpu=GPU):
+    """Return campaign and measurements. times: (cell, seconds), one launch each."""
+    cells = [cell for cell, _ in times]
+    rows = [cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": s, "gpu": gpu} for cell, s in times]
+    cluster = {"name": "c"} | ({} if links is None else {"links": links})
+    return make_campaign(cells, repeats=1, cluster=cluster, device="cuda"), make_table(rows, MEASUREMENTS)
+
+
+def test_each_cell_has_the_peak_of_its_shape():
+    cells = [nccl_cell(2**20, 1, 4), nccl_cell(2**20, 2, 4), nccl_cell(2**20, 2, 4, "all_to_all")]
+    assert peaks_by_cell(*tables_of([(cell, 1.0) for cell in cells])) == {
+        cell["id"]: pytest.approx(peak) for cell, peak in zip(cells, (450, 175, 43.75), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("cell", "more"),
+    [
+        (nccl_cell(2**20, 1, 4), {"links": None}),  # a campaign frozen before the key existed
+        (nccl_cell(2**20, 1, 4), {"links": []}),
+        (nccl_cell(2**20, 1, 4), {"gpu": None}),
+        (nccl_cell(2**20, 1, 4), {"gpu": "another"}),
+        (nccl_cell(2**20, 1, 4, backend="gloo"), {}),  # copies through host memory
+        (train_cell("resnet50", 1, 4, device="cuda", backend="nccl"), {}),
+    ],
+)
+def test_what_is_not_known_of_a_cell_gives_no_peak(cell, more):
+    assert peaks_by_cell(*tables_of([(cell, 1.0)], **more)) == {}
+
+
+def test_launches_on_different_gpus_have_no_peak():
+    cell = nccl_cell(2**20, 1, 4)
+    campaign, one = tables_of([(cell, 1.0)])
+    rows = one.to_dict("records")
+    assert peaks_by_cell(campaign, make_table([*rows, rows[0] | {"gpu": "another"}], MEASUREMENTS)) == {}
+
+
+def figures_of(times, **more):
+    campaign, measurements = tables_of(times, **more)
+    medians = {cell["id"]: [seconds] for cell, seconds in times}
+    peaks = peaks_by_cell(campaign, measurements)
+    return collective_figures(collectives_table(campaign, measurements), medians, peaks=peaks)
+
+
+def test_the_largest_shapes_on_one_node_and_on_several_have_a_line_and_each_row_its_share(monkeypatch):
+    # 1 GB in 10 ms: 100 GB/s algbw, times 2 (n-1)/n = 1, 1.5 and 1.75.
+    times = [(nccl_cell(10**9, *shape), 0.01) for shape in ((1, 2), (1, 4), (2, 4))]
+    drawn = drawn_panels(monkeypatch)
+    bandwidth, latency = figures_of(times)
+    assert drawn[0].limits == (("peak 1×4: 450 GB/s", 450), ("peak 2×4: 175 GB/s", pytest.approx(175)))
+    assert drawn[0].y.is_log
+    assert (drawn[0].y.low, drawn[0].y.high) == (pytest.approx(100), 1.6 * 450)
+    assert drawn[1].limits == ()
+    assert (bandwidth.table.columns[5], bandwidth.table.columns[-1]) == ("of peak (%)", "peak (GB/s)")
+    found = [(row[5], row[-1]) for row in bandwidth.table.rows]
+    assert found == [("22.2", "450"), ("33.3", "450"), ("100.0", "175")]
+    assert "175 GB/s (1 launch) with 1 GB on 2×4, 100 % of peak" in bandwidth.alt
+    assert "peak" not in latency.alt
+    assert "peak" not in bandwidth.csv  # the columns of collectives.csv
+
+
+def test_equal_peaks_are_one_line(monkeypatch):
+    drawn = drawn_panels(monkeypatch)
+    figures_of([(nccl_cell(10**9, *shape, "broadcast"), 0.01) for shape in ((1, 2), (2, 1))],
+               links=[LINKS[0] | {"gb_per_s": 100}, LINKS[1]])  # fmt: skip
+    assert drawn[0].limits == (("peak 1×2, 2×1: 100 GB/s", 100),)
+
+
+def test_without_a_peak_there_is_no_line_and_no_percentage(monkeypatch):
+    drawn = drawn_panels(monkeypatch)
+    bandwidth, _ = figures_of([(nccl_cell(10**9, 2, 4), 0.01)], links=[])
+    assert drawn[0].limits == ()
+    assert bandwidth.table.columns[-1] == "pipelined busbw"
+    assert "peak" not in bandwidth.alt
+
+
+def linked_report(folder, cells, gpu=GPU):
+    """Return what the report of these cells is made of, on a GPU with links."""
+    write_results(folder, make_campaign(cells, device="cuda", cluster={"name": "c", "links": LINKS}), CLUSTER)
+    for path in (folder / "launches").glob("*.jsonl"):
+        first, *others = path.read_text(encoding="utf-8").splitlines()
+        header = json.loads(first)
+        header["environment"]["gpus"] = [{"rank": rank, "host": "n", "name": gpu} for rank in range(4)]
+        path.write_text("\n".join([json.dumps(header), *others]) + "\n", encoding="utf-8")
+    return analyse(folder)
+
+
+def test_findings_say_the_percentage_and_the_section_the_links_with_their_sources(tmp_path):
+    data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4), nccl_cell(2**30, 2, 4, "all_gather")])
+    found = communication.findings(data)
+    [row, _] = data.tables["collectives"].sort_values("operation", ascending=False).itertuples()
+    assert found[0].cells == (row.cell,)  # all-reduce comes first
+    assert found[0].values["peak_ratio"] == pytest.approx(row.busbw_gb_per_s / 175)
+    assert f"({100 * row.busbw_gb_per_s / 175:.0f} % of peak)" in communication.sentence(found[0])
+    lead = communication.section(data).lead
+    assert f"450 GB/s from a GPU to the others of its node ({GPU}), by {SOURCE}" in lead
+    assert f"100 GB/s per node ({GPU}), by {SOURCE}" in lead
+    assert [term for term, _ in communication.methods(data.campaign)] == ["Bandwidth", "Peak bus bandwidth"]
+
+
+def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
+    data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4)], gpu="another")
+    assert "peak_ratio" not in communication.findings(data)[0].values
+    assert GPU not in communication.section(data).lead
+
+
+@pytest.mark.usefixtures("drawing")
+def test_a_series_its_marks_and_its_fit_are_one_group(tmp_path):
+    cells = [nccl_cell(4**i, *shape) for i in range(5, 15) for shape in ((1, 4), (2, 4))]
+    figure = communication.section(linked_report(tmp_path / "r", cells)).figures[0]
+    root = ElementTree.fromstring(figure.svg.replace("xlink:", ""))
+    groups = root.findall(".//g[@class='series']")
+    assert len(groups) == 2
+    for group, nodes in zip(groups, (1, 2), strict=True):
+        marks = {mark.get("data-cell") for mark in group.findall(".//g[@data-cell]")}
+        assert marks == {cell["id"] for cell in cells if cell["spec"]["nodes"] == nodes}
+        text, curve = group.findall("./g[@class='fit']")
+        assert "".join(text.itertext()).strip().startswith("fit: a ")
+        assert len(curve.findall("path")) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts"),
+    [
+        ([2**10, 2**30], ["1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB"]),
+        ([8, 2**30], ["1 KiB", "1 MiB", "1 GiB"]),
+        ([4000, 4 * 10**8], ["32 KiB", "1 MiB", "32 MiB"]),
+        ([2**12, 2**24], ["4 KiB", "32 KiB", "256 KiB", "2 MiB", "16 MiB"]),
+        ([2**12, 2**16], ["4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB"]),
+        ([1_000_000], ["1 MB"]),
+    ],
+)
+def test_the_ticks_of_sizes_are_powers_of_two(sizes, texts):
+    assert [text for _, text in byte_ticks(sizes)] == texts
+
+
+def test_the_ticks_of_bandwidths_are_decades():
+    assert decade_ticks(0.03, 450) == ((0.1, "0.1"), (1, "1"), (10, "10"), (100, "100"))
+    assert decade_ticks(2, 80) == ()  # one decade; even steps are chosen instead
