@@ -7,12 +7,11 @@ from test_data_block import data_of
 
 from regatta.report.block_values import printable
 from regatta.report.cell_launches import launch_files
+from regatta.report.cell_time import cell_time_text
 from regatta.report.cells import data_block, static_rows
 from regatta.report.same_hosts import OtherResults, other_results
 from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
 from regatta.topics.catalog import make_tables
-
-ALL = {"cause": None, "status": "ok"}
 
 
 def results(*rows, **hosts):
@@ -161,3 +160,19 @@ def test_a_campaign_without_launches_has_no_files():
     block = data_block(report_data(make_campaign([]), make_table([], MEASUREMENTS)))
     assert block["files"] == {"hosts": [], "argv": []}
     assert pytest.approx(block["launches"]["window_ms"]) == []
+
+
+def cell_time(*launches):
+    measured = [{"launch": "a", "elapsed_s": 900.0, "world_size": 4}, {"launch": "b", "world_size": 4}]
+    rows = [dict(zip(("launch", "cells_s", "warmup_s", "measuring_s"), launch, strict=True)) for launch in launches]
+    table = make_table([row | {"nodes": 2, "gpus_per_node": 2} for row in rows], LAUNCHES)
+    return cell_time_text(make_table(measured, MEASUREMENTS), table, "cuda")
+
+
+def test_the_cell_time_is_split_where_the_launches_have_the_same_records():
+    # 900 s x 4 GPUs = 1 hour; a launch of another campaign does not count.
+    split = cell_time(("a", 900.0, 90.0, 540.0), ("other", 50.0, 0.0, 50.0))
+    assert split == "1.00 GPU hours: 60 % sampling, 10 % warm-up, 30 % setup and checks"
+    whole = "1.00 GPU hours (setup, checks, warm-up, sampling)"
+    assert cell_time(("a", 950.0, 90.0, 540.0)) == whole  # with a superseded record
+    assert cell_time() == whole

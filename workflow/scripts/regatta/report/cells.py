@@ -140,7 +140,7 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
     Ties are in the order of the facets' values: model or operation, stack, shape, bucket size, then the others.
     """
     efficiency = columns.get("efficiency_percent", [None] * len(statuses))
-    keys = [key for key in dict.fromkeys((*FIRST_FACETS, *facets)) if key in facets and key != "status"]
+    keys = [key for key in facets if key != "status"]
 
     def rank(index: int) -> tuple:
         status, percent = statuses[index], efficiency[index]
@@ -171,7 +171,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
         for facet in facets.values()
         if len(facet["values"]) == 1 and None not in facet["indices"]
     ]
-    return {k: facet for k, facet in facets.items() if len(facet["values"]) > 1 or k == "status"}, common
+    shown = [key for key in dict.fromkeys((*FIRST_FACETS, "status", *facets)) if key in facets]
+    return {key: facets[key] for key in shown if len(facets[key]["values"]) > 1 or key == "status"}, common
 
 
 def _subject_label(benchmarks: Collection[str]) -> str:

@@ -52,10 +52,11 @@ INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
 CELL = "cell:"  # begins the gid of a mark that stands for a cell
+LINE = "line:"  # begins the gid of what connects marks: the ids of their cells
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
-MARK = re.compile(rf' id="{CELL}([^"]*)"')
+MARK = re.compile(rf' id="(?:{CELL}|({LINE}))([^"]*)"')
 DIGITS = re.compile(r"(\d\.\d\d)\d+")
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 
@@ -67,7 +68,7 @@ def svg_of(figure: "Figure", label: str) -> str:
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
-    body = MARK.sub(r' data-cell="\1"', NUMBERED_ID.sub("", body))
+    body = MARK.sub(lambda match: f' data-{"line" if match[1] else "cell"}="{match[2]}"', NUMBERED_ID.sub("", body))
     body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
     body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
@@ -226,21 +227,33 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
     common = {"color": color, "alpha": style.opacity}
     if series.is_context:
         dot, has_points = dot / 2, False
+    on_line = [point for point in series.points if point.is_on_line]
     if series.has_line:
         width = 1 if series.is_context else 1.8
-        axes.plot(*zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common)
+        drawn = axes.plot(
+            *zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common
+        )
+        _connect(drawn, on_line)
     else:
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
-        axes.plot(*zip(*line, strict=True), **bar, **common)
+        for point in on_line:
+            _connect(axes.plot([point.x], [point.reported], **bar, **common), [point])
     for point in series.points:
         if not has_points and not series.is_context:
-            axes.plot([point.x] * 2, [min(point.values), max(point.values)], linewidth=1, zorder=2, **common)
+            ends = [min(point.values), max(point.values)]
+            _connect(axes.plot([point.x] * 2, ends, linewidth=1, zorder=2, **common), [point])
         shown = point.values if has_points else (point.reported,)
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
         fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
         [dots] = axes.plot([point.x] * len(shown), shown, zorder=3, alpha=style.opacity, **shape, **fill)
         if point.cell:
             dots.set_gid(f"{CELL}{point.cell}")
+
+
+def _connect(drawn: list, points: Sequence[Point]) -> None:
+    """Name the cells that a line belongs to: a filter dims it with their marks."""
+    if all(point.cell for point in points):
+        drawn[0].set_gid(LINE + " ".join(point.cell for point in points))
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:

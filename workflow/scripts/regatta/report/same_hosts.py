@@ -1,4 +1,4 @@
-"""How other measurements ended on the hosts of a failed launch: a broken host fails many cells, a broken cell many hosts."""
+"""How other measurements ended on the hosts of a failed launch: a broken host fails many cells."""
 
 import re
 from collections import Counter
@@ -40,9 +40,11 @@ def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
 
 
 def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
-    """Return the other results for each row that is not ok, by its place in measurements.csv; none for unknown hosts."""
+    """Return the other results for each row that is not ok, by its place in measurements.csv, if its hosts are known."""
     hosts = hosts_by_launch(launches)
-    columns = (measurements[name].astype(object).where(measurements[name].notna(), None) for name in ("launch", "cause"))
+    columns = (
+        measurements[name].astype(object).where(measurements[name].notna(), None) for name in ("launch", "cause")
+    )
     rows = list(zip(*columns, measurements["status"] == "ok", strict=True))
     num, num_ok = Counter(), Counter()  # by the hosts of a launch as text, and by ("", host)
     for launch, _, is_ok in rows:
