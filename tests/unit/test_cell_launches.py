@@ -86,7 +86,7 @@ def test_a_launch_has_its_pipelined_time_beside_the_quantiles_of_its_samples():
     assert block["launches"]["p50_ms"] == [120, 130]
     notes = {column["key"]: column.get("note", "") for column in block["columns"]}
     assert notes["step_ms"].startswith("pipelined")
-    assert notes["step_p50_ms"].startswith("blocking")
+    assert notes["step_p50_ms"].startswith("synchronized")
 
 
 def test_the_between_launch_range_is_that_of_the_time_beside_it():

@@ -10,7 +10,7 @@ from regatta.store.records import MEMORY_BYTES
 
 IN_MILLISECONDS, IN_MICROSECONDS, IN_PERCENT, IN_MIB = 1e3, 1e6, 100, 2**-20
 PIPELINED = "pipelined: back to back, one synchronization per window"
-BLOCKING = "blocking: synchronized, one by one"
+SYNCHRONIZED = "synchronized samples, one by one"
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ NUMBERS = (
     ),
     Number(
         *("latency_us", "Latency (µs)", "collectives", "latency", "s", IN_MICROSECONDS, True),
-        note=BLOCKING,
+        note=SYNCHRONIZED,
         help="median time of a blocking call, slowest rank; bus bandwidth derives from it",
     ),
     Number("total_s", "Total time (s)", "training_runs", "total", "s", is_shown=True, note="sum of epochs"),
     Number(
         *("both_passes_us", "Forward and backward (µs)", "batch_norms", "time", "s", IN_MICROSECONDS, True),
-        note=BLOCKING,
+        note=SYNCHRONIZED,
     ),
     Number(
         *("step_p50_ms", "Step time p50 (ms)", "percentiles", "p50", "s", IN_MILLISECONDS),
-        note=BLOCKING,
+        note=SYNCHRONIZED,
         help="median of single, synchronized steps; longer than a pipelined step",
     ),
     Number(
@@ -93,7 +93,7 @@ NUMBERS = (
     Number("median_ms", "Time (ms)", "launch_ranges", "median", "s", IN_MILLISECONDS, is_shown=True),
     Number(
         *("range_percent", "Between-launch range (%)", "main_ranges", "range", "ratio", IN_PERCENT, True),
-        note="of the first time listed",
+        note="of the time listed first",
         help="(maximum - minimum) / median over launches of the step time, latency or total time",
     ),
     Number(

@@ -28,7 +28,13 @@ URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have 
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
 RESERVED |= {"prediction", "rejected_fit", "cell", "search", "sort", *(number.key for number in NUMBERS)}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
-LABELS = {"shape": "Shape", "nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
+LABELS = {
+    "shape": "Shape (nodes \N{MULTIPLICATION SIGN} {ranks})",
+    "nodes": "Nodes",
+    "stack": "Stack",
+    "backend": "Backend",
+    "version": "Version",
+}
 
 
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
@@ -156,7 +162,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     benchmarks = {cell["spec"]["benchmark"] for cell in cells}
     fields = list(dict.fromkeys(field for name in names for field in name.parts))
     found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
-    labels = LABELS | {"subject": _subject_label(benchmarks)}
+    shape_label = LABELS["shape"].format(ranks=ranks_word(cells[0]["spec"]["device"]) if cells else "")
+    labels = LABELS | {"subject": _subject_label(benchmarks), "shape": shape_label}
     for field in fields:
         raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))

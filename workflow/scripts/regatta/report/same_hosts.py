@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from regatta.launchers import LAUNCHERS
+from regatta.report.block_values import column_values
 
 # Where a cause names a host: after a rank, in messages of the launcher, of a failed node.
 BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
@@ -40,11 +41,9 @@ def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
 
 
 def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
-    """Return the other results for each row that is not ok, by its place in measurements.csv, if its hosts are known."""
+    """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known."""
     hosts = hosts_by_launch(launches)
-    columns = (
-        measurements[name].astype(object).where(measurements[name].notna(), None) for name in ("launch", "cause")
-    )
+    columns = (column_values(measurements, name) for name in ("launch", "cause"))
     rows = list(zip(*columns, measurements["status"] == "ok", strict=True))
     num, num_ok = Counter(), Counter()  # by the hosts of a launch as text, and by ("", host)
     for launch, _, is_ok in rows:
