@@ -430,6 +430,18 @@ def test_without_script_the_table_has_its_rows_and_nothing_waits_for_a_click(bro
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_axe_finds_no_violation_without_script(browser, page, width, scheme):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page, width, scheme=scheme)
+        assert not browser.evaluate("document.documentElement.classList.contains('has-script')")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)  # axe is a script; the page's has not run
+    assert browser.axe_violations() == []
+    assert browser.evaluate("document.getElementById('filters').checkVisibility()") is False
+
+
 def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsys):
     from regatta.report.cells import decoded, encoded
 

@@ -15,7 +15,7 @@ function three(value, figures = 3) {
   return (value < 0 ? "-" : "") + grouped + (decimals ? "." + decimals : "");
 }
 
-/** Return a number with so many significant figures; of two that are equally near, the even one, as Python does. */
+/** Return a number with this many significant figures; ties go to the even digit, as in Python. */
 function roundHalfEven(value, figures) {
   const [digits, exponent] = value.toExponential(60).split("e"); // exact: ties have few digits
   const all = digits.replace(/[-.]/g, "");
@@ -175,7 +175,7 @@ const UPPER = ["p99", "p95", "p90", "p75"]; // the largest known one ends a stri
  * Return the geometry of one strip per launch on a common axis from 0 to `width`: line from minimum to maximum, bar from
  * the median to the largest known quantile. launches: quantiles by name in ms; null if unknown.
  *
- * An axis that reached a far outlier would leave no room for the rest: a maximum beyond it is clipped and marked.
+ * A far outlier would leave no room for the rest of the axis: a maximum beyond it is clipped and marked.
  */
 function strips(launches, width) {
   const measured = launches.filter((launch) => launch.p50 != null);
@@ -470,7 +470,7 @@ function enhance(block) {
   });
 }
 
-/** Keep anchors clear of a bar that sticks to the top, for any height of it. */
+/** Keep anchors clear of the sticky bar, whatever its height. */
 function keepClear(bar) {
   const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
   new ResizeObserver(set).observe(bar);
@@ -532,7 +532,7 @@ function findMarks(block) {
   return found;
 }
 
-/** Show name and main number beside the pointer, and at a mark that has the focus. */
+/** Show the name and main number of the mark under the pointer or with the focus. */
 function setUpTip(block) {
   const tip = make("div", { id: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);

@@ -1,4 +1,4 @@
-"""The cells of a campaign as one compact data block for the page's script: filters, cell drawer, table of all cells.
+"""All cells of a campaign in one compact data block, for the filters, cell drawer and table of the page's script.
 
 All numbers are those of the tables, in the unit of their label, with six significant digits. docs/contracts.md
 describes the block.
@@ -26,17 +26,9 @@ MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
-RESERVED |= {"prediction", "rejected_fit", "cell", "search", "sort", *(number.key for number in NUMBERS)}
+RESERVED |= {"prediction", "rejected_fit", "stack_facts", "cell", "search", "sort", *(number.key for number in NUMBERS)}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
-LABELS = {
-    "shape": "Shape (nodes \N{MULTIPLICATION SIGN} {ranks})",
-    "nodes": "Nodes",
-    "stack": "Stack",
-    "backend": "Backend",
-    "version": "Version",
-}
-
-
+LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
 COMPARED = {
     "ratio": "time_ratio",
@@ -69,7 +61,7 @@ def cell_indices(campaign: dict) -> dict[str, int]:
 
 
 def data_block(data) -> dict:
-    """Return everything that the script knows. data: ReportData (topics.base, which imports this package)."""
+    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package)."""
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
     name_of = campaign_names(data.campaign)
@@ -162,8 +154,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     benchmarks = {cell["spec"]["benchmark"] for cell in cells}
     fields = list(dict.fromkeys(field for name in names for field in name.parts))
     found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
-    shape_label = LABELS["shape"].format(ranks=ranks_word(cells[0]["spec"]["device"]) if cells else "")
-    labels = LABELS | {"subject": _subject_label(benchmarks), "shape": shape_label}
+    ranks = ranks_word(cells[0]["spec"]["device"]) if cells else "ranks"
+    labels = LABELS | {"subject": _subject_label(benchmarks), "shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
     for field in fields:
         raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
