@@ -55,7 +55,7 @@ NUMBERS = (
     Number(
         *("step_p50_ms", "Step time p50 (ms)", "percentiles", "p50", "s", IN_MILLISECONDS),
         note=SYNCHRONIZED,
-        help="median of single, synchronized steps; longer than a pipelined step",
+        help="median of single, synchronized steps; includes the synchronization that pipelining saves",
     ),
     Number(
         *("efficiency_percent", "Efficiency (%)", "scaling", "efficiency", "ratio", IN_PERCENT, True),
@@ -85,7 +85,7 @@ NUMBERS = (
         *("busbw", "Bus bandwidth (GB/s)", "collectives", "busbw", "gb_per_s"),
         is_shown=True,
         note="of blocking calls",
-        help="message size / time x a factor for operation and rank count; comparable with the peak of a link",
+        help="message size / time \N{MULTIPLICATION SIGN} a factor for operation and rank count; comparable with the peak of a link",
     ),
     Number("pipelined_us", "Pipelined call (µs)", "collectives", "pipelined", "s", IN_MICROSECONDS, note=PIPELINED),
     Number("pipelined_busbw", "Pipelined bus bandwidth (GB/s)", "collectives", "pipelined_busbw", "gb_per_s"),
@@ -94,7 +94,7 @@ NUMBERS = (
     Number(
         *("range_percent", "Between-launch range (%)", "main_ranges", "range", "ratio", IN_PERCENT, True),
         note="of the time listed first",
-        help="(maximum - minimum) / median over launches of the step time, latency or total time",
+        help="(maximum \N{MINUS SIGN} minimum) / median over launches of the step time, latency or total time",
     ),
     Number(
         *("pipelined_range_percent", "Between-launch range, pipelined (%)", "pipelined_ranges", "range", "ratio"),
