@@ -105,6 +105,7 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     assert re.search(r"Hosts: node000\. On the same hosts: \d+ of \d+ other measurements ok\.", body)
     log = browser.evaluate("document.querySelector('#drawer a[href$=\".log\"]').getAttribute('href')")
     assert re.fullmatch(r"batches/n01g02-[0-9a-f]{12}/logs/n01g02-[0-9a-f]{12}-l000-a00\.log", log)
+    assert browser.evaluate("document.querySelector('#filters select[name=strategy]').parentElement.title")
     ran = "[...document.querySelectorAll('#drawer details')].map(e => e.textContent)"
     assert re.search(r"-l000-a00 on node000torchrun .*run_launch\.py --request", browser.evaluate(ran)[0])
     assert len(browser.evaluate(ran)) == 3

@@ -246,8 +246,7 @@ function enhance(block) {
   const selects = {};
   const fillFilters = () => {
     const first = ["model", "stack", "shape", "bucket", "status"];
-    const keys = block.columns.map((column) => column.key).filter((key) => block.facets[key]?.values.length > 1);
-    for (const key of keys) {
+    for (const { key, help } of block.columns.filter(({ key }) => block.facets[key]?.values.length > 1)) {
       const facet = block.facets[key];
       const select = make("select", { name: key }, make("option", { value: "" }, "All"));
       facet.values.forEach((text, index) => select.append(make("option", { value: index }, text)));
@@ -257,7 +256,7 @@ function enhance(block) {
         update();
       });
       selects[key] = select;
-      const label = make("label", {}, facet.label, select);
+      const label = make("label", { title: help ?? null }, facet.label, select);
       if (first.includes(key)) byId("filter-more").before(label);
       else byId("filter-rest").append(label);
     }

@@ -85,7 +85,7 @@ NUMBERS = (
         *("busbw", "Bus bandwidth (GB/s)", "collectives", "busbw", "gb_per_s"),
         is_shown=True,
         note="of blocking calls",
-        help="message size / time \N{MULTIPLICATION SIGN} a factor for operation and rank count; comparable with the peak of a link",
+        help="size / time \N{MULTIPLICATION SIGN} a factor for operation and rank count; comparable with link peaks",
     ),
     Number("pipelined_us", "Pipelined call (µs)", "collectives", "pipelined", "s", IN_MICROSECONDS, note=PIPELINED),
     Number("pipelined_busbw", "Pipelined bus bandwidth (GB/s)", "collectives", "pipelined_busbw", "gb_per_s"),
@@ -118,6 +118,9 @@ NUMBERS = (
 )
 SETTINGS_HELP = {
     "name": "one combination of settings, measured once per launch",
+    "status": "the worst status of the cell's launches",
+    "benchmark": "the program that measures",
+    "message_bytes": "bytes per call, counted as in nccl-tests",
     "shape": "nodes \N{MULTIPLICATION SIGN} {ranks} per node",
     "stack": "the software environment: host or container, with its variables",
     "strategy": "how gradients are synchronized",
