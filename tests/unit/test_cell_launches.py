@@ -29,6 +29,7 @@ def test_other_measurements_on_the_same_hosts_are_counted():
         ("b", "failed", "boom"),
         ("c", "ok", None),
         (None, "not_measured", "no record"),
+        ("b", "skipped", "not started: the first 3 cells failed"),
         a="n1, n2",
         b="n1, n2",
         c="n1, n3",

@@ -41,19 +41,21 @@ def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
 
 
 def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
-    """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known."""
+    """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known.
+
+    Repeats that were not started say nothing about their hosts.
+    """
     hosts = hosts_by_launch(launches)
-    columns = (column_values(measurements, name) for name in ("launch", "cause"))
-    rows = list(zip(*columns, measurements["status"] == "ok", strict=True))
+    rows = list(zip(*(column_values(measurements, name) for name in ("launch", "cause", "status")), strict=True))
     num, num_ok = Counter(), Counter()  # by the hosts of a launch as text, and by ("", host)
-    for launch, _, is_ok in rows:
-        listed = hosts.get(launch)
+    for launch, _, status in rows:
+        listed = hosts.get(launch) if status != "skipped" else None
         for key in (listed, *(("", host) for host in listed.split(", "))) if listed else ():
             num[key] += 1
-            num_ok[key] += is_ok
+            num_ok[key] += status == "ok"
     found = {}
-    for index, (launch, cause, is_ok) in enumerate(rows):
-        if is_ok or launch not in hosts:
+    for index, (launch, cause, status) in enumerate(rows):
+        if status in ("ok", "skipped") or launch not in hosts:
             continue
         match = HOST.search(cause or "")
         named = _same_host(match["host"], hosts[launch].split(", ")) if match else None
