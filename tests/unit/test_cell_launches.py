@@ -54,6 +54,12 @@ def test_a_host_that_the_cause_names_is_compared_with_those_of_the_launch():
     assert "n9" in found[2].text
 
 
+def test_addresses_and_domains_are_not_confused_with_hosts():
+    row = ("a", "failed", "rank 0 on 10.0.0.1: boom")
+    assert results(row, a="10.0.0.2")[0].stranger == "10.0.0.1"
+    assert results(("a", "failed", "rank 0 on n1: boom"), a="n1.cluster")[0].host == "n1.cluster"
+
+
 def test_launches_without_recorded_hosts_say_nothing_about_others():
     assert results(("a", "failed", "boom"), a=None) == {}
 

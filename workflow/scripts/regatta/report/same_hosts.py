@@ -66,4 +66,4 @@ def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[in
 
 def _same_host(name: str, hosts: list[str]) -> str | None:
     """Return the host of this name, also if only one of both has a domain."""
-    return next((host for host in hosts if name == host or name.split(".")[0] == host.split(".")[0]), None)
+    return next((host for host in hosts if name in (host, host.split(".")[0]) or host == name.split(".")[0]), None)
