@@ -66,16 +66,23 @@ test("a fragment is a section, a view, or both", () => {
 });
 
 test("a view survives the way into a fragment and back", () => {
-  const view = { filters: { model: 1 }, query: "x y", sort: { key: "step_ms", isDescending: true }, cell: 1 };
+  const sort = { key: "step_ms", isDescending: true };
+  const view = { filters: { model: 1 }, query: "x y", sort, cell: 1, ignored: [] };
   const values = report.viewValues(block(), view);
   assert.deepEqual(values, { model: HOSTILE, search: "x y", sort: "-step_ms", cell: "b-2" });
   const { values: again } = report.parseFragment(report.formatFragment("", values));
   assert.deepEqual(report.readView(block(), again), view);
 });
 
-test("what a campaign does not have is ignored in a fragment", () => {
-  const values = { model: "vgg", stack: "bound", cell: "z", sort: "-nothing", constructor: "x", colour: "red" };
-  assert.deepEqual(report.readView(block(), values), { filters: {}, query: "", sort: null, cell: null });
+test("what a campaign does not have is ignored in a fragment, and listed", () => {
+  const values = { model: "vgg", status: "ok", cell: "z", sort: "-nothing", constructor: "x", colour: "red" };
+  assert.deepEqual(report.readView(block(), values), {
+    filters: { status: 0 },
+    query: "",
+    sort: null,
+    cell: null,
+    ignored: ["model=vgg", "cell=z", "sort=-nothing", "constructor=x", "colour=red"],
+  });
 });
 
 test("filters and all words of the search must match", () => {
@@ -95,6 +102,7 @@ test("unknown values come last in both directions", () => {
   assert.deepEqual(sort("name", false), [1, 0, 2], "1×2 before 1×10");
   assert.deepEqual(sort("status", true), [2, 0, 1]);
   assert.deepEqual(report.sorted(block(), [2, 0], null), [2, 0]);
+  assert.deepEqual(report.sorted(block(), [1, 0, 2], { key: "status", isDescending: false }), [1, 0, 2], "ties stay");
 });
 
 test("CSV has ids, all digits, names of facets, and quotes where needed", () => {

@@ -115,6 +115,17 @@ def test_what_failed_what_was_not_measured_and_what_lacks_launches_are_marked(tm
     assert "3 timed out" in squares["ResNet-18", "1×2", "1 MiB"].note
 
 
+def test_a_skipped_size_is_marked_and_has_its_reason(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
+    gone = train_cell("resnet18", 1, 2, "ddp", 100) | {"reason": "excluded by exclude[0]"}
+    campaign = make_campaign(cells, [gone])
+    data = analyse(write_results(tmp_path / "r", campaign, LAPTOP))
+    square = squares_of(data)["ResNet-18", "1×2", "100 MiB"]
+    assert (square.text, square.state, square.cells) == ("\N{EN DASH}", "skipped", (gone["id"],))
+    assert square.note.endswith("skipped: excluded by exclude[0]")
+    assert squares_of(data)["ResNet-18", "1×2", "1 MiB"].level is not None
+
+
 def test_a_note_has_step_time_interval_and_number_of_launches(tmp_path):
     cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
     data, squares = matrices_of(tmp_path / "r", cells)

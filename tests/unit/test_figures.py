@@ -89,6 +89,14 @@ def test_each_mark_has_the_cell_that_it_stands_for(drawing):
     assert "data-cell" not in svg_of(series())
 
 
+def test_a_line_has_the_cells_that_it_connects(drawing):
+    points = tuple(Point(float(i), (1.0 + i,), 1.0 + i, i < 2, cell=f"cell-{i}") for i in range(3))
+    assert re.findall(r'data-line="([^"]*)"', svg_of(Series("ddp", points))) == ["cell-0 cell-1"]
+    bars = svg_of(Series("ddp", points, has_line=False))
+    assert re.findall(r'data-line="([^"]*)"', bars) == ["cell-0", "cell-1"]
+    assert "data-line" not in svg_of(series())
+
+
 def test_of_very_many_launches_the_ranges_are_drawn(drawing):
     many = Series("many", (Point(1.0, tuple(range(1, MAX_POINTS + 2)), 500.0), Point(2.0, (5.0,), 5.0)))
     assert svg_of(many).count("<use") < 20

@@ -436,12 +436,13 @@ def test_jobs_that_ended_before_their_batch_are_listed_with_their_cause(tmp_path
         assert line in text
 
 
-def test_the_masthead_says_how_many_hours_were_measured_and_of_which_images(tmp_path):
+def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):
     cell = train_cell("resnet50", 2, 4, device="cuda", backend="nccl", stack="contained")
     cell["spec"]["stack"] |= {"kind": "contained", "image_id": "3f2a1c0d-9e8b-4d48-a3b8-03255132c4ec"}
     text = report_of(tmp_path, make_campaign([cell], repeats=2, device="cuda"), CLUSTER)
     # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
-    assert "<dt>Measured</dt><dd>42 GPU seconds</dd>" in text
+    assert re.search(r"<dt>Cell time</dt><dd>42 GPU seconds: \d+ % sampling, [\d.]+ % warm-up, \d+ % setup", text)
+    assert "cell time 42 GPU seconds ·" in text
     assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text
 
 

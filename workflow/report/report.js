@@ -6,7 +6,7 @@
 
 /** Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if unknown. */
 function three(value, figures = 3) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "n/a";
+  if (value == null || Number.isNaN(value)) return "n/a";
   if (value === 0) return "0";
   const rounded = roundHalfEven(value, figures);
   const digits = figures - 1 - Number(rounded.toExponential(figures - 1).split("e")[1]);
@@ -15,7 +15,7 @@ function three(value, figures = 3) {
   return (value < 0 ? "-" : "") + grouped + (decimals ? "." + decimals : "");
 }
 
-/** Return a number with so many significant figures; of two that are equally near, the even one, as Python does. */
+/** Return a number with this many significant figures; ties go to the even digit, as in Python. */
 function roundHalfEven(value, figures) {
   const [digits, exponent] = value.toExponential(60).split("e"); // exact: ties have few digits
   const all = digits.replace(/[-.]/g, "");
@@ -30,7 +30,7 @@ function ratioText(ratio) {
 
 /** Return a range over launches as (low to high), an interval as [low, high]; empty if unknown. */
 function intervalText(low, high, kind, show = three) {
-  if (low === null || high === null || low === undefined || high === undefined) return "";
+  if (low == null || high == null) return "";
   return kind === "range" ? `(${show(low)} to ${show(high)})` : `[${show(low)}, ${show(high)}]`;
 }
 
@@ -63,19 +63,19 @@ function formatFragment(section, values) {
   return all.length ? "#" + all.join("&") : "";
 }
 
-/** Return the view that values of a fragment describe. What this campaign does not have is ignored. */
+/** Return the view that values of a fragment describe. `ignored` lists what this campaign does not have. */
 function readView(block, values) {
-  const view = { filters: {}, query: values.search || "", sort: null, cell: null };
-  for (const [key, facet] of Object.entries(block.facets)) {
-    const index = Object.hasOwn(values, key) ? facet.names.indexOf(values[key]) : -1;
+  const view = { filters: {}, query: values.search || "", sort: null, cell: null, ignored: [] };
+  for (const [key, value] of Object.entries(values)) {
+    const index = Object.hasOwn(block.facets, key) ? block.facets[key].names.indexOf(value) : -1;
+    const sort = value.replace(/^-/, "");
+    const cell = block.cells.id.indexOf(value);
     if (index >= 0) view.filters[key] = index;
+    else if (key === "sort" && block.columns.some((column) => column.key === sort)) {
+      view.sort = { key: sort, isDescending: value.startsWith("-") };
+    } else if (key === "cell" && cell >= 0) view.cell = cell;
+    else if (key !== "search") view.ignored.push(`${key}=${value}`);
   }
-  const sort = (values.sort || "").replace(/^-/, "");
-  if (block.columns.some((column) => column.key === sort)) {
-    view.sort = { key: sort, isDescending: values.sort.startsWith("-") };
-  }
-  const cell = block.cells.id.indexOf(values.cell);
-  if (cell >= 0) view.cell = cell;
   return view;
 }
 
@@ -101,15 +101,15 @@ function matching(block, view) {
   });
 }
 
-/** Return cells sorted by a column; unknown values come last in both directions. */
+/** Return cells sorted by a column; unknown values come last in both directions, equal ones stay in their order. */
 function sorted(block, cells, sort) {
   if (!sort) return cells;
   const values = block.cells[sort.key];
   const isText = block.columns.find((column) => column.key === sort.key).kind === "text";
   const compare = isText ? new Intl.Collator("en", { numeric: true }).compare : (a, b) => a - b;
   return [...cells].sort((a, b) => {
-    if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null) || a - b;
-    return (sort.isDescending ? -1 : 1) * compare(values[a], values[b]) || a - b;
+    if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null);
+    return (sort.isDescending ? -1 : 1) * compare(values[a], values[b]);
   });
 }
 
@@ -175,16 +175,15 @@ const UPPER = ["p99", "p95", "p90", "p75"]; // the largest known one ends a stri
  * Return the geometry of one strip per launch on a common axis from 0 to `width`: line from minimum to maximum, bar from
  * the median to the largest known quantile. launches: quantiles by name in ms; null if unknown.
  *
- * An axis that reached a far outlier would leave no room for the rest: a maximum beyond it is clipped and marked.
+ * A far outlier would leave no room for the rest of the axis: a maximum beyond it is clipped and marked.
  */
 function strips(launches, width) {
-  const measured = launches.filter((launch) => launch.p50 !== null && launch.p50 !== undefined);
+  const measured = launches.filter((launch) => launch.p50 != null);
   if (!measured.length) return null;
-  const upper = (launch) => UPPER.map((name) => launch[name]).find((value) => value !== null && value !== undefined);
-  const known = (value, otherwise) => (value === null || value === undefined ? otherwise : value);
-  let low = Math.min(...measured.map((launch) => known(launch.min, launch.p50)));
-  const bars = Math.max(...measured.map((launch) => known(upper(launch), launch.p50)));
-  let high = Math.max(bars, ...measured.map((launch) => known(launch.max, launch.p50)));
+  const upper = (launch) => UPPER.map((name) => launch[name]).find((value) => value != null);
+  let low = Math.min(...measured.map((launch) => launch.min ?? launch.p50));
+  const bars = Math.max(...measured.map((launch) => upper(launch) ?? launch.p50));
+  let high = Math.max(bars, ...measured.map((launch) => launch.max ?? launch.p50));
   if (bars > low && high - low > 4 * (bars - low)) high = low + 2 * (bars - low);
   if (high === low) [low, high] = [low * 0.99, high * 1.01];
   const { factor, unit } = timeUnit(measured[0].p50);
@@ -193,13 +192,13 @@ function strips(launches, width) {
     unit,
     ticks: ticks(low * factor, high * factor).map((text) => ({ x: x(Number(text) / factor), text })),
     rows: launches.map((launch) => {
-      if (launch.p50 === null || launch.p50 === undefined) return null;
+      if (launch.p50 == null) return null;
       const end = upper(launch);
       return {
-        line: [x(known(launch.min, launch.p50)), x(known(launch.max, launch.p50))],
+        line: [x(launch.min ?? launch.p50), x(launch.max ?? launch.p50)],
         bar: end === undefined ? null : [x(launch.p50), x(end)],
         median: x(launch.p50),
-        isClipped: known(launch.max, launch.p50) > high,
+        isClipped: (launch.max ?? launch.p50) > high,
       };
     }),
   };
@@ -215,7 +214,7 @@ function make(tag, attributes = {}, ...children) {
     if (name === "onclick") element.addEventListener("click", value);
     else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat().filter((child) => child != null));
   return element;
 }
 
@@ -230,14 +229,12 @@ async function readBlock() {
 
 /** Add filters, drawer and table to the page. */
 function enhance(block) {
-  const { cells, texts } = block;
+  const { cells } = block;
   const numCells = cells.id.length;
   const ranges = launchRanges(cells.num_planned);
   const marks = findMarks(block);
-  const groups = [...document.querySelectorAll("[data-filter-group]")].map((element) => ({
-    element,
-    marks: marks.filter((mark) => element.contains(mark.element)),
-  }));
+  const groups = findGroups(marks);
+  const lines = [...document.querySelectorAll("svg [data-line]")];
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
   let view = readView(block, fragment.values);
@@ -249,8 +246,7 @@ function enhance(block) {
   const selects = {};
   const fillFilters = () => {
     const first = ["model", "stack", "shape", "bucket", "status"];
-    const keys = Object.keys(block.facets).filter((key) => block.facets[key].values.length > 1);
-    for (const key of [...first.filter((k) => keys.includes(k)), ...keys.filter((k) => !first.includes(k))]) {
+    for (const { key, help } of block.columns.filter(({ key }) => block.facets[key]?.values.length > 1)) {
       const facet = block.facets[key];
       const select = make("select", { name: key }, make("option", { value: "" }, "All"));
       facet.values.forEach((text, index) => select.append(make("option", { value: index }, text)));
@@ -260,31 +256,24 @@ function enhance(block) {
         update();
       });
       selects[key] = select;
-      const label = make("label", {}, facet.label, select);
+      const label = make("label", { title: help ?? null }, facet.label, select);
       if (first.includes(key)) byId("filter-more").before(label);
       else byId("filter-rest").append(label);
     }
     byId("filter-more").hidden = !byId("filter-rest").children.length;
-    byId("filter-more").addEventListener("click", () => showRest(byId("filter-rest").hidden));
-    showRest(Object.keys(view.filters).some((key) => !first.includes(key)));
+    byId("filter-more").open = Object.keys(view.filters).some((key) => !first.includes(key));
     byId("filter-search").addEventListener("input", (event) => {
       view.query = event.target.value;
       update();
     });
     byId("filter-reset").addEventListener("click", () => {
-      view = { ...view, filters: {}, query: "" };
+      view = { ...view, filters: {}, query: "", ignored: [] };
       update();
       byId("filter-search").focus();
     });
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").hidden = false;
     byId("filter-box").open = !isNarrow();
-  };
-
-  const showRest = (isShown) => {
-    byId("filter-rest").hidden = !isShown;
-    byId("filter-more").setAttribute("aria-expanded", isShown);
-    byId("filter-more").textContent = isShown ? "Fewer filters" : "More filters";
   };
 
   /** Show what the view says: filters, marks, table and URL. */
@@ -294,16 +283,20 @@ function enhance(block) {
       const isOff = !mark.cells.some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
-    for (const group of groups) {
-      const isOff = group.marks.length > 0 && group.marks.every((mark) => mark.isOff);
-      group.element.classList.toggle("is-off", isOff);
+    for (const line of lines) line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
+    for (const { element, marks, note } of groups) {
+      const isOff = marks.every((mark) => mark.isOff);
+      element.classList.toggle("is-off", isOff);
+      if (note) note.hidden = !isOff;
     }
     keepOneStop();
     const num = isOn.filter(Boolean).length;
-    byId("filter-count").textContent = `${num} of ${numCells} ${numCells === 1 ? "cell" : "cells"}`;
+    const counted = `${num} of ${numCells} ${numCells === 1 ? "cell" : "cells"}`;
+    byId("filter-count").textContent = num ? counted : `${counted}: no cell matches`;
+    byId("filter-ignored").textContent = view.ignored.length ? `Ignored in the address: ${view.ignored.join(", ")}` : "";
     for (const [key, select] of Object.entries(selects)) select.value = view.filters[key] ?? "";
     if (byId("filter-search").value !== view.query) byId("filter-search").value = view.query;
-    byId("filter-reset").disabled = !Object.keys(view.filters).length && !view.query;
+    byId("filter-reset").disabled = !Object.keys(view.filters).length && !view.query && !view.ignored.length;
     numRows = numCells > 200 ? 100 : 25;
     fillTable();
     writeFragment();
@@ -315,23 +308,21 @@ function enhance(block) {
   };
 
   // Table of all cells.
-  const chosen = () => sorted(block, cells.id.map((_, cell) => cell).filter((cell) => isOn[cell]), view.sort);
+  const chosen = () => sorted(block, block.order.filter((cell) => isOn[cell]), view.sort);
   const columns = () => block.columns.filter((column) => shown.has(column.key));
 
   const headCell = (column) => {
     const isSorted = view.sort && view.sort.key === column.key;
     const direction = isSorted ? (view.sort.isDescending ? "descending" : "ascending") : null;
-    const arrow = isSorted ? (view.sort.isDescending ? " ▼" : " ▲") : "";
     const sort = () => {
       const isDescending = isSorted ? !view.sort.isDescending : false;
       view.sort = isSorted && view.sort.isDescending ? null : { key: column.key, isDescending };
       fillTable();
       writeFragment();
-      const buttons = [...byId("cells-table").tHead.querySelectorAll("button")];
-      buttons.find((button) => button.dataset.column === column.key).focus();
+      byId("cells-table").querySelector(`[data-column="${CSS.escape(column.key)}"]`).focus();
     };
-    const button = make("button", { type: "button", "data-column": column.key, onclick: sort }, column.label);
-    if (arrow) button.append(make("span", { "aria-hidden": "true" }, arrow));
+    const mark = isSorted && make("span", { "aria-hidden": "true" }, view.sort.isDescending ? " ▼" : " ▲");
+    const button = make("button", { type: "button", "data-column": column.key, onclick: sort }, column.label, mark || null);
     return make("th", { scope: "col", class: column.kind, "aria-sort": direction }, button);
   };
 
@@ -340,21 +331,15 @@ function enhance(block) {
     const listed = columns();
     const table = byId("cells-table");
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
-    table.tBodies[0].replaceChildren(
-      ...rows.slice(0, numRows).map((cell) =>
-        make(
-          "tr",
-          { "data-cell": cell },
-          listed.map((column) => {
-            const text = columnText(block, column, cell);
-            if (column.key !== "name") return make("td", { class: column.kind }, text);
-            const button = make("button", { type: "button", class: "open-cell" }, text);
-            return make("th", { scope: "row", class: "text" }, button);
-          }),
-        ),
-      ),
-    );
-    byId("cells-count").textContent = `${Math.min(numRows, rows.length)} of ${rows.length} cells shown`;
+    const cellOf = (column, text) => {
+      if (column.key !== "name") return make("td", { class: column.kind }, text);
+      return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text));
+    };
+    const rowOf = (cell) => listed.map((column) => cellOf(column, columnText(block, column, cell)));
+    const body = rows.slice(0, numRows).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
+    table.tBodies[0].replaceChildren(...body);
+    const count = `${Math.min(numRows, rows.length)} of ${rows.length} cells shown`;
+    byId("cells-count").textContent = rows.length ? count : NO_MATCH;
     byId("cells-more").hidden = rows.length <= numRows;
   };
 
@@ -407,22 +392,15 @@ function enhance(block) {
     target.focus({ preventScroll: true });
     opener = null;
   };
-  const cellList = (indices) => [
-    make(
-      "ul",
-      { class: "plain" },
-      indices.map((cell) =>
-        make(
-          "li",
-          {},
-          make("button", { type: "button", class: "open-cell", onclick: () => openDrawer([cell]) }, cells.name[cell]),
-          ` ${block.facets.status.values[cells.status[cell]]}; ${mainNumber(block, cell)}`,
-        ),
-      ),
-    ),
-  ];
+  const cellList = (indices) => {
+    const itemOf = (cell) => {
+      const text = ` ${block.facets.status.values[cells.status[cell]]}; ${mainNumber(block, cell)}`;
+      return make("li", {}, cellButton(block, cell, openDrawer), text);
+    };
+    return [make("ul", { class: "plain" }, indices.map(itemOf))];
+  };
   const openMark = (element, from) => {
-    const all = element.dataset.cell.split(" ").map(Number);
+    const all = cellsOf(element, "cell");
     const on = all.filter((cell) => isOn[cell]);
     openDrawer(on.length ? on : all, from);
   };
@@ -444,16 +422,13 @@ function enhance(block) {
         openMark(mark, mark);
       } else if (event.key.startsWith("Arrow")) {
         event.preventDefault();
-        moveFocus(mark, event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : -1);
+        moveFocus(mark, /Right|Down/.test(event.key) ? 1 : -1);
       }
     });
   };
 
   // Marks in a figure are one stop of the tab key; arrows move between them.
-  const drawings = [...new Set(marks.filter((mark) => mark.drawing).map((mark) => mark.drawing))].map((drawing) => ({
-    drawing,
-    marks: marks.filter((mark) => mark.drawing === drawing),
-  }));
+  const drawings = groups.filter(({ element }) => element.matches("svg"));
   const keepOneStop = () => {
     for (const { marks } of drawings) {
       const on = marks.filter((mark) => !mark.isOff);
@@ -462,7 +437,7 @@ function enhance(block) {
     }
   };
   const moveFocus = (element, step) => {
-    const { marks } = drawings.find(({ drawing }) => drawing.contains(element));
+    const { marks } = drawings.find((drawing) => drawing.element.contains(element));
     const on = marks.filter((mark) => !mark.isOff);
     const place = on.findIndex((mark) => mark.element === element);
     on[(place + step + on.length) % on.length].element.focus();
@@ -477,35 +452,60 @@ function enhance(block) {
   update();
   keepClear(byId("filters"));
   document.documentElement.classList.add("has-script");
-  if (fragment.section && byId(fragment.section)) byId(fragment.section).scrollIntoView();
-  if (view.cell !== null) openDrawer([view.cell]);
+  const goToView = () => {
+    byId(fragment.section)?.scrollIntoView();
+    if (view.cell !== null) openDrawer([view.cell]);
+    else if (drawer.open) closeDrawer();
+  };
+  goToView();
   window.addEventListener("hashchange", () => {
     const found = parseFragment(location.hash);
-    const isPlain = !Object.keys(found.values).length;
+    const isPlain = !Object.keys(found.values).length; // an anchor of the page: the view stays
     fragment = isPlain ? { ...fragment, section: found.section } : found;
     if (isPlain && drawer.open && isNarrow()) closeDrawer(); // it would cover the section
-    if (!isPlain) view = { ...readView(block, found.values) };
+    if (!isPlain) view = readView(block, found.values);
     update();
-    if (!isPlain && found.section && byId(found.section)) byId(found.section).scrollIntoView();
-    if (!isPlain && view.cell !== null) openDrawer([view.cell]);
-    else if (!isPlain && drawer.open) closeDrawer();
+    if (!isPlain) goToView();
   });
 }
 
-/** Keep anchors clear of a bar that sticks to the top, for any height of it. */
+/** Keep anchors clear of the sticky bar, whatever its height. */
 function keepClear(bar) {
   const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
   new ResizeObserver(set).observe(bar);
   set();
 }
 
+const NO_MATCH = "No cell matches the filters.";
+const cellsOf = (element, kind) => element.dataset[kind].split(" ").filter(Boolean).map(Number);
+
+/** Return the rows, tables and figures that disappear once none of their marks matches; tables and figures say so. */
+function findGroups(marks) {
+  const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg";
+  const groups = new Map();
+  for (const mark of marks) {
+    for (let at = mark.element.closest(kinds); at; at = at.parentElement.closest(kinds)) {
+      if (!groups.has(at)) groups.set(at, { element: at, marks: [], note: noteOf(at) });
+      groups.get(at).marks.push(mark);
+    }
+  }
+  return [...groups.values()];
+}
+
+function noteOf(element) {
+  if (!element.matches("table, figure")) return null;
+  const note = make("p", { class: "quiet no-match", hidden: true }, NO_MATCH);
+  if (element.matches("figure")) element.append(note);
+  else (element.closest(".scroll") || element).before(note);
+  return note;
+}
+
 /** Return the elements that stand for cells, and let the keyboard reach them. */
 function findMarks(block) {
-  const isCell = (cell) => Number.isInteger(cell) && cell >= 0 && cell < block.cells.id.length;
   const found = [];
   for (const element of document.querySelectorAll("[data-cell]")) {
     if (element.closest("#cells-table")) continue;
-    const cells = element.dataset.cell.split(" ").filter(Boolean).map(Number).filter(isCell);
+    const cells = cellsOf(element, "cell").filter((cell) => cell < block.cells.id.length);
     if (!cells.length) continue;
     const drawing = element.closest("svg");
     const name = cells.length === 1 ? block.cells.name[cells[0]] : `${cells.length} cells`;
@@ -526,12 +526,12 @@ function findMarks(block) {
         host.append(button);
       }
     }
-    found.push({ element, cells, drawing, isOff: false });
+    found.push({ element, cells, isOff: false });
   }
   return found;
 }
 
-/** Show name and main number beside the pointer, and at a mark that has the focus. */
+/** Show the name and main number of the mark under the pointer or with the focus. */
 function setUpTip(block) {
   const tip = make("div", { id: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);
@@ -539,7 +539,7 @@ function setUpTip(block) {
     const element = event.target.closest && event.target.closest("[data-cell]:not(tr)");
     tip.hidden = !element || !element.dataset.cell || element.classList.contains("is-off");
     if (tip.hidden) return;
-    const cells = element.dataset.cell.split(" ").map(Number);
+    const cells = cellsOf(element, "cell");
     const first = `${block.cells.name[cells[0]]}\n${mainNumber(block, cells[0])}`;
     tip.textContent = cells.length === 1 ? first : `${first}\nand ${cells.length - 1} more`;
     const box = element.getBoundingClientRect();
@@ -556,20 +556,18 @@ function setUpTip(block) {
 /** Mark the section that is being read in the table of contents. */
 function markSection() {
   const links = [...document.querySelectorAll('nav a[href^="#"]')];
-  const linked = new Map(links.map((link) => [byId(link.getAttribute("href").slice(1)), link]));
+  const sections = links.map((link) => byId(link.getAttribute("href").slice(1)));
   const visible = new Set();
   const observer = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) visible[entry.isIntersecting ? "add" : "delete"](entry.target);
-      const current = [...linked.keys()].find((section) => visible.has(section));
-      for (const [section, link] of linked) {
-        if (section === current) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current");
-      }
+      const current = sections.findIndex((section) => visible.has(section));
+      for (const link of links) link.removeAttribute("aria-current");
+      if (current >= 0) links[current].setAttribute("aria-current", "true");
     },
     { rootMargin: "-20% 0px -60% 0px" },
   );
-  for (const section of linked.keys()) if (section) observer.observe(section);
+  for (const section of sections) if (section) observer.observe(section);
 }
 
 // The content of the drawer.
@@ -590,12 +588,14 @@ function cellDetails(block, cell, [first, end], open) {
     causes(block, all),
     numberTable(block, cell, "memory", "Memory per rank"),
     ...comparisons(block, cell, open),
-    prediction(block, cell),
+    bucket(block, cell),
     settings(block, cell),
-    command(cells.command[cell]),
+    commands(block, cell, all),
     source(cells, cell, end - first),
   ].filter((element) => element !== null);
 }
+
+const quiet = (...children) => make("p", { class: "quiet" }, ...children);
 
 function part(title, ...children) {
   return make("section", {}, make("h3", {}, title), ...children);
@@ -604,12 +604,16 @@ function part(title, ...children) {
 /** Return a table in a region that scrolls. rows: a name and its values, numbers as strings and words as elements. */
 function tableOf(caption, heads, rows) {
   const kind = (value) => (typeof value === "string" ? "number" : "text");
-  const headKind = (column) => (column && rows.length ? kind(rows[0][column]) : null);
-  const head = make("tr", {}, heads.map((text, column) => make("th", { scope: "col", class: headKind(column) }, text)));
+  const headOf = (text, column) => make("th", { scope: "col", class: column ? kind(rows[0][column]) : null }, text);
   const cellOf = (value) => make("td", { class: kind(value) }, value);
   const body = rows.map(([name, ...values]) => make("tr", {}, make("th", { scope: "row" }, name), values.map(cellOf)));
-  const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, body));
+  const head = make("thead", {}, make("tr", {}, heads.map(headOf)));
+  const table = make("table", {}, make("caption", {}, caption), head, make("tbody", {}, body));
   return make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption }, table);
+}
+
+function wordTable(caption, lines) {
+  return tableOf(caption, ["", "value"], lines.map(([name, text]) => [name, make("span", {}, text)]));
 }
 
 function numberTable(block, cell, group, title, open) {
@@ -618,11 +622,11 @@ function numberTable(block, cell, group, title, open) {
   const kinds = new Set();
   const rows = block.columns
     .filter((column) => column.group === group && cells[column.key][cell] !== null)
-    .map(({ key, label, digits }) => {
+    .map(({ key, label, digits, note }) => {
       const kind = texts.intervals[end(key, "interval")];
       const interval = intervalText(end(key, "low"), end(key, "high"), kind);
       if (interval) kinds.add(kind === "range" ? "(a to b): range over launches" : "[a, b]: 95 % confidence interval");
-      return [label, three(cells[key][cell], digits), interval];
+      return [[label, note && make("span", { class: "note" }, note)], three(cells[key][cell], digits), interval];
     });
   if (!rows.length) return null;
   const num = cells.num_launches[cell];
@@ -635,17 +639,17 @@ function numberTable(block, cell, group, title, open) {
 
 function baselineNote(block, baseline, open) {
   const button = cellButton(block, baseline, open);
-  return make("p", { class: "quiet" }, "Efficiency relative to ", button, `, n = ${block.cells.num_launches[baseline]}`);
+  return quiet("Efficiency relative to ", button, `, n = ${block.cells.num_launches[baseline]}`);
 }
 
 function cellButton(block, cell, open) {
   return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
 }
 
+const timeOf = (launches, name, launch) => (launches[`${name}_ms`] || [])[launch] ?? null;
+
 function quantilesOf(launches, launch) {
-  const found = {};
-  for (const name of ["min", "p50", ...UPPER, "max"]) found[name] = (launches[`${name}_ms`] || [])[launch] ?? null;
-  return found;
+  return Object.fromEntries(["min", "p50", ...UPPER, "max"].map((name) => [name, timeOf(launches, name, launch)]));
 }
 
 function distribution(quantiles, repeats) {
@@ -655,70 +659,66 @@ function distribution(quantiles, repeats) {
   const height = 22 * drawn.rows.length;
   const left = 60;
   const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 36}`, role: "img", class: "strips" });
+  const draw = (...parts) => svg.append(make(...parts));
   svg.setAttribute("aria-label", `Distribution of samples by launch, in ${drawn.unit}; numbers in the table of launches`);
   for (const { x, text } of drawn.ticks) {
-    svg.append(make("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height }));
-    svg.append(make("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text));
+    draw("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height });
+    draw("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text);
   }
   drawn.rows.forEach((row, index) => {
     const y = 22 * index + 11;
-    svg.append(make("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`));
+    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`);
     if (!row) {
-      svg.append(make("text", { x: left + 4, y: y + 4 }, "n/a"));
+      draw("text", { x: left + 4, y: y + 4 }, "n/a");
       return;
     }
-    svg.append(make("line", { class: "whisker", x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y }));
-    if (row.bar) svg.append(make("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 }));
-    svg.append(make("line", { class: "median", x1: left + row.median, x2: left + row.median, y1: y - 8, y2: y + 8 }));
-    if (row.isClipped) svg.append(make("text", { x: left + width + 4, y: y + 4 }, "›"));
+    draw("line", { class: "whisker", x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
+    if (row.bar) draw("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 });
+    draw("line", { class: "median", x1: left + row.median, x2: left + row.median, y1: y - 8, y2: y + 8 });
+    if (row.isClipped) draw("text", { x: left + width + 4, y: y + 4 }, "›");
   });
-  svg.append(make("text", { x: left + width / 2, y: height + 32, "text-anchor": "middle" }, `sample (${drawn.unit})`));
+  draw("text", { x: left + width / 2, y: height + 32, "text-anchor": "middle" }, `time per iteration (${drawn.unit})`);
   const isClipped = drawn.rows.some((row) => row && row.isClipped);
   const key = quantiles.some((launch) => launch.max !== null)
     ? "Line: minimum to maximum. Tick: median. Bar: median to the largest of p75, p90, p95 and p99 that is known."
     : "Tick: median.";
-  const note = make("p", { class: "quiet" }, key + (isClipped ? " ›: the maximum is beyond the axis." : ""));
-  return part("Samples by launch", svg, note);
+  const clipped = isClipped ? " ›: the maximum is beyond the axis." : "";
+  return part("Samples by launch", svg, quiet(`Synchronized samples, one by one. ${key}${clipped}`));
 }
 
 function launchTable(block, all) {
   if (!all.length) return null;
   const { launches, texts } = block;
-  const known = ["min", "p50", "p75", "p90", "p95", "p99", "max"].filter((name) =>
-    all.some((launch) => (launches[`${name}_ms`] || [])[launch] != null),
+  const times = ["window", "min", "p50", "p75", "p90", "p95", "p99", "max"].filter((name) =>
+    all.some((launch) => timeOf(launches, name, launch) !== null),
   );
-  const medians = all.map((launch) => launches.p50_ms[launch]).filter((value) => value !== null);
-  const { factor, unit } = timeUnit(medians.length ? medians[0] : 1);
+  const { factor, unit } = timeUnit(all.map((launch) => launches.p50_ms[launch]).find((value) => value !== null) ?? 1);
   const rows = all.map((launch) => {
     const file = texts.files[launches.file[launch]];
     const link = file === undefined ? null : make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
     const record = make("span", { class: "id" }, link ?? "n/a", link && ` line ${launches.line[launch]}`);
-    const times = known.map((name) => {
-      const value = launches[`${name}_ms`][launch];
-      return three(value === null ? null : value * factor, 4);
-    });
+    const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);
-    return [String(launches.repeat[launch]), status, ...times, record];
+    return [String(launches.repeat[launch]), status, ...values, record];
   });
-  const heads = ["repeat", "status", ...known.map((name) => `${name} (${unit})`), "record"];
-  return part("Launches", tableOf("Quantiles of the samples of each launch", heads, rows));
+  const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
+  const pipelined = times.includes("window") ? "Pipelined: time per iteration in windows. " : "";
+  const caption = `${pipelined}Quantiles: of synchronized samples`;
+  return part("Launches", tableOf(caption, ["repeat", "status", ...heads, "record"], rows));
 }
 
-/** Return why launches are not ok, with the log of each. */
+/** Return why launches are not ok, with hosts and log of each. */
 function causes(block, all) {
-  const { launches, texts } = block;
-  const items = all
-    .filter((launch) => launches.cause[launch] !== null)
-    .map((launch) => {
-      const log = texts.logs[launches.log[launch]];
-      return make(
-        "li",
-        {},
-        `repeat ${launches.repeat[launch]}: ${texts.statuses[launches.status[launch]]}`,
-        make("p", { class: "cause" }, texts.causes[launches.cause[launch]]),
-        log === undefined ? null : make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log)),
-      );
-    });
+  const { launches, texts, files } = block;
+  const itemOf = (launch) => {
+    const log = texts.logs[launches.log[launch]];
+    const others = texts.words[launches.others[launch]];
+    const cause = make("p", { class: "cause" }, texts.causes[launches.cause[launch]]);
+    const hosts = others && make("p", {}, `Hosts: ${files.hosts[launches.file[launch]]}. ${others}`);
+    const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log));
+    return make("li", {}, `repeat ${launches.repeat[launch]}: ${texts.statuses[launches.status[launch]]}`, cause, hosts, link);
+  };
+  const items = all.filter((launch) => launches.cause[launch] !== null).map(itemOf);
   return items.length ? part("Failures", make("ul", { class: "plain" }, items)) : null;
 }
 
@@ -747,34 +747,31 @@ function comparisons(block, cell, open) {
       ["Test", word("test") ?? "n/a"],
       ["p", pText(rows.p_value[row])],
       ["p, corrected", pText(rows.p_adjusted[row])],
-      ["Margin (%)", rows.margin[row] === null ? "n/a" : three(100 * rows.margin[row])],
+      ["Margin (%)", three(rows.margin[row] && 100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];
     if (needed) lines.push(["Launches needed", String(needed)]);
     const role = other === cell ? "Reference: " : "Compared with this reference: ";
-    const words = lines.map(([name, value]) => [name, make("span", {}, value)]);
-    found.push(part("Comparison", tableOf(title, ["", "value"], words), make("p", { class: "quiet" }, role, cellButton(block, partner, open))));
+    const note = quiet(role, cellButton(block, partner, open));
+    found.push(part("Comparison", wordTable(title, lines), note));
   });
   return found;
 }
 
-function prediction(block, cell) {
+/** Return the bucket sizes of the curve of a cell, measured and predicted, and why its model was rejected. */
+function bucket(block, cell) {
   const { predictions, texts, cells } = block;
   const row = cells.prediction[cell];
-  const refusal = cells.rejected_fit[cell];
   const lines = [];
   if (row !== null) {
     const word = (name) => texts.words[predictions[name][row]];
-    lines.push(["Best measured bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
     const ends = intervalText(predictions.low_mib[row], predictions.high_mib[row], "interval");
-    const reason = word("reason");
-    lines.push(["Predicted bucket (MiB)", reason || `${three(predictions.predicted_mib[row])} ${ends}`]);
-    if (word("indistinguishable_mb")) lines.push(["Within noise of the best (MiB)", word("indistinguishable_mb")]);
+    lines.push(["Fastest bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
+    lines.push(["Within noise of it (MiB)", word("indistinguishable_mb") ?? "n/a"]);
+    lines.push(["Predicted bucket (MiB)", word("reason") || `${three(predictions.predicted_mib[row])} ${ends}`]);
   }
-  if (refusal !== null) lines.push(["Rejected fit", texts.words[refusal]]);
-  if (!lines.length) return null;
-  const rows = lines.map(([name, text]) => [name, make("span", {}, text)]);
-  return part("Models", tableOf("Fitted to all cells of this curve", ["", "value"], rows));
+  if (cells.rejected_fit[cell] !== null) lines.push(["Rejected fit", texts.words[cells.rejected_fit[cell]]]);
+  return lines.length ? part("Curve", wordTable("Of all cells on this curve", lines)) : null;
 }
 
 function settings(block, cell) {
@@ -787,30 +784,29 @@ function settings(block, cell) {
   return part("Settings", make("dl", { class: "facts" }, list));
 }
 
-function command(text) {
-  if (text === null) return null;
-  const done = make("span", { role: "status", class: "quiet" });
-  const copy = async () => {
-    done.textContent = (await copied(text)) ? " Copied" : " Not copied: select the text";
+/** Return the command line of each launch, and the one that repeats this cell alone. */
+function commands(block, cell, all) {
+  const { launches, files, texts, cells } = block;
+  const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => file !== null && files.argv[file]);
+  const itemOf = (file, index) => {
+    const summary = make("summary", {}, texts.files[file], files.hosts[file] && ` on ${files.hosts[file]}`);
+    return make("details", { open: index === 0 }, summary, make("pre", { class: "command", tabindex: "0" }, files.argv[file]));
   };
+  const items = ran.map(itemOf);
+  const byHand = cells.command[cell];
+  if (!items.length && byHand === null) return null;
+  const stack = quiet(`Stack ${texts.words[cells.stack_facts[cell]]}`);
+  const ranPart = items.length ? part("Command that ran", stack, items) : null;
+  if (byHand === null) return ranPart;
+  const done = make("span", { role: "status", class: "quiet" });
+  const copy = () => {
+    getSelection().selectAllChildren(pre); // navigator.clipboard is missing on some pages from files
+    done.textContent = document.execCommand("copy") ? " Copied" : " Not copied: copy the selected text";
+  };
+  const where = "This cell alone, from the project's folder; on a cluster, in an allocation of its shape.";
+  const pre = make("pre", { class: "command by-hand", tabindex: "0" }, byHand);
   const button = make("button", { type: "button", onclick: copy }, "Copy");
-  return part("Command", make("pre", { class: "command", tabindex: "0" }, text), button, done);
-}
-
-/** Copy a text, also where the browser offers no clipboard (some do not for file://). */
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const area = make("textarea", { "aria-hidden": "true" });
-    area.value = text;
-    byId("drawer").append(area);
-    area.select();
-    const isCopied = document.execCommand("copy");
-    area.remove();
-    return isCopied;
-  }
+  return make("div", {}, ranPart, part("By hand", quiet(where), pre, button, done));
 }
 
 function source(cells, cell, num) {

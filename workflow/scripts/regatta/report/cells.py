@@ -1,4 +1,4 @@
-"""The cells of a campaign as one compact data block for the page's script: filters, cell drawer, table of all cells.
+"""All cells of a campaign in one compact data block, for the filters, cell drawer and table of the page's script.
 
 All numbers are those of the tables, in the unit of their label, with six significant digits. docs/contracts.md
 describes the block.
@@ -7,31 +7,28 @@ describes the block.
 import base64
 import gzip
 import json
-import math
 from collections.abc import Collection, Mapping
 
 import pandas as pd
 
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, three
+from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
-from regatta.report.cell_numbers import IN_MILLISECONDS, NUMBERS, TIMES, Number
-from regatta.report.page import STATUSES, marked_status, shown_status
+from regatta.report.block_values import Texts, column_values, printable, six
+from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
+from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, with_derived
+from regatta.report.page import STATUSES, marked_status
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
 
-MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its median
 MOST_STATIC_ROWS = 50  # of the table without script
-QUANTILES = ("min", "p50", "p75", "p90", "p95", "p99", "max")
-WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
-RESERVED |= {"prediction", "rejected_fit", "cell", "search", "sort", *(number.key for number in NUMBERS)}
-LABELS = {"shape": "Shape", "nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
-
-
+RESERVED |= {"prediction", "rejected_fit", "stack_facts", "cell", "search", "sort", *(number.key for number in NUMBERS)}
+FIRST_FACETS = ("model", "stack", "shape", "bucket")
+LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
 COMPARED = {
     "ratio": "time_ratio",
@@ -53,20 +50,6 @@ PREDICTED = {
 }
 
 
-class Texts:
-    """Distinct texts in the order of their first use. A column of texts is a list of their indices."""
-
-    def __init__(self) -> None:
-        self._indices: dict[str, int] = {}
-
-    def index(self, text: object) -> int | None:
-        return None if is_unknown(text) else self._indices.setdefault(str(text), len(self._indices))
-
-    @property
-    def all(self) -> list[str]:
-        return list(self._indices)
-
-
 def campaign_cells(campaign: dict) -> list[dict]:
     """Return the cells in the order of the data block: those to measure, then the skipped ones."""
     return [*campaign["cells"], *campaign["skipped"]]
@@ -78,14 +61,18 @@ def cell_indices(campaign: dict) -> dict[str, int]:
 
 
 def data_block(data) -> dict:
-    """Return everything that the script knows. data: ReportData (topics.base, which imports this package)."""
-    cells, tables = campaign_cells(data.campaign), data.tables
+    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package)."""
+    cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
-    names = campaign_names(data.campaign)
+    name_of = campaign_names(data.campaign)
+    names = [name_of[cell] for cell in places]
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
-    columns = {"id": list(places), "name": [names[cell].full for cell in places]}
-    launches = _launches(columns, places, tables, texts)
-    facets, common = _facets(cells, [names[cell] for cell in places], columns["status"])
+    columns = {"id": list(places), "name": [name.full for name in names]}
+    columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]
+    columns["stack_facts"] = [texts["words"].index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
+    launches = add_launches(columns, places, tables, texts)
+    statuses = columns["status"]
+    facets, common = _facets(cells, names, statuses)
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
     numbers = _numbers(columns, places, tables, data.device, texts)
     columns["baseline"] = _by_cell(tables["scaling"], "baseline", places, lambda cell: places.get(cell))
@@ -99,6 +86,9 @@ def data_block(data) -> dict:
         {"key": key, "label": label, "kind": kind, "digits": 3, "is_shown": is_shown, "group": "settings"}
         for key, (label, kind, is_shown) in shown.items()
     ]
+    for column in listed:
+        if text := SETTINGS_HELP.get(column["key"]):
+            column["help"] = text.format(ranks=ranks_word(data.device))
     return {
         "schema": 1,
         "rank": rank_word(data.device),
@@ -106,7 +96,9 @@ def data_block(data) -> dict:
         "facets": facets,
         "common": common,
         "cells": columns,
+        "order": default_order(columns, facets, statuses),
         "launches": launches,
+        "files": launch_files(texts["files"].all, data.headers, tables["launches"]),
         "comparisons": _comparisons(tables["comparisons"], places, texts),
         "predictions": predictions,
         "texts": {name: of.all for name, of in texts.items()},
@@ -124,68 +116,37 @@ def decoded(text: str) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def _six(value: object, factor: float = 1) -> float | int | None:
-    """Return value x factor with six significant digits, an integer where it is one."""
-    if is_unknown(value):
-        return None
-    rounded = float(f"{float(value) * factor:.6g}")
-    if not math.isfinite(rounded):
-        return None
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
-
-
-def _values(table: pd.DataFrame, column: str) -> list:
-    return table[column].astype(object).where(table[column].notna(), None).tolist()
-
-
-def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=_six) -> list:
+def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=six) -> list:
     """Return a column of a table with one row per cell, in the order of the block."""
     found = [None] * len(places)
-    for cell, value in zip(table["cell"], _values(table, column), strict=True):
+    for cell, value in zip(table["cell"], column_values(table, column), strict=True):
         if cell in places and value is not None:
             found[places[cell]] = show(value)
     return found
 
 
-def _launches(columns: dict, places: Mapping[str, int], tables: Mapping, texts: Mapping[str, Texts]) -> dict:
-    """Return the launches of all cells, one after the other, and add what they say of each cell to `columns`."""
-    measurements = tables["measurements"]
-    failures = tables["failures"]
-    logs = dict(zip(failures["launch"].dropna(), failures["log"][failures["launch"].notna()], strict=True))
-    quantiles = QUANTILES if len(measurements) <= MOST_LAUNCHES_WITH_QUANTILES else ("p50",)
-    names = ("cell", "repeat", "phase", "cause", "launch", "line", "command", *(f"{q}_s" for q in quantiles))
-    table = {name: _values(measurements, name) for name in names} | {"status": list(shown_status(measurements))}
-    rows_of: list[list[int]] = [[] for _ in places]
-    for row, cell in enumerate(table["cell"]):
-        if cell in places:
-            rows_of[places[cell]].append(row)
-    planned = [[row for row in rows if table["repeat"][row] is not None] for rows in rows_of]
-    status = [[table["status"][row] for row in rows] for rows in rows_of]
-    columns["status"] = [min(found, key=WORST_FIRST.index, default="not_measured") for found in status]
-    columns["num_planned"] = [len(rows) for rows in planned]
-    columns["num_ok"] = [found.count("ok") for found in status]
-    columns["row"] = [rows[0] + 2 if rows else None for rows in rows_of]  # line 1 of the file has the headings
-    columns["command"] = [table["command"][rows[0]] if rows else None for rows in rows_of]
-    reasons = [next((table["cause"][row] for row in rows if table["repeat"][row] is None), None) for rows in rows_of]
-    columns["reason"] = [texts["causes"].index(reason) for reason in reasons]
-    in_order = [row for rows in planned for row in rows]
-    found = {
-        "repeat": [int(table["repeat"][row]) for row in in_order],
-        "status": [
-            texts["statuses"].index(marked_status(table["status"][row], table["phase"][row])) for row in in_order
-        ],
-        "cause": [texts["causes"].index(table["cause"][row]) for row in in_order],
-        "file": [texts["files"].index(table["launch"][row]) for row in in_order],
-        "line": [table["line"][row] for row in in_order],
-        "log": [
-            None if table["status"][row] == "ok" else texts["logs"].index(logs.get(table["launch"][row]))
-            for row in in_order
-        ],
-    }
-    for quantile in quantiles:
-        values = table[f"{quantile}_s"]
-        found[f"{quantile}_ms"] = [_six(values[row], IN_MILLISECONDS) for row in in_order]
-    return found
+def _stack_facts(stack: dict) -> str:
+    """Return what a stack is in one line: its name, kind, image and binds."""
+    image = [f"image {stack['image_id']}"] if stack.get("image_id") else []
+    binds = [f"binds {', '.join(stack['binds'])}"] if stack.get("binds") else []
+    return printable("; ".join([f"{stack['name']} ({stack.get('kind') or 'kind unknown'})", *image, *binds]))
+
+
+def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -> list[int]:
+    """Return the cells as the table lists them: failed ones, the least efficient, the others, skipped ones.
+
+    Ties are in the order of the facets' values: model or operation, stack, shape, bucket size, then the others.
+    """
+    efficiency = columns.get("efficiency_percent", [None] * len(statuses))
+    keys = [key for key in facets if key != "status"]
+
+    def rank(index: int) -> tuple:
+        status, percent = statuses[index], efficiency[index]
+        group = 3 if status == "skipped" else 0 if status != "ok" else 2 if percent is None else 1
+        settings = (-1 if columns[key][index] is None else columns[key][index] for key in keys)
+        return group, WORST_FIRST.index(status), percent if group == 1 else 0, *settings
+
+    return sorted(range(len(statuses)), key=rank)
 
 
 def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tuple[dict[str, dict], list]:
@@ -193,7 +154,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     benchmarks = {cell["spec"]["benchmark"] for cell in cells}
     fields = list(dict.fromkeys(field for name in names for field in name.parts))
     found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
-    labels = LABELS | {"subject": _subject_label(benchmarks)}
+    ranks = ranks_word(cells[0]["spec"]["device"]) if cells else "ranks"
+    labels = LABELS | {"subject": _subject_label(benchmarks), "shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
     for field in fields:
         raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
@@ -208,7 +170,8 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
         for facet in facets.values()
         if len(facet["values"]) == 1 and None not in facet["indices"]
     ]
-    return {k: facet for k, facet in facets.items() if len(facet["values"]) > 1 or k == "status"}, common
+    shown = [key for key in dict.fromkeys((*FIRST_FACETS, "status", *facets)) if key in facets]
+    return {key: facets[key] for key in shown if len(facets[key]["values"]) > 1 or key == "status"}, common
 
 
 def _subject_label(benchmarks: Collection[str]) -> str:
@@ -255,6 +218,8 @@ def _numbers(columns: dict, places: Mapping, tables: Mapping, device: str, texts
         label = number.label.format(rank=rank_word(device), hours=hours[0].upper() + hours[1:])
         listed[number.key] = {"key": number.key, "label": label, "kind": "number", "digits": 3}
         listed[number.key] |= {"is_shown": number.is_shown, "group": number.group}
+        more = {"note": number.note, "help": number.help.format(rank=rank_word(device))}
+        listed[number.key] |= {name: text for name, text in more.items() if text}
     columns["num_launches"] = [None] * len(places)
     for name in TABLES_WITH_LAUNCHES:
         nums = _by_cell(tables[name], "num_launches", places)
@@ -270,7 +235,7 @@ def _number(number: Number, places: Mapping, table: pd.DataFrame, texts: Mapping
     if found[""] not in table:
         return {"": [None] * len(places)}
     values = {
-        end: _by_cell(table, column, places, lambda value: _six(value, number.factor)) for end, column in found.items()
+        end: _by_cell(table, column, places, lambda value: six(value, number.factor)) for end, column in found.items()
     }
     if "_low" in values:
         values["_interval"] = _by_cell(table, number.interval, places, texts["intervals"].index)
@@ -285,7 +250,7 @@ def _where_unknown(values: list, others: list[list]) -> list:
 def _with_hours(columns: dict) -> dict[str, list]:
     """Return ranks x hours per million samples: a million / (samples per second and rank) / 3600."""
     rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
-    return {"": [None if rate is None else _six(1e6 / rate / 3600) for rate in rates]}
+    return {"": [None if rate is None else six(1e6 / rate / 3600) for rate in rates]}
 
 
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:
@@ -296,7 +261,7 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "cell": [places[cell] for cell in table["cell"]],
         "reference": [places[cell] for cell in table["reference"]],
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
-        **{name: [_six(value) for value in _values(table, column)] for name, column in COMPARED.items()},
+        **{name: [six(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
         "verdict": [texts["words"].index(_verdict(row)) for row in table.itertuples()],
     }
@@ -312,7 +277,7 @@ def _verdict(row) -> str | None:
 def _keyed(table: pd.DataFrame) -> tuple[list[str], dict[tuple, int]]:
     """Return the columns that describe the cells of a row, and the row by their values."""
     names = [name for name in table if name in CELL]
-    rows = zip(*(_values(table, name) for name in names), strict=True)
+    rows = zip(*(column_values(table, name) for name in names), strict=True)
     return names, {key: index for index, key in enumerate(rows)}
 
 
@@ -324,9 +289,9 @@ def _predictions(rows: list[dict], buckets: pd.DataFrame, texts: Mapping[str, Te
         by_key.get(tuple(row.get(name) for name in names)) if is_one else None
         for row, is_one in zip(rows, is_bucketed, strict=True)
     ]
-    found = {name: [_six(value) for value in _values(buckets, column)] for name, column in PREDICTED.items()}
+    found = {name: [six(value) for value in column_values(buckets, column)] for name, column in PREDICTED.items()}
     found |= {
-        name: [texts["words"].index(value) for value in _values(buckets, name)]
+        name: [texts["words"].index(value) for value in column_values(buckets, name)]
         for name in ("indistinguishable_mb", "source", "reason")
     }
     return indices, found
@@ -337,7 +302,7 @@ def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]
     found: list = [None] * len(rows)
     for name, benchmark in (("scaling_models", "train_step"), ("communication_models", "collective")):
         names, by_key = _keyed(tables[name])
-        refusals = [texts["words"].index(value) for value in _values(tables[name], "refusal")]
+        refusals = [texts["words"].index(value) for value in column_values(tables[name], "refusal")]
         for index, row in enumerate(rows):
             key = tuple(row.get(column) for column in names)
             if row["benchmark"] == benchmark and key in by_key:
@@ -349,24 +314,18 @@ def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]
 
 
 def static_rows(block: dict) -> dict:
-    """Return the headings, rows (index, texts) and number of cells: failed cells first, then the least efficient ones.
+    """Return headings, rows (index, texts), number of cells, and the (label, definition) of all columns that have one.
 
-    At most MOST_STATIC_ROWS rows. Skipped cells come last.
+    At most MOST_STATIC_ROWS rows, in the default order.
     """
-    cells = block["cells"]
     shown = [column for column in block["columns"] if column["is_shown"]]
-    num = len(cells["id"])
-    status = [block["facets"]["status"]["names"][index] for index in cells["status"]]
-    efficiency = cells.get("efficiency_percent", [None] * num)
-
-    def rank(index: int) -> tuple:
-        is_known = efficiency[index] is not None
-        order = 3 if status[index] == "skipped" else 0 if status[index] != "ok" else 1 if is_known else 2
-        return order, WORST_FIRST.index(status[index]), efficiency[index] if is_known else 0, index
-
-    chosen = sorted(range(num), key=rank)[:MOST_STATIC_ROWS]
-    rows = [(index, [_text(block, column, index) for column in shown]) for index in chosen]
-    return {"columns": shown, "rows": rows, "num_cells": num}
+    chosen = block["order"][:MOST_STATIC_ROWS]
+    return {
+        "columns": shown,
+        "rows": [(index, [_text(block, column, index) for column in shown]) for index in chosen],
+        "num_cells": len(block["order"]),
+        "definitions": [(column["label"], column["help"]) for column in block["columns"] if "help" in column],
+    }
 
 
 def _text(block: dict, column: dict, index: int) -> str:

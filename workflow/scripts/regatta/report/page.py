@@ -21,6 +21,7 @@ from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
 from regatta.launchers import LAUNCHERS
+from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
 from regatta.report.panels import Section, Table
 from regatta.report.plotting import MARKERS, data_uri
@@ -38,7 +39,7 @@ STATUSES = (
 )
 MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
-CELL_MARK = re.compile(r' data-cell="([^"]*)"')  # of report/plotting.py
+CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
@@ -81,8 +82,9 @@ def cell_marks(context: jinja2.runtime.Context, svg: str) -> Markup:
     indices = context.get("cell_indices") or {}
 
     def index(match: re.Match) -> str:
-        cell = unescape(match[1])
-        return f' data-cell="{indices[cell]}"' if cell in indices else ""
+        ids = unescape(match[2])
+        found = [indices.get(cell) for cell in ([ids] if match[1] == "cell" else ids.split(" "))]
+        return "" if None in found else f' data-{match[1]}="{" ".join(map(str, found))}"'
 
     return Markup(CELL_MARK.sub(index, svg))
 
@@ -120,12 +122,17 @@ def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame
     when = [f"imported {day}" for day in when] if campaign.get("imported") else when
     known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
     known += [processor] if processor != UNKNOWN else []
-    used = [facts_of["Measured"]] if "Measured" in facts_of else []
+    used = [f"cell time {rank_time(hours, campaign['device'])}"] if (hours := cell_hours(measurements)) else []
     return [f"cluster {campaign['cluster']['name']}", *known, *used, *when]
 
 
-def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all."""
+def facts(
+    campaign: dict, headers: list[dict], measurements: pd.DataFrame, launches: pd.DataFrame | None = None
+) -> list[tuple[str, str]]:
+    """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all.
+
+    launches: launches.csv, for the parts of the cell time.
+    """
     all_of = environments(headers)
     hosts = [host for environment in all_of for host in environment["hosts"]]
     gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
@@ -138,9 +145,8 @@ def facts(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> li
         found.append(("Images", ", ".join(images)))
     first, last = (times[0], times[-1]) if times else (UNKNOWN, UNKNOWN)
     when = [("Imported", last)] if campaign.get("imported") else [("First record", first), ("Last record", last)]
-    rank_seconds = measurements["elapsed_s"] * measurements["world_size"]
-    if rank_seconds.notna().any():
-        found.append(("Measured", rank_time(float(rank_seconds.sum() / 3600), campaign["device"])))
+    if launches is not None and cell_hours(measurements) is not None:
+        found.append(("Cell time", cell_time_text(measurements, launches, campaign["device"])))
     return [
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),

@@ -52,11 +52,13 @@ INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
 CELL = "cell:"  # begins the gid of a mark that stands for a cell
-SERIES, FIT, FIT_CURVE = "series", "fit", "fit-curve"  # gids: first mark of a series with a fit, its text, last mark
+LINE = "line:"  # begins the gid of what connects marks: the ids of their cells
+SERIES, FIT, FIT_CURVE = "series-", "fit", "fit-curve"  # gids: begins that of a line with a fit, its text, last mark
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
-MARK = re.compile(rf' id="{CELL}([^"]*)"')
+MARK = re.compile(rf' id="(?:{CELL}|({LINE}))([^"]*)"')
+FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
 LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
 DIGITS = re.compile(r"(\d\.\d\d)\d+")
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
@@ -69,8 +71,9 @@ def svg_of(figure: "Figure", label: str) -> str:
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
-    body = MARK.sub(r' data-cell="\1"', NUMBERED_ID.sub("", body))
-    body = body.replace(f'<g id="{SERIES}">', '<g class="series"><g>').replace(f'<g id="{FIT}">', '<g class="fit">')
+    body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', NUMBERED_ID.sub("", body))
+    body = MARK.sub(lambda match: f' data-{"line" if match[1] else "cell"}="{match[2]}"', body)
+    body = body.replace(f'<g id="{FIT}">', '<g class="fit">')
     body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
     body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
@@ -243,19 +246,21 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
     common = {"color": color, "alpha": style.opacity}
     if series.is_context:
         dot, has_points = dot / 2, False
+    on_line = [point for point in series.points if point.is_on_line]
     if series.has_line:
         width = 1 if series.is_context else 1.8
-        [drawn] = axes.plot(
+        drawn = axes.plot(
             *zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common
         )
-        if series.fit:
-            drawn.set_gid(SERIES)
+        _connect(drawn, on_line, SERIES if series.fit else "")
     else:
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
-        axes.plot(*zip(*line, strict=True), **bar, **common)
+        for point in on_line:
+            _connect(axes.plot([point.x], [point.reported], **bar, **common), [point])
     for point in series.points:
         if not has_points and not series.is_context:
-            axes.plot([point.x] * 2, [min(point.values), max(point.values)], linewidth=1, zorder=2, **common)
+            ends = [min(point.values), max(point.values)]
+            _connect(axes.plot([point.x] * 2, ends, linewidth=1, zorder=2, **common), [point])
         shown = point.values if has_points else (point.reported,)
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
         fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
@@ -266,6 +271,12 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
         corner = {"transform": axes.transAxes, "horizontalalignment": "right", "fontsize": 8, "zorder": 2}
         axes.text(0.99, 0.02, series.fit_text, gid=FIT, **corner)
         axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=FIT_CURVE)
+
+
+def _connect(drawn: list, points: Sequence[Point], begin: str = "") -> None:
+    """Name the cells that a line belongs to: a filter dims it with their marks."""
+    if begin or all(point.cell for point in points):
+        drawn[0].set_gid(f"{begin}{LINE}{' '.join(point.cell or '' for point in points)}")
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:

@@ -1,7 +1,7 @@
 """When launches and jobs ran, and what their time was spent on: the rows of launches.csv and jobs.csv.
 
-All launches of the store count, also those whose records the report does not use: they cost time as well. Imported
-ones have no times. Definitions: docs/metrics.md, Timeline.
+All launches in the store count, including those whose records are superseded: they took time too. Imported launches
+have no times. Definitions: docs/metrics.md, Timeline.
 """
 
 import calendar
@@ -29,7 +29,7 @@ def utc_seconds(time_utc: object) -> int | None:
 
 
 def launch_row(launch_file: LaunchFile, lines: list[dict], batches: Path) -> dict | None:
-    """Return the row of a launch, None of an imported one. lines: the valid lines of its file after the first."""
+    """Return the row of a launch, or None if it was imported. lines: the valid lines of its file after the first."""
     header = launch_file.header
     if "imported" in header:
         return None
@@ -73,7 +73,7 @@ def _hosts(header: dict) -> str | None:
 def _start_utc(header: dict, request: Path) -> str | None:
     """Return when the supervisor requested a launch, else when its rank 0 started, else None.
 
-    The supervisor writes the first line of a launch whose ranks did not start, at its end.
+    If no rank started, the supervisor writes the first line when the launch ends.
     """
     with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
         requested_utc = json.loads(read_file(request)).get("time_utc")
@@ -88,10 +88,10 @@ def _start_utc(header: dict, request: Path) -> str | None:
 
 
 def job_rows(batch: Path, shape: dict) -> list[dict]:
-    """Return a row for each job that worked on a batch, from its jobs.jsonl, in their order.
+    """Return a row for each job that worked on a batch, in the order of its jobs.jsonl.
 
-    shape: nodes and GPUs per node. A time that was not recorded is None: if a job could not record its end, the line
-    of its end has the time of the next job.
+    shape: nodes and GPUs per node. A time that was not recorded is None. If a job could not record its end, the next
+    job does, with the time at which it started.
     """
     rows: list[dict] = []
     for entry in noted_jobs(batch):

@@ -24,8 +24,11 @@ from regatta.core.text import (
 )
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.page import MARKS
 from regatta.report.panels import Section, Table, milliseconds, name_rows
+from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.store.records import one_line
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 from regatta.topics.fits.scaling import CURVE, SHAPE
@@ -187,9 +190,11 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     """Return a matrix for each workload and stack, the most different bucket sizes first: shapes down, sizes across.
 
     A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
+    Skipped sizes have a square with the reason.
     """
     names, statuses = campaign_names(data.campaign), statuses_by_cell(data.measurements)
     cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
+    cells += _skipped_cells(data.campaign)
     found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
         by_shape = {shape(*key): group for key, group in sorted(grouped(rows, SHAPE[:2]).items(), key=_by_world_size)}
@@ -198,6 +203,15 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
             name = names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
             found.append(_matrix(name.say(*name.parts, always=("subject",)), several, statuses))
     return tuple(sorted(found, key=lambda matrix: (-_largest_level(matrix), natural(matrix.caption))))
+
+
+def _skipped_cells(campaign: dict) -> list[dict]:
+    """Return rows of the skipped cells with a bucket size: without numbers, with the reason."""
+    skipped = [cell for cell in campaign["skipped"] if cell["spec"]["parameters"].get("bucket_cap_mb") is not None]
+    nothing = dict.fromkeys(("step_s", "step_low_s", "step_high_s", *SHOWN))
+    return [
+        {name: cell_row(cell).get(name) for name in CELLS} | nothing | {"reason": cell["reason"]} for cell in skipped
+    ]
 
 
 def _by_world_size(item: tuple[tuple[int, int], list]) -> tuple:
@@ -225,6 +239,8 @@ def _square(place: str, cells: list[dict], best: dict, statuses: dict[str, Count
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
     counts, name = sum((statuses[cell] for cell in ids), Counter()), f"{place}, bucket {size:g} MiB"
     measured = [cell for cell in cells if cell["step_s"] is not None]
+    if reasons := [one_line(cell["reason"], 200) for cell in cells if cell.get("reason")]:
+        return Square(MARKS["skipped"], None, "skipped", ids, f"{name}: skipped: {'; '.join(reasons)}")
     if not measured:
         is_ok = counts["ok"] > 0
         unknown = Square(UNKNOWN, None, "missing", ids, f"{name}: step time unknown")

@@ -159,7 +159,7 @@ def render(data: ReportData) -> str:
         "answer": answer(data),
         "anchors": {section.id for section in shown},
         "machine": page.machine_line(campaign, data.headers, measurements),
-        "facts": page.facts(campaign, data.headers, measurements),
+        "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),
         "num_planned": int(measurements["repeat"].notna().sum()),
         "num_missing": int((measurements["status"] == "not_measured").sum()),

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, plural, shape, status_text
-from regatta.launchers import LAUNCHERS
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
+from regatta.report.same_hosts import HOST
 from regatta.run.causes import read_log_tail
 from regatta.run.log_excerpt import log_excerpt
 from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
@@ -39,9 +39,6 @@ def log_path(launch: str | None) -> str | None:
 
 
 WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that reports a cause
-# Ignore hostnames when grouping causes: after a rank, in messages of the launcher, of a failed node.
-BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
-HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
 PLACE = {name: MEASUREMENTS[name] for name in ("nodes", "gpus_per_node", "stack")}
@@ -185,6 +182,7 @@ def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
 
 
 def _without_host(cause: str) -> str:
+    """Return a cause without its rank and host, for grouping."""
     return HOST.sub(r"\g<before>-", WHERE_FROM.sub("", cause))
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
-from regatta.core.text import is_unknown, plural, shape
+from regatta.core.text import UNKNOWN, is_unknown, plural, shape
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
-from regatta.report.page import MARKS
 from regatta.report.panels import ORDER
 from regatta.topics.comparison import texts
 
@@ -68,7 +67,7 @@ def _place(row) -> tuple[int, int]:
 def _square(row) -> Square:
     cells = (row.cell,)  # its drawer shows the comparison and leads to the reference
     if is_unknown(row.time_ratio):
-        return Square(MARKS["not_measured"], None, "missing", cells, f"{row.cell_name.brief}: no valid launches")
+        return Square(UNKNOWN, None, "missing", cells, f"{row.cell_name.brief}: no valid launches")
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
     note = f"{row.cell_name.brief}: ratio {texts.interval_text(row)}, n = {texts.launches_text(row)}"
     note = f"{note}: {texts.verdict_text(row)}"

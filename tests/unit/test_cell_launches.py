@@ -1,0 +1,185 @@
+"""What the drawer says of launches: pipelined and synchronized times, hosts, other results there, and what ran."""
+
+import pytest
+from synthetic import collective_cell, make_campaign, report_data, train_cell
+from synthetic_training import run_cell
+from test_data_block import data_of
+
+from regatta.report.block_values import printable
+from regatta.report.cell_launches import launch_files
+from regatta.report.cell_time import cell_time_text
+from regatta.report.cells import data_block, static_rows
+from regatta.report.same_hosts import OtherResults, other_results
+from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
+from regatta.topics.catalog import make_tables
+
+
+def results(*rows, **hosts):
+    """Return other_results of (launch, status, cause) rows. hosts: those of each launch, as launches.csv lists them."""
+    table = [{"launch": launch, "status": status, "cause": cause} for launch, status, cause in rows]
+    launches = [{"launch": launch, "hosts": listed} for launch, listed in hosts.items()]
+    return other_results(make_table(table, MEASUREMENTS), make_table(launches, LAUNCHES))
+
+
+def test_other_measurements_on_the_same_hosts_are_counted():
+    found = results(
+        ("a", "failed", "boom"),
+        ("a", "ok", None),
+        ("b", "ok", None),
+        ("b", "failed", "boom"),
+        ("c", "ok", None),
+        (None, "not_measured", "no record"),
+        ("b", "skipped", "not started: the first 3 cells failed"),
+        a="n1, n2",
+        b="n1, n2",
+        c="n1, n3",
+    )
+    assert found == {0: OtherResults(2, 3), 3: OtherResults(2, 3)}
+    assert "2 of 3" in found[0].text
+
+
+def test_a_host_that_the_cause_names_is_compared_with_those_of_the_launch():
+    rows = [
+        ("a", "failed", "rank 3 on n2: RuntimeError: boom"),
+        ("b", "ok", None),
+        ("b", "failed", "srun: error: n9: task 3: Killed"),
+        ("c", "failed", "a node failed (n2.cluster)"),
+        ("d", "failed", "boom"),
+    ]
+    found = results(*rows, a="n1, n2", b="n2, n3", c="n2, n1", d="n4")
+    assert found[0] == OtherResults(1, 3, host="n2")
+    assert found[2] == OtherResults(1, 1, stranger="n9")
+    assert found[3] == OtherResults(1, 3, host="n2")
+    assert found[4] == OtherResults(0, 0)
+    assert "n9" in found[2].text
+
+
+def test_addresses_and_domains_are_not_confused_with_hosts():
+    row = ("a", "failed", "rank 0 on 10.0.0.1: boom")
+    assert results(row, a="10.0.0.2")[0].stranger == "10.0.0.1"
+    assert results(("a", "failed", "rank 0 on n1: boom"), a="n1.cluster")[0].host == "n1.cluster"
+
+
+def test_launches_without_recorded_hosts_say_nothing_about_others():
+    assert results(("a", "failed", "boom"), a=None) == {}
+
+
+def test_the_command_that_ran_is_that_of_the_launch_file_and_not_cut():
+    argv = ["srun", "--nodes=2", "apptainer", "run", "--bind", "/a b:/c", "x.sif", *["--long"] * 300]
+    launches = make_table([{"launch": "l0", "hosts": "n1, n2"}], LAUNCHES)
+    found = launch_files(["l0", "l1"], [{"launch": "l0", "argv": argv}, {"launch": "l1", "argv": None}], launches)
+    assert found["hosts"] == ["n1, n2", None]
+    assert found["argv"][1] is None
+    assert found["argv"][0].startswith("srun --nodes=2 apptainer run --bind '/a b:/c' x.sif --long")
+    assert found["argv"][0].count("--long") == 300
+
+
+def test_a_text_that_is_cut_says_so_and_control_characters_are_replaced():
+    assert printable("a\x1b[31m\ud800  b") == "a\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}  b"
+    assert printable("x" * 30, 10) == "x" * 10 + " [cut: the first 10 of 30 characters]"
+
+
+def test_the_command_by_hand_has_more_than_a_thousand_characters():
+    cell = train_cell("resnet18", 1, 2)
+    cell["command"] = "torchrun " + "x" * 5000 + " end"
+    assert data_block(data_of([(cell, [{}])]))["cells"]["command"] == [cell["command"]]
+
+
+def test_a_launch_has_its_pipelined_time_beside_the_quantiles_of_its_samples():
+    cell = train_cell("resnet18", 1, 2)
+    launches = [{"p50_s": 0.12, "window_step_s": 0.1}, {"p50_s": 0.13, "window_step_s": None}]
+    block = data_block(data_of([(cell, launches)]))
+    assert block["launches"]["window_ms"] == [100, None]
+    assert block["launches"]["p50_ms"] == [120, 130]
+    notes = {column["key"]: column.get("note", "") for column in block["columns"]}
+    assert notes["step_ms"].startswith("pipelined")
+    assert notes["step_p50_ms"].startswith("synchronized")
+
+
+def test_the_between_launch_range_is_that_of_the_time_beside_it():
+    step, call = train_cell("resnet18", 1, 2), collective_cell(4096, 1, 2)
+    block = data_block(
+        data_of(
+            [
+                (step, [{"window_step_s": s, "p50_s": 1.0} for s in (0.1, 0.2, 0.3)]),
+                (call, [{"p50_s": p, "window_step_s": w} for p, w in ((1e-4, 5e-5), (1.1e-4, 5e-5), (1.2e-4, 1e-4))]),
+            ]
+        )
+    )
+    # (0.3 - 0.1) / 0.2; (120 - 100) / 110; of pipelined calls (100 - 50) / 50.
+    assert block["cells"]["range_percent"] == [100, 18.1818]
+    assert block["cells"]["pipelined_range_percent"] == [None, 100]
+
+
+def test_the_range_of_training_runs_is_that_of_their_total_time():
+    run = run_cell("none", gpus=1)
+    data = data_of([(run, [{"p50_s": 1.0}, {"p50_s": 1.0}])])
+    lines = [(0, 1, 2.0), (0, 2, 3.0), (1, 1, 2.0), (1, 2, 4.0)]
+    epochs = [{"cell": run["id"], "repeat": r, "epoch": e, "epoch_s": s} for r, e, s in lines]
+    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    collected |= {"measurements": data.measurements, "epochs": make_table(epochs, COLLECTED["epochs"])}
+    tables = make_tables(data.campaign, collected)
+    block = data_block(report_data(data.campaign, data.measurements, **{**tables, "epochs": collected["epochs"]}))
+    assert block["cells"]["total_s"] == [5.5]
+    assert block["cells"]["range_percent"] == [18.1818]  # (6 - 5) / 5.5
+
+
+def test_collectives_have_their_peak_memory():
+    cell = collective_cell(4096, 1, 2)
+    launches = [{"p50_s": 1e-4, "peak_rss_bytes": 2**30}, {"p50_s": 1e-4, "peak_rss_bytes": 2**29}]
+    launches.append({"status": "failed", "phase": "measure", "cause": "boom", "peak_rss_bytes": 2**31})
+    assert data_block(data_of([(cell, launches)]))["cells"]["peak_rss_mib"] == [1024]
+
+
+def test_the_table_lists_failed_then_inefficient_then_other_cells_in_natural_order():
+    one = train_cell("resnet18", 1, 1, "none", stack="b")
+    two, four = (train_cell("resnet18", 1, gpus, stack="b") for gpus in (2, 4))
+    bad = train_cell("resnet18", 1, 8, stack="b")
+    calls = [collective_cell(size, 1, 2, stack=stack) for size, stack in ((2**20, "b"), (2**14, "b"), (2**20, "a"))]
+    gone = train_cell("resnet18", 1, 2, "none", stack="a") | {"reason": "needs 1 rank"}
+    launches = [(one, [{"window_step_s": 0.1}]), (four, [{"window_step_s": 0.11}]), (two, [{"window_step_s": 0.2}])]
+    launches += [(bad, [{"status": "failed", "phase": "setup", "cause": "boom"}])]
+    launches += [(call, [{"p50_s": 1e-4}]) for call in calls]
+    block = data_block(data_of(launches, [gone]))
+    # Failed; 50 %, 91 %, 100 %; by operation, stack and size; skipped.
+    assert block["order"] == [3, 2, 1, 0, 6, 5, 4, 7]
+    assert [index for index, _ in static_rows(block)["rows"]] == block["order"]
+
+
+def test_every_definition_belongs_to_a_column():
+    block = data_block(data_of([(collective_cell(4096, 1, 2), [{"p50_s": 1e-4}])]))
+    labels = {column["label"] for column in block["columns"]}
+    definitions = dict(static_rows(block)["definitions"])
+    assert definitions.keys() <= labels
+    assert "Latency (µs)" in definitions
+    assert "Step time (ms)" not in definitions
+
+
+def test_a_stack_has_its_image_and_binds_in_one_line():
+    cell = train_cell("resnet18", 1, 2, stack="bound")
+    cell["spec"]["stack"] |= {"kind": "bind-mounted", "image_id": "3f2a", "binds": ["/opt/lib:/host/lib", "$TMPDIR"]}
+    block = data_block(data_of([(cell, [{}])]))
+    text = block["texts"]["words"][block["cells"]["stack_facts"][0]]
+    assert text == "bound (bind-mounted); image 3f2a; binds /opt/lib:/host/lib, $TMPDIR"
+
+
+def test_a_campaign_without_launches_has_no_files():
+    block = data_block(report_data(make_campaign([]), make_table([], MEASUREMENTS)))
+    assert block["files"] == {"hosts": [], "argv": []}
+    assert pytest.approx(block["launches"]["window_ms"]) == []
+
+
+def cell_time(*launches):
+    measured = [{"launch": "a", "elapsed_s": 900.0, "world_size": 4}, {"launch": "b", "world_size": 4}]
+    rows = [dict(zip(("launch", "cells_s", "warmup_s", "measuring_s"), launch, strict=True)) for launch in launches]
+    table = make_table([row | {"nodes": 2, "gpus_per_node": 2} for row in rows], LAUNCHES)
+    return cell_time_text(make_table(measured, MEASUREMENTS), table, "cuda")
+
+
+def test_the_cell_time_is_split_where_the_launches_have_the_same_records():
+    # 900 s x 4 GPUs = 1 hour; a launch of another campaign does not count.
+    split = cell_time(("a", 900.0, 90.0, 540.0), ("other", 50.0, 0.0, 50.0))
+    assert split == "1.00 GPU hours: 60 % sampling, 10 % warm-up, 30 % setup and checks"
+    whole = "1.00 GPU hours (setup, checks, warm-up, sampling)"
+    assert cell_time(("a", 950.0, 90.0, 540.0)) == whole  # with a superseded record
+    assert cell_time() == whole

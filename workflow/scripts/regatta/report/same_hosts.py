@@ -1,0 +1,69 @@
+"""How other measurements ended on the hosts of a failed launch: a broken host fails many cells."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.launchers import LAUNCHERS
+from regatta.report.block_values import column_values
+
+# Where a cause names a host: after a rank, in messages of the launcher, of a failed node.
+BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
+HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
+
+
+@dataclass(frozen=True)
+class OtherResults:
+    """Other measurements with a record on all hosts of a launch, or on the one host of it that the cause names.
+
+    stranger: the host that the cause names, if the launch did not run there.
+    """
+
+    num_ok: int
+    num: int
+    host: str | None = None
+    stranger: str | None = None
+
+    @property
+    def text(self) -> str:
+        where = self.host or "the same hosts"
+        counted = f"{self.num_ok:,} of {self.num:,} other measurements ok" if self.num else "no other measurement"
+        lead = f"The cause names {self.stranger}, not a host of this launch. " if self.stranger else ""
+        return f"{lead}On {where}: {counted}."
+
+
+def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
+    """Return the hosts of each launch as launches.csv lists them, where they were recorded."""
+    known = launches.dropna(subset=["hosts"])
+    return dict(zip(known["launch"], known["hosts"], strict=True))
+
+
+def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
+    """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known.
+
+    Repeats that were not started say nothing about their hosts.
+    """
+    hosts = hosts_by_launch(launches)
+    rows = list(zip(*(column_values(measurements, name) for name in ("launch", "cause", "status")), strict=True))
+    num, num_ok = Counter(), Counter()  # by the hosts of a launch as text, and by ("", host)
+    for launch, _, status in rows:
+        listed = hosts.get(launch) if status != "skipped" else None
+        for key in (listed, *(("", host) for host in listed.split(", "))) if listed else ():
+            num[key] += 1
+            num_ok[key] += status == "ok"
+    found = {}
+    for index, (launch, cause, status) in enumerate(rows):
+        if status in ("ok", "skipped") or launch not in hosts:
+            continue
+        match = HOST.search(cause or "")
+        named = _same_host(match["host"], hosts[launch].split(", ")) if match else None
+        key = hosts[launch] if named is None else ("", named)
+        found[index] = OtherResults(num_ok[key], num[key] - 1, named, match["host"] if match and not named else None)
+    return found
+
+
+def _same_host(name: str, hosts: list[str]) -> str | None:
+    """Return the host of this name, also if only one of both has a domain."""
+    return next((host for host in hosts if name in (host, host.split(".")[0]) or host == name.split(".")[0]), None)
