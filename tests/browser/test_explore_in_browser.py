@@ -212,10 +212,10 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
 
 def test_the_current_section_is_marked_in_the_contents(browser, page):
     show(browser, page)
-    browser.evaluate("document.getElementById('warnings').scrollIntoView()")
+    browser.evaluate("document.getElementById('stability').scrollIntoView()")
     current = "[...document.querySelectorAll('nav [aria-current]')].map(a => a.getAttribute('href')).join()"
-    wait(lambda: browser.evaluate(current) == "#warnings")
-    assert browser.evaluate(current) == "#warnings"
+    wait(lambda: browser.evaluate(current) == "#stability")
+    assert browser.evaluate(current) == "#stability"
 
 
 def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, page, tmp_path):

@@ -33,9 +33,15 @@ from regatta.report.plotting import (
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
-from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, message_size
+from regatta.topics.communication import (
+    COLLECTIVES,
+    collective_figures,
+    collectives_table,
+    lead_text,
+    message_size,
+)
 from regatta.topics.scaling import section as scaling_section
-from regatta.topics.scaling.figures import scaling_figures
+from regatta.topics.scaling.figures import best_of_largest, scaling_figures
 from regatta.topics.scaling.tables import SCALING, scaling_table
 
 
@@ -78,7 +84,7 @@ def test_a_drawing_has_text_colors_of_the_page_and_no_ids_that_another_has(drawi
     )
     assert not first & second
     assert ">x</text>" in svg
-    assert 'aria-label="a &quot;label&quot;"' in svg
+    assert 'aria-label="a &quot;label&quot;: y by x"' in svg
     assert "var(--hue-1)" in svg
     assert re.findall("#a100[0-9a-f]{2}", svg) == []
 
@@ -168,26 +174,29 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     scaling, steps, _, _ = results(tmp_path, cells)
     figures = scaling_figures(scaling, steps, "cuda")
     assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
-    assert re.search(
-        r", 1×4 · ddp: efficiency \d\d % \(range .*\), relative to the baseline 1×1 · no DDP \(", figures[1].alt
-    )
+    by = "by processes (nodes × processes per node)"
+    assert f'aria-label="Throughput: ResNet-50: samples/s {by}"' in figures[0].svg
+    assert f'aria-label="Efficiency: ResNet-50: efficiency (%) {by}"' in figures[1].svg
     assert len(figures[0].table.rows) == 4
     assert figures[0].csv.startswith("cell,model,")
 
 
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
-    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, g) for g in (1, 2)])
+    cells = [train_cell("resnet50", 1, g) for g in (1, 2)]
+    scaling, steps, _, _ = results(tmp_path, cells)
     (figure,) = scaling_figures(scaling, steps, "cuda")
-    assert "the baseline was not measured" in figure.caption
+    assert "ideal" not in [entry.label for entry in figure.legend]
+    scaling, steps, _, _ = results(tmp_path / "b", [train_cell("resnet50", 1, 1, "none"), *cells])
+    assert "ideal" in [entry.label for entry in scaling_figures(scaling, steps, "cuda")[0].legend]
 
 
-def test_cells_without_a_record_are_counted_in_the_caption(tmp_path):
+def test_cells_without_a_record_are_counted_once_for_the_section(tmp_path):
     cells = [train_cell("resnet50", 1, 1, "none"), train_cell("resnet50", 1, 2), train_cell("resnet50", 1, 4)]
     faults = {(cells[2]["id"], repeat): ("failed", "init", "no") for repeat in range(3)}
-    folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults)
-    analyse(folder)
-    scaling, steps, _, _ = tables_of(folder)
-    assert "Not drawn: 1 cell of 3 without a value." in scaling_figures(scaling, steps, "cuda")[0].caption
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults))
+    lead = scaling_section.section(data).lead
+    assert "Points: individual launches (3 per cell)." in lead
+    assert "Not drawn: 1 cell of 3 without a value." in lead
 
 
 def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
@@ -376,17 +385,14 @@ def test_an_efficiency_with_a_wide_range_is_uncertain():
         (train_cell("resnet18", 1, 2), [0.05, 0.625]),
     ]
     figure = scaling_figures(*scaling_of(cells), "cpu")[1]
-    assert re.search(r"efficiency uncertain, \d+ % \(range 16–200 %, 2 launches\)", figure.alt)
     assert {row[0]: row[-1] for row in figure.table.rows}["1×2 · ddp"] == "uncertain"
 
 
 def test_ranks_with_fewer_threads_than_the_baseline_are_not_graded():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1, 0.1]), (train_cell("resnet18", 1, 2), [0.15, 0.15])]
     uneven = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {2}, (1, 2): {1}})[1]
-    assert uneven.caption.endswith("The processes share the cores of a host (threads per rank: 2 at 1×1, 1 at 1×2).")
     assert [row[-1] for row in uneven.table.rows] == ["baseline", "n/a"]
     even = scaling_figures(*scaling_of(cells), "cpu", {(1, 1): {1}, (1, 2): {1}})[1]
-    assert "share the cores" not in even.caption
     assert [row[-1] for row in even.table.rows] == ["baseline", "poor"]
 
 
@@ -401,40 +407,29 @@ def test_what_varies_is_in_the_names_of_the_cells():
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
     throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")[:2]
     assert [row[0] for row in throughput.table.rows] == ["1×1 · no DDP · batch 16", "1×2 · ddp · batch 16"]
-    assert efficiency.alt.startswith("ResNet-18 · batch 16, 1×2 · ddp: ")
-    assert "the baseline 1×1 · no DDP · batch 16 (" in efficiency.alt
+    assert efficiency.title == "Efficiency: ResNet-18 · batch 16"
+    assert "the baseline 1×1 · no DDP · batch 16 (" in efficiency.table.caption
 
 
-def test_a_headline_says_of_how_many_its_cell_is_the_fastest():
-    cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 2)]
-    cells += [(train_cell("resnet18", 1, 2, "ddp", bucket), [step] * 2) for bucket, step in ((1, 0.12), (25, 0.11))]
-    throughput, efficiency = scaling_figures(*scaling_of(cells), "cpu")
-    for figure in (throughput, efficiency):
-        assert ", 1×2 · ddp · bucket 25 MiB: " in figure.alt
-        assert ", fastest of 2 cells" in figure.alt
-    assert "fastest" not in scaling_figures(*scaling_of(cells[:2]), "cpu")[0].alt
-
-
-def test_a_headline_takes_a_cell_with_all_launches_before_a_faster_one_that_lacks_some():
+def test_the_best_is_a_cell_with_all_launches_before_a_faster_one_that_lacks_some():
     cells = [(train_cell("resnet18", 1, 1, "none"), [0.1] * 3)]
     cells += [
         (train_cell("resnet18", 1, 2, "ddp", 1), [0.12] * 3),
         (train_cell("resnet18", 1, 2, "ddp", 25), [0.1] * 2),
     ]
-    for figure in scaling_figures(*scaling_of(cells), "cpu"):
-        assert ", 1×2 · ddp · bucket 1 MiB: " in figure.alt
+    assert best_of_largest(scaling_of(cells)[0]).bucket_cap_mb == 1
     cells += [(train_cell("resnet18", 1, 2, "ddp", 5), [0.11] * 3)]
-    assert ", 1×2 · ddp · bucket 5 MiB: " in scaling_figures(*scaling_of(cells), "cpu")[0].alt
+    assert best_of_largest(scaling_of(cells)[0]).bucket_cap_mb == 5
 
 
-def test_a_range_and_an_interval_differ_in_sentence_and_heading():
+def test_a_range_and_an_interval_differ_in_bracket_and_heading():
     steps = {3: [0.1, 0.101, 0.102], 6: [0.1, 0.101, 0.102, 0.1, 0.101, 0.102]}
     found = {}
     for num, own in steps.items():
         cells = [(train_cell("resnet18", 1, 1, "none"), own), (train_cell("resnet18", 1, 2), own)]
         found[num] = scaling_figures(*scaling_of(cells), "cpu")[1]
-    assert "efficiency 100 % (range 98–102 %, 3 launches)" in found[3].alt
-    assert re.search(r"efficiency 100 % \(95 % CI 9\d–10\d %, 6 launches\)", found[6].alt)
+    assert found[3].table.rows[1][3] == "(98.0 to 102.0)"
+    assert re.fullmatch(r"\[9\d.\d, 10\d.\d\]", found[6].table.rows[1][3])
     assert [found[num].table.columns[3] for num in steps] == ["range (%)", "95 % interval (%)"]
 
 
@@ -471,30 +466,27 @@ def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their
     assert (count.kind, count.values) == ("lowest", {"num": 4, "num_groups": 6})
 
 
-def test_the_highest_bandwidth_says_whose_it_is_and_what_the_largest_shape_has():
+def test_bandwidth_and_latency_of_each_shape_are_in_the_tables():
     cells = [collective_cell(2**20, nodes, 2, device="cuda", backend="nccl") for nodes in (1, 4)]
     medians = {cells[0]["id"]: [0.0001], cells[1]["id"]: [0.0004]}
     rows = [cell_row(c) | {"repeat": 0, "status": "ok", "p50_s": medians[c["id"]][0]} for c in cells]
     table = collectives_table(make_campaign(cells), make_table(rows, MEASUREMENTS))
     bandwidth, latency = collective_figures(table, medians)
     # 2 (n-1)/n times the message over the time: 1.048576 MB in 0.1 ms, and 1.75 times that in 0.4 ms.
-    assert bandwidth.alt.endswith(
-        ": up to 10.5 GB/s (1 launch) with 1 MiB on 1×2; 4.59 GB/s (1 launch) with 1 MiB on 4×2."
-    )
-    assert latency.alt.endswith(": 100 µs (1 launch) with 1 MiB on 1×2 to 400 µs (1 launch) with 1 MiB on 4×2.")
+    assert [row[4] for row in bandwidth.table.rows] == ["10.5", "4.59"]
+    assert [row[3] for row in latency.table.rows] == ["100", "400"]
 
 
 def test_processes_of_one_host_are_said_to_use_no_network_link():
-    def texts(nodes, **spec):
+    def text(nodes, **spec):
         cell = collective_cell(4096, nodes, 2, **spec)
         rows = make_table([cell_row(cell) | {"repeat": 0, "status": "ok", "p50_s": 0.001}], MEASUREMENTS)
-        return [
-            f.caption for f in collective_figures(collectives_table(make_campaign([cell]), rows), {cell["id"]: [0.001]})
-        ]
+        return lead_text(collectives_table(make_campaign([cell]), rows), is_imported=False)
 
     words = "Single host: no network traffic."
-    assert all(words in text for text in texts(1))
-    assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
+    assert words in text(1)
+    assert words not in text(2)
+    assert words not in text(1, device="cuda", backend="nccl")
 
 
 def test_the_legend_lists_series_and_guides_in_the_order_of_their_last_values():

@@ -32,7 +32,7 @@ from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv,
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
 
-COMPUTED = ("straggler-map",)  # figures whose data are no rows of a table: the map has the samples of one record
+COMPUTED = ("straggler-map", "rank-times", "ecdf")  # figures whose data are samples, no rows of a table
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 

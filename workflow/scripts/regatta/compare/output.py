@@ -17,8 +17,8 @@ from regatta.core.text import (
     ratio_text,
 )
 from regatta.report.page import load_template
-from regatta.report.panels import Figure, Section, Table, ends, full_names
-from regatta.report.plotting import Axis, Panel, Point, Series, draw
+from regatta.report.panels import Figure, Section, Table, ends, full_names, make_figure
+from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
@@ -177,16 +177,9 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
     series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
     rows = history.table[history.table["cell"].isin(cells)]
-    last = rows[rows["cell"] == cells[0]].iloc[-1]
-    ratio = ratio_text(last["ratio_to_first"])
-    alt = f"{names[cells[0]]}: {ratio} times the time of the first campaign, in {last['folder']}."
-    changed = [str(place + 1) for place in range(len(campaigns)) if history.has_changed(place)]
-    caption = "Points: individual launches. Line: medians. Below 1: faster than in the first campaign."
-    caption += f" {CHANGED}: environment changed before campaign {', '.join(changed)}." if changed else ""
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    drawing = draw(Panel(x, Axis("ratio to first campaign"), series), f"history-{index + 1}", alt)
-    table = history_table(history, cells)
-    return Figure(f"history-{index + 1}", title, drawing.svg, alt, caption, table, to_csv(rows), "", drawing.legend)
+    panel, table = Panel(x, Axis("ratio to first campaign"), series), history_table(history, cells)
+    return make_figure(f"history-{index + 1}", title, panel, table, rows, "")
 
 
 def _points(history: History, cell: str) -> tuple[Point, ...]:
@@ -257,7 +250,9 @@ def history_page(history: History) -> str:
     )
     num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
     cells = plural(history.table["cell"].nunique(), "cell")
-    lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}."
+    lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}"
+    lead += f" ({CHANGED})." if num_changes else "."
+    lead += " Points: individual launches. Line: medians. Below 1: faster than in the first campaign."
     empty = "No environment change was recorded."
     environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
     over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))

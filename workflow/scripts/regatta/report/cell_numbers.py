@@ -34,6 +34,11 @@ class Number:
     help: str = ""
 
 
+def hours_per_million(rate_per_rank: float) -> float:
+    """Return ranks × hours per million samples, from samples per second and rank; so for tokens."""
+    return 1e6 / rate_per_rank / 3600
+
+
 TIMES = ("step_ms", "latency_us", "total_s", "both_passes_us")  # a cell with one of these needs no median_ms
 # In the order of the table; the first known one is the main number of a cell. A key may be a column of several tables.
 NUMBERS = (

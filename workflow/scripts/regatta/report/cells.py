@@ -17,7 +17,7 @@ from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natu
 from regatta.core.verdicts import verdict_text
 from regatta.report.block_values import Texts, column_values, printable, six
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
-from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, with_derived
+from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, hours_per_million, with_derived
 from regatta.report.page import STATUSES, marked_status
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
@@ -248,9 +248,8 @@ def _where_unknown(values: list, others: list[list]) -> list:
 
 
 def _with_hours(columns: dict) -> dict[str, list]:
-    """Return ranks x hours per million samples: a million / (samples per second and rank) / 3600."""
     rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
-    return {"": [None if rate is None else six(1e6 / rate / 3600) for rate in rates]}
+    return {"": [None if rate is None else six(hours_per_million(rate)) for rate in rates]}
 
 
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:

@@ -1,4 +1,4 @@
-"""Figures, tables and sections of the report: which cells go into one panel, and shared words of captions."""
+"""Figures, tables and sections of the report: which cells go into one panel, and shared words of leads."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -44,16 +44,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. alt: its message with numbers. caption: what it shows, how to read it, n. csv: its data.
-
-    svg: the image as an inline element. legend: of its series. source: the table whose rows are in `csv`.
-    """
+    """One figure. svg: the image as an inline element. csv: its data, rows of the table `source`."""
 
     id: str
     title: str
     svg: str
-    alt: str
-    caption: str
     table: Table
     csv: str
     source: str = ""
@@ -66,7 +61,7 @@ class Section:
 
     template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
-    another view of the same cells.
+    another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
     """
 
     id: str
@@ -79,10 +74,12 @@ class Section:
     content: dict = field(default_factory=dict)
     state: tuple[str, str] = ("", "")
     folded: tuple[str, tuple[Figure, ...]] = ("", ())
+    parts: tuple["Section", ...] = ()
+    summary: str = ""
 
     @property
     def has_content(self) -> bool:
-        return bool(self.figures or self.tables or self.template)
+        return bool(self.figures or self.tables or self.template or self.parts or self.summary)
 
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -237,12 +234,10 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
     return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
 
 
-def make_figure(
-    figure_id: str, title: str, panel: Panel, words: tuple[str, str], table: Table, rows, source: str
-) -> Figure:
-    """Draw a panel as a figure with words and numbers. words: alt and caption. rows: from the table `source`."""
-    drawing = draw(panel, figure_id, words[0])
-    return Figure(figure_id, title, drawing.svg, *words, table, to_csv(rows), source, drawing.legend)
+def make_figure(figure_id: str, title: str, panel: Panel, table: Table, rows: pd.DataFrame, source: str) -> Figure:
+    """Draw a panel as a figure with its numbers. rows: from the table `source`."""
+    drawing = draw(panel, figure_id, title)
+    return Figure(figure_id, title, drawing.svg, table, to_csv(rows), source, drawing.legend)
 
 
 def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -60,12 +60,12 @@ NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
 MARK = re.compile(rf' id="(?:{CELL}|({LINE}))([^"]*)"')
 FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
 LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
-DIGITS = re.compile(r"(\d\.\d\d)\d+")
+DIGITS = re.compile(r">[^<]+</text>|(\d\.\d\d)\d+")  # of coordinates; texts keep theirs
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 
 
 def svg_of(figure: "Figure", label: str) -> str:
-    """Return a figure as an inline SVG element, the same text for the same figure. label: its text alternative."""
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue().decode()
@@ -75,7 +75,7 @@ def svg_of(figure: "Figure", label: str) -> str:
     body = MARK.sub(lambda match: f' data-{"line" if match[1] else "cell"}="{match[2]}"', body)
     body = body.replace(f'<g id="{FIT}">', '<g class="fit">')
     body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
-    body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
+    body = FONT.sub(r"font-size: \1", DIGITS.sub(lambda match: match[1] or match[0], body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
     body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
@@ -198,8 +198,8 @@ class Drawing:
     legend: tuple[Entry, ...]
 
 
-def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
-    """Draw a panel. figure_id: unique on the page. label: text alternative."""
+def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
+    """Draw a panel. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     styles = _styles(panel.series)
     has_points = sum(len(p.values) for s in panel.series for p in s.points) <= MAX_POINTS
     with new_canvas(WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as figure:
@@ -214,7 +214,8 @@ def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         for series, style in zip(panel.series, styles, strict=True):
             _draw_series(axes, series, style, panel.dot, has_points)
-        return Drawing(svg_of(figure, label), _legend(panel, styles))
+        by = f" by {panel.x.label}" if panel.x.label else ""
+        return Drawing(svg_of(figure, f"{title}: {panel.y.label}{by}"), _legend(panel, styles))
 
 
 def _styles(series: Sequence[Series]) -> list[Entry]:

@@ -295,10 +295,12 @@ def confidence(data: ReportData) -> AnswerLine | None:
         f"{num} of {plural(len(ratios), 'cell')} {'varies' if num == 1 else 'vary'} by more than"
         f" {100 * DISAGREEMENT_RATIO:g} %"
         if len(ratios)
-        else "one launch per cell"
+        else "no cell has two valid launches"
+        if num_launches > 1
+        else "one launch per cell, without ranges"
     ]
-    if num_launches < MIN_LAUNCHES_INTERVAL:
+    if 1 < num_launches < MIN_LAUNCHES_INTERVAL:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
     values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
-    return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "warnings", values)
+    return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)

@@ -129,7 +129,10 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign."""
+    """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign.
+
+    part_of: id of the topic whose section contains this one's.
+    """
 
     id: str
     title: str
@@ -139,6 +142,7 @@ class Topic:
     sentence: Callable[[Finding], str] | None = None
     warnings: Callable[[ReportData], list[Advice]] = nothing
     methods: Callable[[dict], list[tuple[str, str]]] = nothing
+    part_of: str = ""
 
     def __post_init__(self) -> None:
         if self.findings is not nothing and self.sentence is None:

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
+from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.panels import Section
 from regatta.store.collect import collected_csv, read_collected, read_store
@@ -31,6 +33,7 @@ from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
+from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
 from regatta.topics.timeline import section as timeline
@@ -39,7 +42,6 @@ TOPICS: tuple[Topic, ...] = (
     matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
-    percentiles.TOPIC,
     gradient_communication.TOPIC,
     comparison.TOPIC,
     communication.TOPIC,
@@ -47,7 +49,9 @@ TOPICS: tuple[Topic, ...] = (
     memory.TOPIC,
     training_runs.TOPIC,
     sync_batchnorm.TOPIC,
+    stability.TOPIC,
     stragglers.TOPIC,
+    percentiles.TOPIC,
     quality.MACHINES,
     quality.PRECISION,
     failures.TOPIC,
@@ -72,11 +76,14 @@ def missing_axes(columns: Collection[str]) -> str:
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     """Return the tables of all topics by name.
 
-    Raises ValueError if a name is used twice, also by the store, and for a table of cells that lacks a parameter.
+    Raises ValueError if a name is used twice, also by the store, for a table of cells that lacks a parameter, and for a
+    topic that is a part of none of them.
     """
     found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:
+        if topic.part_of not in ("", *(other.id for other in topics)):
+            raise ValueError(f"topic '{topic.id}' is part_of '{topic.part_of}', which is not a topic")
         for name, spec in topic.tables.items():
             if name in found:
                 raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
@@ -147,17 +154,14 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     campaign, measurements = data.campaign, data.measurements
     is_large = page.is_large(campaign)
-    shown = [topic.section(data) for topic in TOPICS if topic.section]
-    shown = [section for section in shown if section is not None and section.has_content]
-    place = next(index for index, section in enumerate(shown) if section.id == failures.TOPIC.id)
-    shown.insert(place, _warnings(data))
+    shown = sections(data)
     num_launches = len(list(data.launches.glob("*.jsonl")))
     block = cells.data_block(data)
     values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "answer": answer(data),
-        "anchors": {section.id for section in shown},
+        "anchors": {one.id for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),
@@ -188,10 +192,20 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
-def _warnings(data: ReportData) -> Section:
-    advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
-    state = (str(len(advice) or "none"), "quiet")
-    return Section("warnings", "Warnings", template="warnings.html.j2", content={"warnings": advice}, state=state)
+def sections(data: ReportData) -> list[Section]:
+    """Return the sections with content in the page's order, each with its parts."""
+    made = [(topic, topic.section(data)) for topic in TOPICS if topic.section]
+    found = [(topic, section) for topic, section in made if section is not None]
+    shown = []
+    for topic, section in found:
+        parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
+        if topic is stability.TOPIC:
+            advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
+            parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content={"warnings": advice}))
+            section = replace(section, state=(plural(len(advice), "warning") if advice else "", "quiet"))
+        if not topic.part_of:
+            shown.append(replace(section, parts=(*section.parts, *parts)))
+    return [section for section in shown if section.has_content]
 
 
 def findings_by_section(data: ReportData) -> dict[str, list[dict]]:

@@ -22,7 +22,7 @@ from regatta.core.text import (
     three,
     times,
 )
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text, value_text
+from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
     Section,
@@ -115,7 +115,6 @@ def collective_figures(
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
-    call = "one call as imported" if is_imported else "one blocking call, slowest rank"
     sizes = sorted(set(measured["message_bytes"].dropna()))
     x = Axis("message size", True, min(sizes, default=None), max(sizes, default=None), byte_ticks(sizes))
     all_times = [t for cell in measured["cell"] for t in medians[cell]]
@@ -130,8 +129,8 @@ def collective_figures(
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
-            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, call, fits))
-        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, call, fits))
+            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, fits))
+        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, fits))
     return figures
 
 
@@ -169,9 +168,7 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     return sorted(found, key=lambda panel: (panel[1]["message_bytes"].isna().all(), panel[0]))
 
 
-def _bandwidth(
-    figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str, fits: dict
-) -> Figure:
+def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:
     shown = rows[rows["world_size"] > 1]
     series = make_series(
         shown,
@@ -183,12 +180,6 @@ def _bandwidth(
     series = _with_fits(
         series, shown, fits, lambda row, *point: bus_bandwidth(row["operation"], *point, row["world_size"])
     )
-    known = shown[shown["busbw_gb_per_s"].notna()]
-    at_largest = known[known["world_size"] == known["world_size"].max()]
-    best, most = (max(of.itertuples(), key=lambda row: row.busbw_gb_per_s) for of in (known, at_largest))
-    alt = f"{title}: up to {_bus_text(best)}" + (f"; {_bus_text(most)}" if most.line != best.line else "")
-    caption = f"Bus bandwidth by message size ({call}); higher is better.{_within_host(shown)}"
-    caption += f" {how_to_read(shown, 'latency_s')}"
     has_peak = shown["peak_gb_per_s"].notna().any()
     columns = {
         "algbw (GB/s)": text_of("algbw_gb_per_s", three),
@@ -199,9 +190,9 @@ def _bandwidth(
         **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
-    words, data = (f"{alt}.", caption), shown[list(COLLECTIVES)]
+    data = shown[list(COLLECTIVES)]
     panel = Panel(x, y, series, limits=_peak_lines(shown))
-    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, words, table, data, "collectives")
+    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, data, "collectives")
 
 
 def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict, value: Callable) -> tuple[Series, ...]:
@@ -234,41 +225,23 @@ def _peak_ratio(row) -> float | None:
     return None if is_unknown(row.peak_gb_per_s) else times(row.busbw_gb_per_s, 1 / row.peak_gb_per_s)
 
 
-def _bus_value(row) -> Value:
-    """Return the bus bandwidth with the range or interval that its time gives."""
-    if is_unknown(row.latency_low_s) or is_unknown(row.latency_high_s):
-        return Value(row.busbw_gb_per_s, num_launches=row.num_launches)
-    low, high = (row.busbw_gb_per_s * row.latency_s / t for t in (row.latency_high_s, row.latency_low_s))
-    return Value(row.busbw_gb_per_s, low, high, row.interval, row.num_launches)
-
-
 def _bus_ends(row) -> str:
-    if is_unknown(row.busbw_gb_per_s):
+    """Return the range or interval of the bus bandwidth that its time gives."""
+    if any(map(is_unknown, (row.busbw_gb_per_s, row.latency_low_s, row.latency_high_s))):
         return UNKNOWN
-    value = _bus_value(row)
-    return bracket(value.low, value.high, value.kind)
+    low, high = (row.busbw_gb_per_s * row.latency_s / t for t in (row.latency_high_s, row.latency_low_s))
+    return bracket(low, high, row.interval)
 
 
-def _bus_text(row) -> str:
-    ratio = _peak_ratio(row)
-    of_peak = "" if ratio is None else f", {percent_number(ratio)} % of peak"
-    return f"{value_text(_bus_value(row), three, 'GB/s')} with {_message(row)} on {row.line}{of_peak}"
-
-
-def _latency(
-    figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, call: str, fits: dict
-) -> Figure:
-    over, by = "message_bytes", "message size"
+def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:
+    over = "message_bytes"
     if rows["message_bytes"].isna().all():
-        over, by, x = "world_size", "number of ranks", ranks_axis(rows[rows["latency_s"].notna()])
+        over, x = "world_size", ranks_axis(rows[rows["latency_s"].notna()])
         rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
     series = make_series(rows, "label", over, lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
     series = _with_fits(series, rows, fits, lambda _, __, seconds: seconds)
-    measured = sorted(rows[rows["latency_s"].notna()].itertuples(), key=lambda row: row.latency_s)
-    alt = f"{title}: {' to '.join(dict.fromkeys(_time_text(row) for row in (measured[0], measured[-1])))}."
-    caption = f"Time of {call}, by {by}; lower is better.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
     columns = {
-        "blocking (µs)" if "blocking" in call else "time (µs)": text_of("latency_s", microseconds),
+        "blocking (µs)" if "blocking" in y.label else "time (µs)": text_of("latency_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
         "pipelined (µs)": text_of("pipelined_s", microseconds),
     }
@@ -276,17 +249,12 @@ def _latency(
         columns["algorithm buffers"] = text_of("algorithm_bytes", size_text)
         columns["largest rel. error"] = text_of("max_rel_error", error_text)
     table = Table.of(f"Time of {title}", _cell_columns(rows) | columns, rows)
-    words, data = (alt, caption), rows[list(COLLECTIVES)]
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), words, table, data, "collectives")
+    data = rows[list(COLLECTIVES)]
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, data, "collectives")
 
 
 def error_text(error: float | None) -> str:
     return UNKNOWN if is_unknown(error) else f"{error:.1e}"
-
-
-def _time_text(row) -> str:
-    message = "" if is_unknown(row.message_bytes) else f" with {_message(row)}"
-    return f"{time_text(Value.of(row, 'latency', 's'))}{message} on {row.line}"
 
 
 def _within_host(rows: pd.DataFrame) -> str:
@@ -320,12 +288,21 @@ def section(data: ReportData) -> Section:
     fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
     figures = collective_figures(data.tables["collectives"], medians, is_imported, peaks, fits)
     bandwidth, latency = divided(figures, "bandwidth")
-    if not bandwidth:
-        return Section("communication", "Communication", figures=latency)
-    lead = "" if is_imported else "Figures show single blocking calls; their data includes pipelined calls."
-    lead = " ".join(filter(None, (lead, links_text(data) if peaks else "")))
     title = "Latency" if is_imported else "Latency of one blocking call"
-    return Section("communication", "Communication", lead=lead, figures=bandwidth, folded=(title, latency))
+    shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
+    lead = (lead_text(data.tables["collectives"], is_imported), links_text(data) if peaks else "")
+    return Section("communication", "Communication", lead=" ".join(filter(None, lead)), figures=shown, folded=folded)
+
+
+def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
+    """Return which call is timed and what is drawn; empty if nothing is.
+
+    is_imported: another program decided what one call means (see Methods).
+    """
+    if rows["latency_s"].isna().all():
+        return ""
+    call = "one call as imported" if is_imported else "one blocking call, slowest rank"
+    return f"Time of {call}.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
 
 
 def links_text(data: ReportData) -> str:

@@ -118,15 +118,6 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
     ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
     x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
     panel = Panel(x, Axis("time per step (ms)"), tuple(series))
-    best, worst = (rows.loc[rows["exposed_s"].agg(pick)] for pick in ("idxmin", "idxmax"))
-    shown = dict.fromkeys(_exposed_text(row, row["cell_name"].say(*row["cell_name"].series)) for row in (best, worst))
-    alt = f"{title}: exposed communication {'; '.join(shown)}."
-    caption = (
-        "Exposed communication, synchronization alone, and host wait (not communication time on GPUs); lower is better."
-        f" {how_to_read(rows, 'exposed_s', 'bar')}"
-    )
-    if len(rest):
-        caption += f" No step without synchronization: {', '.join(rest['label']).replace(chr(10), ' ')}."
     columns = {
         "strategy": lambda row: row.cell_name.say(*row.cell_name.series),
         "n": launches,
@@ -138,19 +129,18 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
         "calls": lambda row: UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
     }
     table = Table.of(f"Step and communication of {title}", columns, pd.concat([rows, rest]))
-    title = f"Gradient synchronization: {title}"
-    return make_figure(figure_id, title, panel, (alt, caption), table, data, "strategies")
-
-
-def _exposed_text(row, name: str) -> str:
-    share = percent_number(row.exposed_share_ratio)
-    return f"{share} % of the step ({name}): {time_text(Value.of(row, 'exposed', 's'))} of {duration(row.whole_step_s)}"
+    return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, data, "strategies")
 
 
 def section(data: ReportData) -> Section:
     figures = strategy_figures(data.tables["strategies"], data.measurements)
     empty = "No step was measured both with and without gradient synchronization."
-    return Section("strategies", "Gradient communication", empty, figures=tuple(figures))
+    lead = (
+        f"Host wait is not communication time on GPUs. {how_to_read(data.tables['strategies'], 'exposed_s', 'bar')}"
+        if figures
+        else ""
+    )
+    return Section("strategies", "Gradient communication", empty, lead, tuple(figures))
 
 
 def findings(data: ReportData) -> list[Finding]:

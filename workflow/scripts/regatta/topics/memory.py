@@ -80,23 +80,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
             label = f"{name}\n{label}" if several else label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))
-    one = rank_word(device)
-    x = Axis(f"batch of one {one}", is_log=True, ticks=size_ticks(batches, str))
+    x = Axis(f"batch of one {rank_word(device)}", is_log=True, ticks=size_ticks(batches, str))
     y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
-    one_series = rows[rows["label"] == rows.loc[rows["batch_size"].idxmax(), "label"]]
-    first, last = (one_series.loc[one_series["batch_size"].agg(pick)] for pick in ("idxmin", "idxmax"))
-    named = f" ({last['cell_name'].say(*last['cell_name'].series)})" if several else ""
-    saved, parts = (
-        " to ".join(size(int(row[column])) for row in (first, last)) for column in ("saved_bytes", "part_bytes")
-    )
-    alt = (
-        f"{title}{named}: batch {first['batch_size']} to {last['batch_size']}:"
-        f" saved for backward {saved}, all parts {parts}."
-    )
-    caption = (
-        f"Memory of one {one} by batch size (launch with the highest value). Saved: by autograd for the backward pass."
-        " All parts: also weights, gradients, optimizer and buckets."
-    )
     columns = {
         "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
         "n": text_of("num_launches", str),
@@ -104,8 +89,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
         "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
     }
     table, data = Table.of(f"Memory of {title} by batch size", columns, rows), rows[list(MEMORY)]
-    words, panel = (alt, caption), Panel(x, y, tuple(series))
-    return make_figure(figure_id, f"Memory by batch size: {title}", panel, words, table, data, "memory")
+    return make_figure(figure_id, f"Memory by batch size: {title}", Panel(x, y, tuple(series)), table, data, "memory")
 
 
 def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:
@@ -139,7 +123,13 @@ def section(data: ReportData) -> Section:
     table = memory_tables(data.tables["memory"])
     figures = tuple(memory_figures(data.tables["memory"], data.device))
     tables = (table,) if table else ()
-    return Section("memory", "Memory", "No memory data was recorded.", figures=figures, tables=tables)
+    lead = (
+        "Memory of one rank, launch with the highest value. Saved: by autograd for the backward pass. All parts: also"
+        " weights, gradients, optimizer and buckets."
+        if figures
+        else ""
+    )
+    return Section("memory", "Memory", "No memory data was recorded.", lead, figures, tables)
 
 
 TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}

@@ -98,8 +98,8 @@ def section(data: ReportData) -> Section:
         else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
         " launch's percentile. Rates: batch size per rank / time."
     )
-    tables = percentile_tables(data.tables["percentiles"], data.device)
-    return Section("percentiles", "Step-time percentiles", "No training step was measured.", lead, tables=tables)
+    tables, title = percentile_tables(data.tables["percentiles"], data.device), "Step-time percentiles"
+    return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -116,4 +116,4 @@ TABLES = {
         PERCENTILE_COLUMNS, lambda campaign, tables: percentiles_table(campaign, tables["measurements"])
     )
 }
-TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, methods=methods)
+TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, methods=methods, part_of="stability")

@@ -13,7 +13,6 @@ from regatta.report.panels import (
     Section,
     Table,
     ends,
-    full_names,
     how_to_read,
     launches,
     make_figure,
@@ -72,8 +71,7 @@ def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]
     measured = batch_norms[batch_norms["time_s"].notna()]
     if measured.empty:
         return []
-    rows = batch_norms.assign(unique_name=full_names(batch_norms, "sync_batchnorm"))
-    rows = rows.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
+    rows = batch_norms.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
     rows = name_rows(rows, "sync_batchnorm", without=("hidden",))
     features = sorted(set(measured["hidden"]))
     x = Axis("features", True, min(features), max(features), size_ticks(features, str, most=4))
@@ -92,10 +90,6 @@ def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
     series = make_series(rows, "label", "hidden", lambda row: medians.get(row.cell, []), lambda row: row.time_s)
-    caption = (
-        "Forward and backward pass of one layer on the slowest rank, by number of features; lower is better."
-        f" {how_to_read(rows, 'time_s')}"
-    )
     columns = {
         "layer": lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
         "features": text_of("hidden", str),
@@ -109,23 +103,20 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         "input gradient error": text_of("largest_input_gradient_error", error_text),
     }
     table = Table.of(f"Time, memory and errors of {title}", columns, rows)
-    words, data = (_alt(title, rows.dropna(subset="time_s")), caption), rows[list(BATCH_NORMS)]
-    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), words, table, data, "batch_norms")
-
-
-def _alt(title: str, rows: pd.DataFrame) -> str:
-    """Return how the implementations compare on the same input; else the shortest and the longest time."""
-    if finding := _comparison(rows, dict(zip(rows["cell"], rows["unique_name"], strict=True))):
-        return f"{title}: {sentence(finding)}"
-    ordered = sorted(rows.itertuples(), key=lambda row: row.time_s)
-    texts = (f"{time_text(Value.of(row, 'time', 's'))} ({row.unique_name})" for row in (ordered[0], ordered[-1]))
-    return f"{title}: {' to '.join(dict.fromkeys(texts))}."
+    data = rows[list(BATCH_NORMS)]
+    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), table, data, "batch_norms")
 
 
 def section(data: ReportData) -> Section:
     figures = batch_norm_figures(data.tables["batch_norms"], values_by_cell(data.measurements, "p50_s"))
     empty = "No synchronized batch norm was measured."
-    return Section("batch-norms", "Synchronized batch norm", empty, figures=tuple(figures))
+    lead = (
+        "Forward and backward pass of one layer on the slowest rank."
+        f" {how_to_read(data.tables['batch_norms'], 'time_s')}"
+        if figures
+        else ""
+    )
+    return Section("batch-norms", "Synchronized batch norm", empty, lead, tuple(figures))
 
 
 def findings(data: ReportData) -> list[Finding]:

@@ -7,25 +7,24 @@ import pandas as pd
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
+    bracket,
+    hours_word,
     interval_heading,
     is_unknown,
     percent,
-    plural,
     rank_word,
-    ranks_word,
     ratio_text,
     shape,
     thousands,
     three,
 )
-from regatta.report.findings import Value, percent_text, value_text
+from regatta.report.cell_numbers import hours_per_million
 from regatta.report.panels import (
     Figure,
     Table,
     baseline_first,
     baseline_of,
     ends,
-    how_to_read,
     in_order,
     launches,
     make_figure,
@@ -64,7 +63,7 @@ def scaling_figures(
         base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else ""
         figures.append(_throughput(f"throughput-{number}", title, rows, base, steps, device))
         if base:
-            figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps, device))
+            figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps))
     return figures
 
 
@@ -99,15 +98,10 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         lambda row: [row.world_size * row.batch_size / s for s in steps.get(row.cell, [])],
         lambda row: row.throughput_samples_per_s,
     )
-    measured, best, ranks = rows[rows["step_s"].notna()], best_of_largest(rows), ranks_word(device)
-    rate = value_text(Value.of(best, "throughput", "samples_per_s"), three, "samples/s")
-    guides, ideal, ideal_rate = (), "no ideal: the baseline was not measured", ""
+    measured, guides = rows[rows["step_s"].notna()], ()
     if base:
         of_rank = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
-        ideal, ideal_rate = f"dashed: ideal from {base}", f"; ideal {three(of_rank * best.world_size)}"
-    alt = f"{title}, {best.name}: {rate}{_chosen_text(rows)}{ideal_rate}."
-    caption = f"Throughput by number of {ranks}; {ideal}. {how_to_read(rows, 'step_s')}"
     series, y = best_buckets_first(series, rows), Axis("samples/s", is_log=True, show=thousands)
     panel = Panel(ranks_axis(measured), y, series, guides, context=OTHER_BUCKETS)
     columns = {
@@ -122,10 +116,10 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         if rows[column].notna().any():
             columns[head.format(rank_word(device))] = text_of(column, show)
     table = Table.of(f"Throughput of {title}", columns, rows)
-    return make_figure(figure_id, f"Throughput: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
+    return make_figure(figure_id, f"Throughput: {title}", panel, table, rows[list(SCALING)], "scaling")
 
 
-def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
+def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict) -> Figure:
     others = rows[rows["cell"] != rows["baseline"].fillna("")]
     shown = others if others["efficiency_ratio"].notna().any() else rows
 
@@ -135,20 +129,11 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         return [PERCENT * row.batch_size / step / row.per_gpu_baseline for step in steps[row.cell]]
 
     series = make_series(shown, "label", "world_size", values, lambda row: PERCENT * row.efficiency_ratio)
-    measured, known = shown[shown["step_s"].notna()], shown[shown["efficiency_ratio"].notna()]
+    measured = shown[shown["step_s"].notna()]
     sizes = measured["world_size"]
     guides = (("100 %", ((sizes.min(), PERCENT), (sizes.max(), PERCENT))),)
     series = best_buckets_first(series, shown)
     panel = Panel(ranks_axis(measured), Axis("efficiency (%)", low=0), series, guides, context=OTHER_BUCKETS)
-    best = best_of_largest(known)
-    value = percent_text(Value.of(best, "efficiency", "ratio", "efficiency_interval"))
-    what = "efficiency uncertain," if is_wide(best) else "efficiency"
-    alt = f"{title}, {best.name}: {what} {value}{_chosen_text(known)}, relative to {base}."
-    uneven = {place: nums for row in known.itertuples() for place, nums in row.uneven.items()}
-    caption = (
-        f"Throughput per {rank_word(device)} relative to {base}."
-        f" {how_to_read(shown, 'efficiency_ratio')} {threads_text(uneven, ranks_word(device))}"
-    ).strip()
     columns = {
         "cell": lambda row: row.full_name,
         "n": launches,
@@ -162,7 +147,46 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "grade": _grade,
     }
     table = Table.of(f"Efficiency of {title} relative to {base}", columns, rows)
-    return make_figure(figure_id, f"Efficiency: {title}", panel, (alt, caption), table, rows[list(SCALING)], "scaling")
+    return make_figure(figure_id, f"Efficiency: {title}", panel, table, rows[list(SCALING)], "scaling")
+
+
+def cost_figures(scaling: pd.DataFrame, steps: dict[str, list[float]], device: str) -> list[Figure]:
+    """Return ranks × hours per million samples, or tokens of a language model, for each workload: best buckets only.
+
+    steps: seconds per step of each launch, by cell.
+    """
+    rows = in_order(name_rows(scaling, "train_step"))
+    found = [(title, part) for title, part in panels(rows) if part["step_s"].notna().any()]
+    return [_cost(f"cost-{number}", *panel, steps, device) for number, panel in enumerate(found, start=1)]
+
+
+def _cost(figure_id: str, title: str, rows: pd.DataFrame, steps: dict, device: str) -> Figure:
+    what = "samples" if rows["context_length"].isna().all() else "tokens"
+
+    def hours(row, step_s: float | None) -> float | None:
+        size = row.batch_size * (row.context_length if what == "tokens" else 1)
+        return None if is_unknown(step_s) else hours_per_million(size / step_s)
+
+    series = make_series(
+        rows,
+        "label",
+        "world_size",
+        lambda row: [hours(row, step_s) for step_s in steps.get(row.cell, [])],
+        lambda row: hours(row, row.step_s),
+    )
+    series = tuple(one for one in best_buckets_first(series, rows) if not one.is_context)
+    shown = rows[rows["label"].isin([one.label for one in series])]
+    unit = f"{hours_word(device)} per million {what}"
+    panel = Panel(ranks_axis(rows[rows["step_s"].notna()]), Axis(unit, low=0), series)
+    low, high = (lambda row, end=end: hours(row, getattr(row, f"step_{end}_s")) for end in ("low", "high"))
+    columns = {
+        "cell": lambda row: row.full_name,
+        "n": launches,
+        unit: lambda row: three(hours(row, row.step_s)),
+        interval_heading(rows["interval"]): lambda row: bracket(low(row), high(row), row.interval),
+    }
+    table = Table.of(f"Cost of {title}", columns, shown)
+    return make_figure(figure_id, f"Cost: {title}", panel, table, shown[list(SCALING)], "scaling")
 
 
 def _is_baseline(row) -> bool:
@@ -212,9 +236,3 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 def best_of_largest(rows: pd.DataFrame):
     """Return the fastest of the candidates."""
     return max(candidates(rows).itertuples(), key=lambda row: row.throughput_samples_per_s)
-
-
-def _chosen_text(rows: pd.DataFrame) -> str:
-    """Return from how many cells the best was selected, because the selection favors noise."""
-    num = len(candidates(rows))
-    return f", fastest of {plural(num, 'cell')}" if num > 1 else ""

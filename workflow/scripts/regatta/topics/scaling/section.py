@@ -7,6 +7,7 @@ from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
+    hours_word,
     interval_heading,
     is_unknown,
     percent,
@@ -17,12 +18,13 @@ from regatta.core.text import (
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
-from regatta.report.panels import Section, Table, common_words, divided, ends, name_rows, shown_in, text_of
+from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
     candidates,
+    cost_figures,
     is_wide,
     scaling_figures,
     threads_text,
@@ -49,14 +51,17 @@ DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 def section(data: ReportData) -> Section | None:
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    figures = scaling_figures(scaling, steps_by_cell(data.measurements), data.device, threads)
+    steps = steps_by_cell(data.measurements)
+    figures = scaling_figures(scaling, steps, data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
-    text = " ".join(filter(None, (lead, peaks_text(data.campaign, scaling))))
+    drawn = how_to_read(scaling, "step_s") if figures else ""
+    text = " ".join(filter(None, (lead, drawn, peaks_text(data.campaign, scaling))))
     tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
     if not figures and not tables:
         return None
     efficiency, throughput = divided(figures, "efficiency")
+    cost = tuple(cost_figures(scaling, steps, data.device))
     return Section(
         "scaling",
         "Scaling",
@@ -65,7 +70,7 @@ def section(data: ReportData) -> Section | None:
         tables=tables,
         template="losses.html.j2",
         content={"losses": loss_rows(data)},
-        folded=("Throughput", throughput if efficiency else ()),
+        folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
 
@@ -269,6 +274,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
             f" threshold, all grades in it are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency,"
             " uncertain. No grade with one launch, or if the number of threads per rank differs from the baseline's."
             " Points in figures: one launch / median of the baseline.",
+        ),
+        (
+            "Cost",
+            f"In {hours_word(campaign['device'])} per million samples (tokens of a language model): ranks × seconds per"
+            " step / samples per step × 10⁶ / 3600, at the pipelined step time.",
         ),
         (
             "Efficiency breakdown",

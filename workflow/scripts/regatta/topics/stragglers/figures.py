@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, duration, is_unknown, plural, shape, three
+from regatta.core.text import UNKNOWN, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
 from regatta.report.plotting import COLORS, GREY, GRID, INK, WIDTH_IN, new_canvas, svg_of
 from regatta.store.csv_files import to_csv
@@ -19,6 +19,7 @@ from regatta.topics.stragglers.waits import (
     IN_COLLECTIVE,
     ONE_HOST,
     ONE_RANK,
+    QUANTILES,
     Outlier,
     outliers_of,
     waiting_times,
@@ -45,12 +46,10 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(
-    worst, text: str, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]
-) -> list[Figure]:
+def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]) -> list[Figure]:
     """Return the strip of one record, and its map if its times could be read.
 
-    worst: see `worst_of`; text: its label. names: those of cells.
+    worst: see `worst_of`. names: those of cells.
     """
     if worst is None:
         return []
@@ -59,7 +58,7 @@ def straggler_figures(
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
     record = f"{names[first['cell']]}, repeat {first['repeat']}"
-    found = [_strip(ranks, late, text, place, record)]
+    found = [_strip("straggler-strip", ranks, late, place, record)]
     if times_ns is not None:
         found.append(_map(times_ns, ranks, late, place, record))
     return found
@@ -67,17 +66,40 @@ def straggler_figures(
 
 def worst_times(worst, launches: Path) -> np.ndarray | None:
     """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file, or None."""
-    record = read_one_line(launches / f"{worst.launch}.jsonl", int(worst.line))
-    if record is None or record["kind"] != "record":
-        return None
-    try:
-        quantity, times_ns = waiting_times(record, record["spec"])
-    except (KeyError, TypeError, ValueError):  # the file changed since it was collected
-        return None
+    quantity, times_ns = _rank_times(worst.launch, worst.line, launches)
     return times_ns if quantity == worst.quantity else None
 
 
-def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: str) -> Figure:
+def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray | None]:
+    """Return the quantity of a record and its nanoseconds, (ranks, iterations), or None."""
+    record = read_one_line(launches / f"{launch}.jsonl", int(line))
+    if record is None or record["kind"] != "record":
+        return "", None
+    try:
+        return waiting_times(record, record["spec"])
+    except (KeyError, TypeError, ValueError):  # the file changed since it was collected
+        return "", None
+
+
+def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]) -> Figure | None:
+    """Return the strip of the first record on most ranks whose times show who was last; None without one.
+
+    For campaigns without a straggler, whose waits.csv has no quantiles.
+    """
+    largest = waits[waits["world_size"] == waits["world_size"].max()]
+    records = ok[ok["launch"].isin(largest["launch"])].sort_values(["repeat", "launch", "line"], kind="stable")
+    for record in records.itertuples():
+        quantity, times_ns = _rank_times(record.launch, record.line, launches)
+        ranks = largest[(largest["launch"] == record.launch) & (largest["quantity"] == quantity)].sort_values("rank")
+        if times_ns is not None and len(ranks) == len(times_ns):
+            quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
+            ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
+            place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
+            return _strip("rank-times", ranks, [], place, f"{names[record.cell]}, repeat {record.repeat}")
+    return None
+
+
+def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
     factor, unit = _unit(float(ranks["p95_s"].max()))
     columns = {
@@ -86,34 +108,31 @@ def _strip(ranks: pd.DataFrame, late: list[int], alt: str, place: str, record: s
         **{f"{name} ({unit})": text_of(f"{name}_s", shown_in(factor)) for name in ("p5", "p50", "p95")},
         "last in (%)": lambda row: three(100 * row.num_last / row.num_iterations),
     }
-    caption = (
-        f"Median and 5th to 95th percentile over the iterations of the record with the largest lag ({record});"
-        f" {reading}. Diamonds: straggler; bands: hosts; the axis does not start at 0."
-    )
-    table = Table.of(f"{what.capitalize()} by rank, {place}", columns, ranks)
-    svg = _draw_strip(ranks, late, f"{what} ({unit})", factor, alt)
-    title = f"Stragglers: {what}, {place}"
-    return Figure("straggler-strip", title, svg, alt, caption, table, to_csv(ranks), "waits")
+    table = Table.of(f"{what.capitalize()} by rank, {record}; {reading}", columns, ranks)
+    title = f"{'Stragglers: ' if late else ''}{what}, {place}"
+    title = f"{title[0].upper()}{title[1:]}"
+    svg = _draw_strip(figure_id, ranks, late, factor, f"{what} ({unit})", title)
+    return Figure(figure_id, title, svg, table, to_csv(ranks), "waits")
 
 
-def _draw_strip(ranks: pd.DataFrame, late: list[int], label: str, factor: float, alt: str) -> str:
+def _draw_strip(figure_id: str, ranks: pd.DataFrame, late: list[int], factor: float, y_label: str, title: str) -> str:
     is_small = len(ranks) > 64
     numbers, is_late = np.arange(len(ranks)), np.isin(np.arange(len(ranks)), late)
     low, middle, high = (factor * ranks[name].to_numpy(dtype=float) for name in ("p5_s", "p50_s", "p95_s"))
-    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": "straggler-strip"}) as canvas:
+    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((0.15, 0.17, 0.82, 0.58))
         for chosen, color, marker in ((~is_late, COLORS[0], "o"), (is_late, COLORS[1], "D")):
             x, width = numbers[chosen], 0.8 if is_small else 1.8
             axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
             axes.plot(x, middle[chosen], marker=marker, markersize=2 if is_small else 5, color=color, linestyle="none")
         axes.set_xlim(-0.6, len(ranks) - 0.4)
-        _bands(axes, ranks["host"].fillna(UNKNOWN).reset_index(drop=True))
+        _bands(axes, ranks["host"].fillna(UNKNOWN).astype(object).reset_index(drop=True))
         axes.set_xlabel("rank")
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.locator_params(axis="y", nbins=5)
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        canvas.text(0.02, 0.985, label, va="top")
-        return svg_of(canvas, alt)
+        canvas.text(0.02, 0.985, y_label, va="top")
+        return svg_of(canvas, f"{title}: {y_label} by rank")
 
 
 def _bands(axes, hosts: pd.Series) -> None:
@@ -141,31 +160,20 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     half = len(starts) // 2
     halves = [factor * np.median(part, axis=1) for part in (columns[:, : max(half, 1)], columns[:, half:])]
     body = tuple((str(rank), *map(three, pair)) for rank, pair in enumerate(zip(*halves, strict=True)))
-    median_s = float(np.median(columns[late]))
-    who = f"Rank {late[0]}" if len(late) == 1 else f"Ranks {late[0]} to {late[-1]}"
-    alt = (
-        f"{who}: {WHAT[quantity][0]} {duration(abs(median_s))} {'longer' if median_s > 0 else 'shorter'} than that of"
-        f" the median rank (median of {num_iterations} iterations, {record})."
-    )
-    each = "" if per_column == 1 else f" Each column is the median of {per_column} iterations."
-    caption = f"Time of each rank minus the median over ranks of the same iteration; diamonds: straggler.{each}"
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
     outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
-    if outliers is not None:
-        marked = "Triangles: " if outliers else "This record has "
-        caption += f" {marked}{outliers_text(outliers, num_iterations, hosts)}."
+    found = "" if outliers is None else f"; {outliers_text(outliers, num_iterations, hosts)}"
     csv = pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts]).rename_axis("rank")
     heads = ("rank", f"first half ({unit})", f"second half ({unit})")
-    table = Table(f"Time relative to the median rank, {place}", heads, body)
+    table = Table(f"Time relative to the median rank of the iteration, {record}{found}", heads, body)
     marks = [outlier.iteration for outlier in outliers or ()]
-    svg = _draw_map(factor * columns, late, unit, num_iterations, marks, alt)
-    source = f"launches/{ranks['launch'].iloc[0]}.jsonl"
-    title, data = f"Stragglers over iterations: {place}", to_csv(csv.reset_index())
-    return Figure("straggler-map", title, svg, alt, caption, table, data, source)
+    title, source = f"Stragglers over iterations: {place}", f"launches/{ranks['launch'].iloc[0]}.jsonl"
+    svg = _draw_map(factor * columns, late, unit, num_iterations, marks, title)
+    return Figure("straggler-map", title, svg, table, to_csv(csv.reset_index()), source)
 
 
 def _draw_map(
-    columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int], alt: str
+    columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int], title: str
 ) -> str:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
     with new_canvas(WIDTH_IN, MAP_IN, **{"svg.hashsalt": "straggler-map"}) as canvas:
@@ -186,7 +194,7 @@ def _draw_map(
         bar.outline.set_edgecolor(GREY)
         canvas.text(0.02, 0.985, "rank", va="top")
         canvas.text(0.98, 0.985, f"difference ({unit})", va="top", ha="right")
-        return svg_of(canvas, alt)
+        return svg_of(canvas, f"{title}: difference from the median rank ({unit}) by rank and iteration")
 
 
 def _unit(largest_s: float) -> tuple[float, str]:

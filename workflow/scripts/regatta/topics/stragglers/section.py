@@ -10,7 +10,7 @@ from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, milliseconds, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic
-from regatta.topics.stragglers.figures import straggler_figures, worst_of, worst_times
+from regatta.topics.stragglers.figures import straggler_figures, typical_figure, worst_of, worst_times
 from regatta.topics.stragglers.tables import (
     MOST_OF_RECORDS,
     STRAGGLER_HOSTS,
@@ -21,6 +21,7 @@ from regatta.topics.stragglers.tables import (
 from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, MOST_OF_EXCESS, SUSPECT_P
 
 MOST_ROWS = 20
+STRIP = "median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0"
 ALSO_SHOWN = 5  # persistent ranks and hosts named in the lead
 FINDING_RATIO = 0.01  # share of iterations and of their time; fewer or cheaper outliers are only in the section
 # Behavior of the last rank, and the timed iterations.
@@ -38,25 +39,41 @@ CHECK = (
 )
 
 
-def section(data: ReportData) -> Section:
-    stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
+def section(data: ReportData) -> Section | None:
+    """Return the part on stragglers and outliers, folded if there are none; None if no record could show any."""
+    stragglers, hosts, waits = (data.tables[name] for name in ("stragglers", "straggler_hosts", "waits"))
+    if stragglers.empty:
+        return None
     late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
-    lead = [sentence(finding) for finding in late[:ALSO_SHOWN]] or [none_text(stragglers, data.tables["waits"])]
-    lead += [f"{len(late) - ALSO_SHOWN} more are listed in the tables."] if len(late) > ALSO_SHOWN else []
-    tables = (*late_tables(stragglers, hosts), *outlier_tables(groups))
-    worst = worst_of(stragglers, hosts)
-    times_ns = None if worst is None else worst_times(worst, data.launches)
-    figures = tuple(straggler_figures(worst, lead[0], data.tables["waits"], times_ns, data.names))
-    text = " ".join([*lead, *outlier_texts(groups)])
-    return Section("stragglers", "Stragglers", text, text if tables else "", figures, tables)
+    outliers, none = outlier_tables(groups), none_text(stragglers, waits)
+    tables = (*late_tables(stragglers, hosts), *outliers)
+    if late:
+        worst = worst_of(stragglers, hosts)
+        figures = tuple(straggler_figures(worst, waits, worst_times(worst, data.launches), data.names))
+        lead = [sentence(finding) for finding in late[:ALSO_SHOWN] if finding not in worst_finding(late)]
+        lead += [f"{len(late) - ALSO_SHOWN} more are listed in the tables."] if len(late) > ALSO_SHOWN else []
+        lead += [f"Strips: {STRIP}. Diamonds: straggler. Triangles: outliers.", *outlier_texts(groups)]
+        return Section("stragglers", "Stragglers", lead=" ".join(lead), figures=figures, tables=tables)
+    typical = typical_figure(waits, data.ok, data.launches, data.names)
+    figures, lead = (typical,) if typical else (), outlier_texts(groups)
+    if outliers:
+        folded = (f"Times by rank of one record: {STRIP}", figures)
+        return Section("stragglers", "Stragglers", lead=" ".join([none, *lead]), tables=tables, folded=folded)
+    lead += [f"Strip: one record, {STRIP}."] if typical else []
+    return Section("stragglers", "Stragglers", lead=" ".join(lead), figures=figures, tables=tables, summary=none)
 
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the worst persistent straggler, and the outliers that cost most."""
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
-    late = persistent(hosts, stragglers)
+    worst = worst_finding(persistent(hosts, stragglers))
+    return worst + [_outlier_finding(row) for row in costliest(outlier_groups(stragglers)).itertuples()]
+
+
+def worst_finding(late: list[Finding]) -> list[Finding]:
+    """Return the rank that lags most, else the host, which the page lists as a finding; none without either."""
     ranks = [finding for finding in late if finding.kind == "straggler_rank"]
-    return (ranks or late)[:1] + [_outlier_finding(row) for row in costliest(outlier_groups(stragglers)).itertuples()]
+    return (ranks or late)[:1]
 
 
 def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
@@ -299,4 +316,4 @@ TABLES = {
     "stragglers": TableSpec(STRAGGLERS, lambda _, tables: stragglers_table(tables["waits"])),
     "straggler_hosts": TableSpec(STRAGGLER_HOSTS, lambda _, tables: straggler_hosts_table(tables["waits"])),
 }
-TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, sentence, warnings, methods, part_of="stability")

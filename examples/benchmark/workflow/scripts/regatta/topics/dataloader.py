@@ -80,19 +80,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) ->
     series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
     workers = sorted(set(rows["num_workers"]))
     x = Axis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
-    best = rows.loc[rows["throughput_samples_per_s"].idxmax()]
-    rate = three(best["throughput_samples_per_s"])
-    alt = f"{title}: {rate} samples/s at most, with {best['num_workers']} workers per rank."
-    caption = "Throughput of all ranks over the workers of a rank. Each point is one launch; higher is better."
-    return make_figure(
-        figure_id,
-        f"Data loading: {title}",
-        Panel(x, Axis("samples/s", low=0), series),
-        (alt, caption),
-        _table(title, rows),
-        rows[list(DATA_LOADING)],
-        "data_loading",
-    )
+    panel, data = Panel(x, Axis("samples/s", low=0), series), rows[list(DATA_LOADING)]
+    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows), data, "data_loading")
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:

@@ -1,0 +1,257 @@
+"""Variation between launches and step times by launch in the report: numbers computed by hand."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_results
+from synthetic_waits import write_waits
+
+from regatta.report.cell_numbers import hours_per_million
+from regatta.report.plotting import Axis, Panel, Point, Series, draw
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.base import Topic
+from regatta.topics.catalog import _tables_of, sections
+from regatta.topics.quality import LAUNCH_RANGES
+from regatta.topics.scaling.figures import cost_figures
+from regatta.topics.scaling.tables import scaling_table
+from regatta.topics.stability.figures import (
+    ecdf,
+    ecdf_figures,
+    launch_samples,
+    most_variable,
+    stack_hues,
+    swarm,
+    variation_figure,
+)
+from regatta.topics.stability.section import variation_counts, variation_text
+
+
+def ranges_of(**ratios):
+    rows = [
+        {"cell": cell, "num_launches": 1 if ratio is None else 3, "median_s": 0.1, "min_s": 0.1, "max_s": 0.1}
+        | {"range_ratio": ratio}
+        for cell, ratio in ratios.items()
+    ]
+    return make_table(rows, LAUNCH_RANGES)
+
+
+def data_of(folder, cells, repeats=3, **options):
+    return analyse(write_results(folder, make_campaign(cells, repeats=repeats, **options), LAPTOP))
+
+
+def part_of(data, part):
+    [stability] = [section for section in sections(data) if section.id == "stability"]
+    return next((found for found in stability.parts if found.id == part), None)
+
+
+def test_a_step_of_the_distribution_is_the_share_of_samples_at_or_below_it():
+    values, shares = ecdf(np.array([3.0, 1.0, 3.0, 2.0]))
+    assert values.tolist() == [1, 2, 3]
+    assert shares.tolist() == [0.25, 0.5, 1]
+    values, shares = ecdf(np.array([7.0]))
+    assert (values.tolist(), shares.tolist()) == ([7], [1])
+
+
+def test_of_many_samples_the_first_and_equal_steps_of_the_share_are_kept():
+    values, shares = ecdf(np.arange(10, 0, -1), most=4)
+    # Of 10 samples, the quarters end at samples 3 (2.5 rounded up), 5, 8 and 10.
+    assert values.tolist() == [1, 3, 5, 8, 10]
+    assert shares.tolist() == [0.1, 0.3, 0.5, 0.8, 1]
+
+
+def test_the_most_variable_cell_comes_first_and_a_single_launch_not_at_all():
+    ranges = ranges_of(b10=0.02, b9=0.02, c=None, d=0.3, e=0.051)
+    assert most_variable(ranges)["cell"].tolist() == ["d", "e", "b9", "b10"]
+
+
+def test_the_line_counts_cells_beyond_the_limit():
+    ranges = ranges_of(a=0.05, b=0.0501, c=None, d=0.9)  # the limit itself is within it
+    assert variation_counts(ranges) == (2, 3, 1)
+    assert variation_text(2, 3, 1).startswith("2 of 3 cells vary by more than 5 % ")
+    assert "1 cell with one launch" in variation_text(2, 3, 1)
+    assert "one launch" not in variation_text(1, 1, 0)
+    assert "1,000" in variation_text(1, 1001, 0)
+    assert variation_text(0, 0, 1).endswith("no cell has two valid launches.")
+    assert variation_text(0, 0, 0) == ""
+
+
+def test_marks_of_one_place_are_stacked_within_their_row():
+    assert swarm([0.0, 10.0, 20.0], size_pt=4) == [0, 0, 0]
+    assert swarm([1.0, 9.0, 2.0, 3.0], size_pt=4, step=0.1, most=0.4) == pytest.approx([0, 0, 0.1, -0.1])
+    many = swarm([1.0] * 41, size_pt=4, step=0.1, most=0.4)
+    assert (min(many), max(many)) == pytest.approx((-0.4, 0.4))
+    assert len(set(many)) == 41
+
+
+def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
+    cells = [train_cell("resnet18", 1, g, stack=stack) for stack in ("one", "two") for g in (1, 2)]
+    ids = [cell["id"] for cell in cells]
+    stacks = stack_hues(make_campaign(cells))
+    assert [stacks[cell] for cell in ids] == [("one", 0), ("one", 0), ("two", 1), ("two", 1)]
+    ranges = ranges_of(**dict(zip(ids, (0.01, 0.02, 0.5, None), strict=True)))
+    figure = variation_figure(ranges, stacks, {cell: cell for cell in ids})
+    assert sorted(re.findall(r'data-cell="([^"]*)"', figure.svg)) == sorted(ids[:3])
+    assert [(entry.label, entry.css_color) for entry in figure.legend] == [
+        ("one", "var(--hue-1)"),
+        ("two", "var(--hue-2)"),
+    ]
+    assert [row[2] for row in figure.table.rows] == ["50.0", "2.0", "1.0"]
+    assert "logarithmic above 5" in figure.svg
+    within = variation_figure(ranges.iloc[:2], stacks, {cell: cell for cell in ids})
+    assert "logarithmic" not in within.svg
+    assert within.legend == (), "one stack needs no legend"
+    assert variation_figure(ranges.iloc[3:], stacks, {}) is None
+
+
+def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
+    cell = train_cell("resnet18", 1, 2)
+    folder = write_results(tmp_path / "r", make_campaign([cell], repeats=2), LAPTOP)
+    for index, path in enumerate(sorted((folder / "launches").glob("*.jsonl"))):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            if line["kind"] == "record":
+                num = len(line["samples_ns"][0])
+                line["samples_ns"] = [[1_000_000 * (index + 1)] * num, [3_000_000] + [500_000] * (num - 1)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    data = analyse(folder)
+    samples = launch_samples(data.measurements, cell["id"], data.launches)
+    assert list(samples) == [0, 1]
+    assert sorted(set(samples[0].tolist())) == pytest.approx([0.001, 0.003])
+    assert sorted(set(samples[1].tolist())) == pytest.approx([0.002, 0.003])
+
+
+def test_distributions_are_those_of_the_five_most_variable_cells(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "ddp", bucket) for bucket in (1, 2, 3, 4, 5, 6, 7)]
+    data = data_of(tmp_path / "r", cells)
+    ratios = {cell["id"]: 0.01 * place for place, cell in enumerate(cells)}
+    rows = most_variable(ranges_of(**ratios))
+    stacks = stack_hues(data.campaign)
+    figures, without = ecdf_figures(rows, data.ok, data.launches, stacks, data.names)
+    assert [figure.id for figure in figures] == [f"ecdf-{number}" for number in range(1, 6)]
+    assert [figure.title.rpartition(": ")[2] for figure in figures] == ["6.0 %", "5.0 %", "4.0 %", "3.0 %", "2.0 %"]
+    assert [entry.label for entry in figures[0].legend] == ["launch 1", "launch 2", "launch 3"]
+    assert len({(entry.dashes, entry.opacity) for entry in figures[0].legend}) == 3
+    assert without == []
+    assert len({figure.table.caption for figure in figures}) == 5
+    still = most_variable(ranges_of(**{cells[0]["id"]: 0.0}))
+    assert ecdf_figures(still, data.ok, data.launches, stacks, data.names) == ([], [])
+
+
+def test_a_cell_whose_samples_cannot_be_read_is_named(tmp_path):
+    data = data_of(tmp_path / "r", [train_cell("resnet18", 1, 1)])
+    rows = most_variable(data.tables["launch_ranges"])
+    for path in data.launches.glob("*.jsonl"):
+        path.write_text("rubbish\n", encoding="utf-8")
+    figures, without = ecdf_figures(rows, data.ok, data.launches, stack_hues(data.campaign), data.names)
+    assert figures == []
+    assert without == list(data.names.values())
+
+
+def test_distributions_are_folded_where_few_cells_vary(tmp_path, monkeypatch):
+    data = data_of(tmp_path / "r", [train_cell("resnet18", 1, g) for g in (1, 2)])
+    assert data.tables["launch_ranges"]["range_ratio"].max() < 0.05
+    assert part_of(data, "launch-times").summary
+    monkeypatch.setattr("regatta.topics.stability.section.DISAGREEMENT_RATIO", 0.0)
+    assert not part_of(data, "launch-times").summary
+
+
+def test_without_a_straggler_the_times_by_rank_are_folded(tmp_path):
+    none = analyse(write_waits(tmp_path / "none", (2, 4), {}))
+    part = part_of(none, "stragglers")
+    assert part.summary
+    [figure] = part.figures
+    assert [row[0] for row in figure.table.rows] == [str(rank) for rank in range(8)]
+    assert {row[1] for row in figure.table.rows} == {"node000", "node001"}
+    slow = part_of(analyse(write_waits(tmp_path / "slow", (2, 4), {3: 0.06})), "stragglers")
+    assert slow.summary == ""
+    assert [figure.id for figure in slow.figures] == ["straggler-strip", "straggler-map"]
+
+
+def test_quantiles_by_rank_are_those_of_the_record(tmp_path):
+    data = analyse(write_waits(tmp_path / "r", (1, 2), {}, repeats=1))
+    ok = data.ok.sort_values("line")
+    record = json.loads(
+        next(data.launches.glob("*.jsonl")).read_text(encoding="utf-8").splitlines()[int(ok["line"].iloc[0]) - 1]
+    )
+    [figure] = part_of(data, "stragglers").figures
+    assert [float(row[3]) for row in figure.table.rows] == pytest.approx(
+        [float(np.median(times)) * 1e-3 for times in record["samples_ns"]], rel=0.005
+    )
+
+
+def test_of_one_rank_nothing_is_said_about_stragglers(tmp_path):
+    assert part_of(data_of(tmp_path / "r", [train_cell("resnet18", 1, 1)]), "stragglers") is None
+
+
+def test_parts_of_the_section_keep_their_anchors(tmp_path):
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, g) for g in (1, 2)]), LAPTOP)
+    page = make_report(folder).read_text(encoding="utf-8")
+    section = page.partition('<section id="stability"')[2].partition("</section>")[0]
+    places = [section.index(f'<div id="{part}"') for part in ("launch-times", "percentiles", "warnings")]
+    assert places == sorted(places)
+    assert page.index('id="stability"') < page.index('<section id="failures"')
+    assert '<a href="#stability">Confidence' in page
+
+
+def test_a_part_of_no_topic_is_an_error():
+    with pytest.raises(ValueError, match="topic 'lost' is part_of 'nothing', which is not a topic"):
+        _tables_of((Topic("lost", "Lost", part_of="nothing"),))
+
+
+def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
+    evil = '"><script>alert(1)</script>$x$' + "\x1b[31m" + "a" * 10_000
+    cells = [train_cell("resnet18", 1, g) for g in (1, 2)]
+    cells[0]["spec"]["stack"]["name"] = evil
+    ids = [cell["id"] for cell in cells]
+    figure = variation_figure(
+        ranges_of(**dict.fromkeys(ids, 0.1)), stack_hues(make_campaign(cells)), dict(zip(ids, ids, strict=True))
+    )
+    assert "script" not in figure.svg
+    assert "aaaa" not in figure.svg
+    assert evil in [entry.label for entry in figure.legend]
+
+
+def scaling_of(cells_and_steps):
+    cells = [cell for cell, _ in cells_and_steps]
+    rows = [
+        cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step}
+        for cell, steps in cells_and_steps
+        for repeat, step in enumerate(steps)
+    ]
+    table = scaling_table(make_campaign(cells, repeats=3), make_table(rows, MEASUREMENTS))
+    return table, {cell["id"]: steps for cell, steps in cells_and_steps}
+
+
+def test_a_million_samples_cost_ranks_times_seconds_of_their_steps():
+    # 8 ranks × 0.36 s per step / (8 × 32 samples) × 10⁶ / 3600 = 3.125 hours.
+    assert hours_per_million(32 / 0.36) == pytest.approx(3.125)
+    cell = train_cell("resnet50", 2, 4, "ddp", 25, batch_size=32, device="cuda")
+    [figure] = cost_figures(*scaling_of([(cell, [0.36, 0.72, 0.18])]), "cuda")
+    assert figure.table.columns[2:] == ("GPU hours per million samples", "range")
+    assert figure.table.rows[0][2:] == ("3.12", "(1.56 to 6.25)")
+
+
+def test_tokens_are_the_unit_of_a_language_model_and_process_hours_that_of_cpus():
+    cell = train_cell("lm_small", 1, 1, "none", batch_size=2)
+    cell["spec"]["parameters"] |= {"context_length": 500, "image_size": None}
+    [figure] = cost_figures(*scaling_of([(cell, [3.6])]), "cpu")
+    assert figure.table.columns[2] == "process hours per million tokens"
+    assert figure.table.rows[0][2] == "1.00"  # 3.6 s for 1000 tokens
+
+
+def test_the_cost_is_that_of_the_best_bucket_alone():
+    cells = [(train_cell("resnet18", 1, 2, "ddp", bucket), [step]) for bucket, step in ((1, 0.3), (25, 0.2))]
+    [figure] = cost_figures(*scaling_of(cells), "cuda")
+    assert [row[0] for row in figure.table.rows] == ["1×2 · ddp · bucket 25 MiB"]
+    assert cost_figures(*scaling_of([(cells[0][0], [])]), "cuda") == []
+
+
+def test_ticks_keep_digits_that_tell_them_apart(drawing):
+    ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302))
+    line = Series("a", tuple(Point(value, (value,), value) for value, _ in ticks))
+    svg = draw(Panel(Axis("x", ticks=ticks), Axis("y"), (line,)), "f", "x").svg
+    assert ">0.0301</text>" in svg
+    assert not re.search(r'[ "]\d+\.\d{3,}', svg.replace(">0.03", "")), "coordinates have two decimals"

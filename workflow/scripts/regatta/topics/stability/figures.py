@@ -1,0 +1,201 @@
+"""Variation between launches as one strip, and step times by launch of the most variable cells. docs/metrics.md."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.text import natural, percent, three
+from regatta.report.findings import percent_number
+from regatta.report.panels import Figure, Table, hues, milliseconds, text_of
+from regatta.report.plotting import (
+    CELL,
+    COLORS,
+    DASHES,
+    GREY,
+    GRID,
+    MARKERS,
+    MAX_POINTS,
+    WIDTH_IN,
+    Entry,
+    new_canvas,
+    set_ticks,
+    svg_of,
+)
+from regatta.store.csv_files import to_csv
+from regatta.store.launch_files import read_one_line
+from regatta.store.records import slowest_rank
+from regatta.topics.quality import DISAGREEMENT_RATIO
+
+MOST_ROWS = 20  # of the strip's table
+MOST_ECDFS = 5
+MOST_STEPS = 50  # of one line; of more samples these quantiles are drawn
+ROW_IN, BELOW_IN = 0.45, 0.5  # height of a stack's row, and of the axis below
+MARK_PT = 4.5
+LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
+ECDF_WIDTH_IN, ECDF_HEIGHT_IN = 2.6, 1.9
+TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
+
+
+def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with a known range, the largest first; equal ones in the order of their ids."""
+    known = ranges[ranges["range_ratio"].notna()]
+    places = sorted(range(len(known)), key=lambda i: (-known["range_ratio"].iloc[i], natural(known["cell"].iloc[i])))
+    return known.iloc[places]
+
+
+def stack_hues(campaign: dict) -> dict[str, tuple[str, int]]:
+    """Return the stack of each cell and the index of its color, by the cell's id."""
+    stacks = {cell["id"]: cell["spec"]["stack"]["name"] for cell in campaign["cells"]}
+    colors = hues(pd.DataFrame({"stack": list(stacks.values())}))
+    return {cell: (stack, hue) for (cell, stack), hue in zip(stacks.items(), colors, strict=True)}
+
+
+def variation_figure(ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str]) -> Figure | None:
+    """Return the strip with a mark for each cell; None if no cell has two launches. stacks: of `stack_hues`."""
+    rows = most_variable(ranges)
+    if rows.empty:
+        return None
+    columns = {
+        "cell": lambda row: names[row.cell],
+        "launches": text_of("num_launches", str),
+        "range (%)": text_of("range_ratio", percent),
+        "median (ms)": text_of("median_s", milliseconds),
+        "min (ms)": text_of("min_s", milliseconds),
+        "max (ms)": text_of("max_s", milliseconds),
+    }
+    first = f"; first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
+    table = Table.of(f"Variation between launches, largest first{first}", columns, rows.head(MOST_ROWS))
+    drawn = rows.head(MAX_POINTS)
+    title = "Variation between launches"
+    svg = _draw_strip(drawn, stacks, f"{title}: range over median (%) by cell")
+    shown = sorted({stacks[cell] for cell in drawn["cell"]}, key=lambda stack: stack[1])
+    legend = tuple(Entry(stack, COLORS[hue % len(COLORS)], marker=_marker(hue)) for stack, hue in shown)
+    return Figure("variation", title, svg, table, to_csv(rows), "launch_ranges", legend if len(legend) > 1 else ())
+
+
+def _marker(hue: int) -> str:
+    return list(MARKERS)[hue % len(COLORS)]
+
+
+def _draw_strip(rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], label: str) -> str:
+    """Draw a row of marks for each stack. The axis is linear up to the limit and logarithmic above it."""
+    order = sorted({stacks[cell][1] for cell in rows["cell"]}, reverse=True)
+    limit, largest = 100 * DISAGREEMENT_RATIO, 100 * float(rows["range_ratio"].max())
+    high = max(1.15 * largest, 1.3 * limit)
+    height_in = BELOW_IN + ROW_IN * len(order)
+    with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": "variation"}) as canvas:
+        axes = canvas.add_axes((0.03, BELOW_IN / height_in, 0.94, 1 - BELOW_IN / height_in - 0.02))
+        axes.set_xscale("symlog", linthresh=limit, linscale=1)
+        axes.set(xlim=(-0.02 * limit, high), ylim=(-0.5, len(order) - 0.5), yticks=())
+        set_ticks(axes.xaxis, [(tick, f"{tick:g}") for tick in TICKS if tick <= high])
+        axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+        axes.axvline(limit, color=GREY, dashes=(4, 3), linewidth=1.2)
+        axes.set_xlabel(f"range / median (%){', logarithmic above ' + f'{limit:g}' if high > 2 * limit else ''}")
+        axes.spines["left"].set_visible(False)
+        for place, hue in enumerate(order):
+            of_stack = [(cell, 100 * ratio) for cell, ratio in _pairs(rows) if stacks[cell][1] == hue]
+            places_pt = [float(axes.transData.transform((x, place))[0]) for _, x in of_stack]
+            style = {"marker": _marker(hue), "markersize": MARK_PT, "linestyle": "none", "alpha": 0.75}
+            style |= {"color": COLORS[hue % len(COLORS)], "markeredgewidth": 0}
+            for (cell, x), offset in zip(of_stack, swarm(places_pt), strict=True):
+                [mark] = axes.plot([x], [place + offset], **style)
+                mark.set_gid(f"{CELL}{cell}")
+        return svg_of(canvas, label)
+
+
+def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
+    return list(zip(rows["cell"], rows["range_ratio"].astype(float), strict=True))
+
+
+def swarm(places_pt: list[float], size_pt: float = MARK_PT, step: float = 0.16, most: float = 0.42) -> list[float]:
+    """Return how far each mark is moved off the middle of its row, in rows, so that marks do not hide each other.
+
+    Marks in the same `size_pt` of the axis are stacked: 0, step, -step, 2 step, ...; closer if they exceed `most`.
+    """
+    bins = [int(place // size_pt) for place in places_pt]
+    counts = {one: bins.count(one) for one in set(bins)}
+    used: dict[int, int] = {}
+    offsets = []
+    for one in bins:
+        index = used[one] = used.get(one, -1) + 1
+        closest = min(step, most / max(counts[one] // 2, 1))
+        offsets.append(closest * ((index + 1) // 2) * (1 if index % 2 else -1))
+    return offsets
+
+
+def ecdf(times: np.ndarray, most: int = MOST_STEPS) -> tuple[np.ndarray, np.ndarray]:
+    """Return distinct times in ascending order, and the share of samples at or below each.
+
+    Of more than `most` samples: the first one and those at equal steps of the share.
+    """
+    ordered, num = np.sort(times), len(times)
+    ranks = np.ceil(np.arange(1, most + 1) * num / most).astype(int) if num > most else np.arange(1, num + 1)
+    values = np.unique(ordered[np.append(ranks - 1, 0)])
+    return values, np.searchsorted(ordered, values, side="right") / num
+
+
+def launch_samples(measurements: pd.DataFrame, cell: str, launches: Path) -> dict[int, np.ndarray]:
+    """Return the synchronized samples of the slowest rank in seconds, by repeat, of each ok launch that has some."""
+    rows = measurements[(measurements["cell"] == cell) & (measurements["status"] == "ok")]
+    found = {}
+    for row in rows.sort_values("repeat").itertuples():
+        record = read_one_line(launches / f"{row.launch}.jsonl", int(row.line))
+        try:
+            found[int(row.repeat)] = slowest_rank(record, int(row.world_size)) * 1e-9
+        except (AttributeError, TypeError, ValueError):  # imported without samples, or changed since it was collected
+            continue
+    return found
+
+
+def ecdf_figures(
+    rows: pd.DataFrame, measurements: pd.DataFrame, launches: Path, stacks: dict[str, tuple[str, int]], names: dict
+) -> tuple[list[Figure], list[str]]:
+    """Return the figures of the first MOST_ECDFS rows that vary, and the names of those without samples.
+
+    rows: of `most_variable`.
+    """
+    figures, without = [], []
+    for row in rows[rows["range_ratio"] > 0].head(MOST_ECDFS).itertuples():
+        samples = launch_samples(measurements, row.cell, launches)
+        if samples:
+            title = f"{names[row.cell]}: {percent_number(row.range_ratio)} %"
+            figures.append(_ecdf_figure(f"ecdf-{len(figures) + 1}", title, row.cell, samples, stacks[row.cell][1]))
+        else:
+            without.append(names[row.cell])
+    return figures, without
+
+
+def _ecdf_figure(figure_id: str, title: str, cell: str, samples: dict[int, np.ndarray], hue: int) -> Figure:
+    color, fading = COLORS[hue % len(COLORS)], (1 - LEAST_OPACITY) / max(len(samples) - 1, 1)
+    styles = [
+        Entry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
+        for place, repeat in enumerate(samples)
+    ]
+    numbers = pd.DataFrame(
+        {"launch": repeat + 1, "num_samples": len(times), **_quantiles_ms(times)} for repeat, times in samples.items()
+    )
+    columns = {"launch": text_of("launch", str), "samples": text_of("num_samples", "{:,}".format)}
+    columns |= {f"{name.removesuffix('_ms')} (ms)": text_of(name, three) for name in numbers.columns[2:]}
+    svg = _draw_ecdf(figure_id, f"{title}: share of samples by time (ms)", cell, list(samples.values()), styles)
+    table = Table.of(f"Samples by launch, {title}", columns, numbers)  # as a landmark it needs a unique name
+    return Figure(figure_id, title, svg, table, to_csv(numbers), "launches/*.jsonl", tuple(styles))
+
+
+def _quantiles_ms(times: np.ndarray) -> dict[str, float]:
+    return {"min_ms": 1e3 * times.min(), "p50_ms": 1e3 * float(np.median(times)), "max_ms": 1e3 * times.max()}
+
+
+def _draw_ecdf(figure_id: str, label: str, cell: str, samples: list[np.ndarray], styles: list[Entry]) -> str:
+    with new_canvas(ECDF_WIDTH_IN, ECDF_HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
+        axes = canvas.add_axes((0.13, 0.25, 0.82, 0.7))
+        for times, style in zip(samples, styles, strict=True):
+            x, share = ecdf(1e3 * times)
+            line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
+            [drawn] = axes.step([x[0], *x], [0, *share], where="post", linewidth=1.6, **line)
+            drawn.set_gid(f"{CELL}{cell}")
+        axes.set(ylim=(-0.02, 1.04), xlabel="time (ms)")
+        set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(visible=True, color=GRID, linewidth=0.8)
+        return svg_of(canvas, label)
