@@ -172,7 +172,7 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
     found = efficiency_findings(data)
     if not found:
-        measured = [best_of_largest(rows) for rows in _workloads(data) if rows["step_s"].notna().any()]
+        measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
         fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
         return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
     # Uncertain ones come after those that say how much is lost.
@@ -184,7 +184,8 @@ def findings(data: ReportData) -> list[Finding]:
     return shown
 
 
-def _workloads(data: ReportData) -> list[pd.DataFrame]:
+def workloads(data: ReportData) -> list[pd.DataFrame]:
+    """Return the rows of scaling.csv of each workload and stack."""
     groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
     return [rows for _, rows in groups]
 
@@ -195,7 +196,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     Cells whose interval overlaps its interval are ties.
     """
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows.dropna(subset="efficiency_ratio") for rows in _workloads(data)]
+    known = [rows.dropna(subset="efficiency_ratio") for rows in workloads(data)]
     return [_efficiency(rows, scaling, threads, data) for rows in known if len(rows)]
 
 
