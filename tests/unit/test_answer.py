@@ -148,6 +148,27 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
+def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models):
+    without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
+    rows = [(row["name"].partition(" ")[0], row["shape"]) for row in loss_rows(analyse(two_models))]
+    assert rows == [("ResNet-50", "2\N{MULTIPLICATION SIGN}2"), ("ResNet-18", "1\N{MULTIPLICATION SIGN}2")]
+
+
+def test_rows_of_losses_have_the_ratio_to_the_other_stack(tmp_path):
+    """Lines of stacks that differ by 2 % cannot be told apart in a figure: the table has the ratio."""
+    cells = [
+        train_cell("resnet18", 1, *shape, stack=stack)
+        for stack in ("first", "second")
+        for shape in ((1, "none", None), (1, "ddp"), (2, "ddp"))
+    ]
+    for cell in cells:
+        cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else A/A
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
+    set_step_times(folder, lambda spec, repeat: 0.01 * (1.02 if spec["stack"]["name"] == "second" else 1))
+    ratios = {row["name"].rpartition(" ")[2]: row["ratio"] for row in loss_rows(analyse(folder))}
+    assert ratios == {"first": "reference", "second": "1.020 (1.020 to 1.020)"}
+
+
 def test_a_shape_without_a_part_has_no_loss_there(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, gpus) for gpus in (1, 2))]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
@@ -239,7 +260,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     # Synthetic launches of a stack follow each other.
     assert line.text.startswith("8 of 8 pairs differ significantly (8 slower, 0 faster); ")
     assert line.values["num_in_blocks"] == 8
-    assert line.text.endswith("8 not interleaved in time")
+    assert line.text.endswith("8 pairs not interleaved in time")
 
 
 def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):

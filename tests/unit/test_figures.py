@@ -489,10 +489,11 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     assert not any(words in text for text in [*texts(2), *texts(1, device="cuda", backend="nccl")])
 
 
-def test_the_legend_lists_series_and_guides_in_the_order_of_their_last_values():
-    low = Series("none", (Point(1.0, (1.0,), 1.0),))
-    panel = Panel(Axis("x", is_log=True), Axis("y"), (low, series()), (("ideal", ((1, 1), (4, 4))),))
-    assert [entry.label for entry in draw(panel, "f", "x").legend] == ["ideal", "ddp", "none"]
+@pytest.mark.parametrize("value", [1.0, 100.0])
+def test_the_legend_has_the_order_of_the_panel_whatever_the_values(value):
+    first = Series("none", (Point(1.0, (value,), value),))
+    panel = Panel(Axis("x", is_log=True), Axis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
+    assert [entry.label for entry in draw(panel, "f", "x").legend] == ["ideal", "none", "ddp"]
 
 
 def test_sizes_in_ids_sort_as_numbers():

@@ -769,6 +769,8 @@ function prediction(block, cell) {
     const ends = intervalText(predictions.low_mib[row], predictions.high_mib[row], "interval");
     const reason = word("reason");
     lines.push(["Predicted bucket (MiB)", reason || `${three(predictions.predicted_mib[row])} ${ends}`]);
+    const ratio = predictions.ratio[row];
+    if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2 is agreement)", three(ratio)]);
     if (word("indistinguishable_mb")) lines.push(["Within noise of the best (MiB)", word("indistinguishable_mb")]);
   }
   if (refusal !== null) lines.push(["Rejected fit", texts.words[refusal]]);

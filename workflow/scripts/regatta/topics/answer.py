@@ -18,11 +18,12 @@ from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData
 from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
+from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.failures import groups_of
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
 from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import efficiency_findings, losses_of, workloads
+from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
 
 MOST_LINES = 6
 MOST_NAMES = 3  # models, operations or stacks named in the first line
@@ -118,7 +119,8 @@ def scaling(data: ReportData) -> AnswerLine | None:
     found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
     names, ranks = _workload_names(data), ranks_word(data.device)
     certain = [finding for finding in found if finding.kind == "efficiency"]
-    losses = {finding.cells[0]: loss for finding in certain if (loss := _largest_loss(finding))}
+    all_losses = _largest_losses(data)
+    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
     lacking = _without_result(data, largest)
     values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
     values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
@@ -174,10 +176,13 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     return found
 
 
-def _largest_loss(finding: Finding) -> str | None:
-    """Return the part that loses the largest share of the ideal throughput; None if none loses any."""
-    losses = {part: loss for part, loss in losses_of(finding.values) if loss is not None and loss > 0}
-    return max(losses, key=losses.get, default=None)
+def _largest_losses(data: ReportData) -> dict[str, str]:
+    """Return by cell the part that loses the largest share of the ideal throughput, where all parts are known."""
+    found = {}
+    for row in loss_rows(data):
+        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
+        found |= {row["cell"]: max(losses, key=losses.get)} if losses else {}
+    return found
 
 
 def _losses_text(losses: dict[str, str], names: dict[str, str]) -> str:
@@ -282,8 +287,10 @@ def compared(data: ReportData) -> AnswerLine | None:
     if direction is not None:
         word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
         lead += f": {percent_number(ratio)} % {word} (median)"
+    elif values["median_ratio"] is not None:
+        texts.append(f"median difference {difference_text(values['median_ratio'])} %")
     if values["num_in_blocks"]:
-        texts.append(f"{values['num_in_blocks']} not interleaved in time")
+        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time")
     return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 

@@ -90,10 +90,15 @@ def num_significant(judged: pd.DataFrame) -> dict[str, int]:
     return {word: words.count(word) for word in ("slower", "faster")}
 
 
+def is_one_pair(rows: pd.DataFrame) -> bool:
+    """Return whether all rows compare the same two values of the axis."""
+    return len(rows[["value", "reference_value"]].drop_duplicates()) <= 1
+
+
 def direction(judged: pd.DataFrame) -> dict | None:
     """Return which side takes longer, where most pairs differ significantly and nearly all ratios agree."""
     ratios = judged["time_ratio"].astype(float)
-    if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
+    if not len(ratios) or not is_one_pair(judged):
         return None
     is_slower = ratios.median() > 1
     num = num_significant(judged)["slower" if is_slower else "faster"]
@@ -200,6 +205,7 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "num_significant": num_significant(judged),
         "direction": direction(judged),
+        "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
     }
     for row in largest_effect(judged).itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}

@@ -3,22 +3,26 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.names import campaign_names
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
     interval_heading,
     is_unknown,
+    natural,
     percent,
     plural,
     rank_word,
     ranks_word,
+    shape,
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, name_rows, shown_in, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
+from regatta.topics.comparison.texts import interval_text
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -64,7 +68,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         template="losses.html.j2",
-        content={"losses": loss_rows(data)},
+        content={"losses": loss_rows(data), "ranks": ranks_word(data.device)},
         folded=("Throughput", throughput if efficiency else ()),
     )
 
@@ -80,18 +84,32 @@ def losses_of(values: dict) -> list[tuple[str, float | None]]:
 
 
 def loss_rows(data: ReportData) -> list[dict]:
-    """Return where throughput is lost at the largest shape of each workload and stack, in percent of the ideal.
+    """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
+
+    Shares of the ideal throughput.
 
     With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
     and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP. A gain is negative.
     """
-    found = []
-    for finding in sorted(efficiency_findings(data), key=lambda finding: finding.values["name"]):
+    specs, ratios = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, stack_ratios(data)
+    names, found = campaign_names(data.campaign), []
+    for finding in efficiency_findings(data):
+        cell = finding.cells[0]
+        place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
         losses = losses_of(finding.values)
         left = 1 - sum(loss for _, loss in losses if loss is not None)
         if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            found.append({"name": finding.values["name"], "cell": finding.cells[0], "kept": left, "losses": losses})
-    return found
+            row = {"name": names[cell].without("shape").full, "cell": cell, "shape": shape(*place), "kept": left}
+            found.append(row | {"losses": losses, "num_ranks": place[0] * place[1], "ratio": ratios.get(cell)})
+    return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
+
+
+def stack_ratios(data: ReportData) -> dict[str, str]:
+    """Return for each cell its ratio of times to the same cell on the reference stack: a figure hides a few percent."""
+    rows = data.tables["comparisons"]
+    rows = rows[(rows["axis"] == "stack") & rows["time_ratio"].notna()]
+    ratios = dict.fromkeys(rows["reference"], "reference")
+    return ratios | {row.cell: interval_text(row) for row in rows.itertuples()}
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
@@ -193,7 +211,7 @@ def workloads(data: ReportData) -> list[pd.DataFrame]:
 def efficiency_findings(data: ReportData) -> list[Finding]:
     """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
 
-    Cells whose interval overlaps its interval are ties.
+    near: the cells within noise of it, whose interval or range overlaps its own.
     """
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
     known = [rows.dropna(subset="efficiency_ratio") for rows in workloads(data)]
@@ -217,7 +235,7 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "ties": tuple(data.names[cell] for cell in overlapping["cell"]),
+        "near": tuple(data.names[cell] for cell in overlapping["cell"]),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
@@ -242,8 +260,8 @@ def sentence(finding: Finding) -> str:
     losses = [f"{PARTS[name]} {percent_number(loss)} %" for name, loss in losses_of(values) if loss is not None]
     text += f" Losses, of the ideal: {', '.join(losses)}." if losses else ""
     text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
-    if values["ties"]:
-        text += f" Statistically tied: {'; '.join(values['ties'])}."
+    if values["near"]:
+        text += f" Within noise of it: {'; '.join(values['near'])}."
     return text
 
 
@@ -270,6 +288,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
             f" threshold, all grades in it are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency,"
             " uncertain. No grade with one launch, or if the number of threads per rank differs from the baseline's."
             " Points in figures: one launch / median of the baseline.",
+        ),
+        (
+            "Within noise",
+            "A configuration is within noise of the fastest one if the intervals (or ranges) of their median step times"
+            " over launches overlap. A guard against reporting noise, not a test. Unknown with one launch.",
         ),
         (
             "Efficiency breakdown",
