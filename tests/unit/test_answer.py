@@ -148,6 +148,17 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
+def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
+    """Without one rank with DDP, the cost of DDP and of one node are unknown; inter-node alone is not the largest."""
+    without(
+        two_models, lambda spec: spec["parameters"]["strategy"] == "ddp" and spec["nodes"] * spec["gpus_per_node"] == 1
+    )
+    line = lines_of(two_models)["scaling"]
+    assert line.values["lowest_ratio"] == pytest.approx(0.5)
+    assert line.values["largest_losses"] == {}
+    assert "loss" not in line.text
+
+
 def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     rows = [(row["name"].partition(" ")[0], row["shape"]) for row in loss_rows(analyse(two_models))]

@@ -166,7 +166,7 @@ def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
     axis = rows["axis"].iloc[0]
     if axis == "campaign":
         return BASE, TEST
-    if len(rows[["reference_value", "value"]].drop_duplicates()) > 1:
+    if not is_one_pair(rows):
         return "reference", "compared"
     return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
 
