@@ -262,7 +262,8 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         source = of_cells("collectives", [best.cell])
         found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
-    found.sort(key=lambda finding: not finding.values["name"].startswith("all_reduce"))
+    operations = dict(zip(rows["cell"], rows["operation"], strict=True))
+    found.sort(key=lambda finding: operations[finding.cells[0]] != "all_reduce")
     return found[:MOST_FINDINGS]
 
 
