@@ -148,6 +148,14 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
+def test_a_baseline_alone_has_no_efficiency(two_models):
+    """All steps with DDP failed: 100 % of the baseline's efficiency, its own, is no result."""
+    without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
+    line = lines_of(two_models)["scaling"]
+    assert line.lead == "Throughput: 792 samples/s"  # batches of 8 in 10.0 and 10.2 ms
+    assert line.text == "ResNet-18 \N{MIDDLE DOT} 1\N{MULTIPLICATION SIGN}1 process; no result besides baselines"
+
+
 def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
     """Without one rank with DDP, the cost of DDP and of one node are unknown; inter-node alone is not the largest."""
     without(

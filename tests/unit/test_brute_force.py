@@ -55,7 +55,7 @@ def random_campaign(rng):
 
 def random_launches(rng, campaign):
     """Return (rows of measurements, rows of launches): a launch for each shape, stack and repeat, in random order."""
-    noise, failing = rng.choice([0.0005, 0.01, 0.1]), rng.choice([0, 0, 0.05, 0.4])
+    noise, failing = rng.choice([0.0005, 0.01, 0.1]), rng.choice([0, 0.1, 0.4])
     shares, is_recorded = rng.random() < 0.5, rng.random() < 0.9
     hosts = [f"n{i}" for i in range(rng.randint(1, 3))]
     groups = defaultdict(list)
@@ -91,7 +91,7 @@ def random_record(rng, spec, noise, failing, hosts):
             "status": "ok",
             "p50_s": slowdown * (1e-5 + parameters["message_bytes"] / 1e9) * rng.uniform(1, 1 + noise),
         }
-    step = slowdown * (1 + 0.03 * ranks + 0.2 / (parameters["bucket_cap_mb"] or 10)) * rng.uniform(1, 1 + noise)
+    step = slowdown * (1 + 0.03 * ranks + 0.05 / (parameters["bucket_cap_mb"] or 10)) * rng.uniform(1, 1 + noise)
     parts = {"whole_step_s": step, "no_sync_s": step * rng.uniform(0.7, 1), "communication_s": 0.3 * step}
     return {"status": "ok", "p50_s": 1.02 * step, "window_step_s": step} | (parts if ranks > 1 else {})
 
@@ -178,7 +178,7 @@ def test_the_largest_cost_of_a_bucket_size(case):
         return
     apart = [cost for cost, beyond in pairs if beyond]
     assert found[0].kind == ("bucket_cost" if apart else "bucket_noise")
-    assert found[0].values["cost_ratio"] == pytest.approx(max(apart or [cost for cost, _ in pairs]), rel=1e-6)
+    assert found[0].values["cost_ratio"] == pytest.approx(max(apart or [cost for cost, _ in pairs]), abs=1e-6)
     assert (found[0].values["num_apart"], found[0].values["num_pairs"]) == (len(apart), len(pairs))
 
 

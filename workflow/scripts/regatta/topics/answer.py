@@ -200,7 +200,7 @@ def _efficiency(finding: Finding) -> float:
 
 
 def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput at the largest shape, for a campaign without baselines."""
+    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
     rows = data.tables["scaling"].dropna(subset="step_s")
     if rows.empty:
         return None
@@ -208,7 +208,9 @@ def _throughput(data: ReportData) -> AnswerLine | None:
     rate = float(best.throughput_samples_per_s)
     lead = f"Throughput: {three(rate)} samples/s"
     values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
-    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; no baseline was measured", "scaling", values)
+    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
+    why = "no result besides baselines" if is_baseline else "no baseline was measured"
+    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
 
 
 def bucket(data: ReportData) -> AnswerLine | None:

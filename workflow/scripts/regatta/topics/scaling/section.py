@@ -214,12 +214,13 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     near: the cells within noise of it, whose interval or range overlaps its own.
     """
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows.dropna(subset="efficiency_ratio") for rows in workloads(data)]
+    known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
     return [_efficiency(rows, scaling, threads, data) for rows in known if len(rows)]
 
 
 def _throughput(row, data: ReportData) -> Finding:
     values = {"name": data.names[row.cell], "throughput": Value.of(row, "throughput", "samples_per_s")}
+    values["is_baseline"] = not is_unknown(row.baseline) and row.baseline == row.cell
     return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
 
 
@@ -249,7 +250,8 @@ def sentence(finding: Finding) -> str:
     if finding.kind == "lowest":
         return f"Listed: lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
     if finding.kind == "throughput":
-        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. No baseline was measured."
+        why = "No result besides baselines." if values["is_baseline"] else "No baseline was measured."
+        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. {why}"
     if finding.kind == "efficiency_uncertain":
         return (
             f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
