@@ -263,9 +263,9 @@ def test_launches_needed_are_more_than_a_hundred_where_no_number_is_predicted():
     assert verdict_text(row) == "inconclusive"
     ends = {"time_low_ratio": 1.1, "time_high_ratio": 1.2, "interval": "interval", "margin_ratio": 0.05}
     row = SimpleNamespace(verdict="inconclusive", launches_needed=None, p_value=0.02, p_adjusted=0.02, **ends)
-    assert verdict_text(row) == "inconclusive, more than 100 launches"
+    assert verdict_text(row) == "inconclusive; more than 100 launches per side needed"
     row.launches_needed = 7
-    assert verdict_text(row) == "inconclusive, 7 more launches"
+    assert verdict_text(row) == "inconclusive; about 7 more launches per side needed"
 
 
 def test_margins_are_shown_with_their_source():

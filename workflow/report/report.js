@@ -750,7 +750,7 @@ function comparisons(block, cell, open) {
       ["Margin (%)", rows.margin[row] === null ? "n/a" : three(100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];
-    if (needed) lines.push(["Launches needed", String(needed)]);
+    if (needed) lines.push(["More launches needed (per side)", String(needed)]);
     const role = other === cell ? "Reference: " : "Compared with this reference: ";
     const words = lines.map(([name, value]) => [name, make("span", {}, value)]);
     found.push(part("Comparison", tableOf(title, ["", "value"], words), make("p", { class: "quiet" }, role, cellButton(block, partner, open))));

@@ -258,12 +258,11 @@ def findings(data: ReportData) -> list[Finding]:
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
-        values = {"name": data.names[best.cell], "time": Value.of(best, "latency", "s")}
+        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "latency", "s")}
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         source = of_cells("collectives", [best.cell])
         found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
-    operations = dict(zip(rows["cell"], rows["operation"], strict=True))
-    found.sort(key=lambda finding: operations[finding.cells[0]] != "all_reduce")
+    found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     return found[:MOST_FINDINGS]
 
 

@@ -39,7 +39,7 @@ def launches_text(row) -> str:
 
 
 def is_unsettled(row) -> bool:
-    """Return whether a row is slower or faster for certain, but not by how much compared with the margin."""
+    """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
     is_inconclusive = not is_unknown(row.verdict) and row.verdict == "inconclusive"
     ends = row.time_low_ratio, row.time_high_ratio
     return is_inconclusive and settled_direction(*ends, row.p_adjusted) is not None
@@ -50,7 +50,7 @@ def num_unsettled(rows: pd.DataFrame) -> int:
 
 
 def verdict_text(row) -> str:
-    """Return the verdict; where none was reached also how many more launches would settle it."""
+    """Return the verdict, and for an inconclusive one the estimated number of launches that would settle it."""
     if is_unknown(row.verdict):
         return UNKNOWN
     ends = row.time_low_ratio, row.time_high_ratio
@@ -58,10 +58,10 @@ def verdict_text(row) -> str:
     if row.verdict != "inconclusive":
         return text
     if not is_unknown(row.launches_needed):
-        return f"{text}, {plural(row.launches_needed, 'more launch', 'more launches')}"
+        return f"{text}; about {plural(row.launches_needed, 'more launch', 'more launches')} per side needed"
     is_known = not (is_unknown(row.p_value) or is_unknown(row.time_low_ratio))
     if is_known and not holds_limit(*ends, row.margin_ratio):
-        return f"{text}, more than {MOST_LAUNCHES} launches"
+        return f"{text}; more than {MOST_LAUNCHES} launches per side needed"
     return text
 
 
