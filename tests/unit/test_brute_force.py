@@ -36,7 +36,7 @@ CAUSES = (
 
 def random_campaign(rng):
     """Return a frozen campaign: one or two models, stacks, buckets and shapes, with or without all-reduces."""
-    stacks = ["first", "second"][: rng.randint(1, 2)]
+    stacks = ["first", "second"][: rng.choice([1, 2, 2])]
     shapes = sorted(rng.sample(SHAPES, rng.randint(1, 3)))
     buckets = sorted(rng.sample([1, 5, 25, 100], rng.randint(1, 3)))
     has_baseline = rng.random() < 0.85
@@ -50,12 +50,13 @@ def random_campaign(rng):
             cells += [collective_cell(4096 * 8**i, *shapes[-1], operation, stack=stack) for i in range(3)]
     for cell in cells:
         cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else A/A
-    return make_campaign(cells, repeats=rng.randint(1, 5))
+    return make_campaign(cells, repeats=rng.choice([1, 2, 3, 4, 5, 5]))
 
 
 def random_launches(rng, campaign):
     """Return (rows of measurements, rows of launches): a launch for each shape, stack and repeat, in random order."""
-    noise, failing = rng.choice([0.0005, 0.01, 0.1]), rng.choice([0, 0.1, 0.4])
+    noise, failing = rng.choice([0.0005, 0.01, 0.1, 0.5]), rng.choice([0, 0, 0.1, 0.4])
+    slowdown = rng.choice([1, 1.02, 1.15, 0.9])  # of the second stack
     shares, is_recorded = rng.random() < 0.5, rng.random() < 0.9
     hosts = [f"n{i}" for i in range(rng.randint(1, 3))]
     groups = defaultdict(list)
@@ -73,18 +74,20 @@ def random_launches(rng, campaign):
         launches[-1] |= {"gpus_per_node": gpus, "hosts": ", ".join(hosts), "num_ok": 1, "num_failed": 0}
         launches[-1] |= dict.fromkeys(("cells_s", "warmup_s", "measuring_s"), 1.0)
         for cell in groups[nodes, gpus, stack]:
-            rows.append(cell_row(cell) | {"repeat": repeat} | random_record(rng, cell["spec"], noise, failing, hosts))
+            rows.append(
+                cell_row(cell) | {"repeat": repeat} | random_record(rng, cell["spec"], noise, failing, hosts, slowdown)
+            )
             rows[-1] |= {"launch": launch} if rows[-1]["status"] != "not_measured" else {}
     return rows, launches
 
 
-def random_record(rng, spec, noise, failing, hosts):
+def random_record(rng, spec, noise, failing, hosts, slowdown):
     if rng.random() < failing:
         status = rng.choice(["failed", "failed", "timeout", "not_measured"])
         words = {"rank": rng.randint(0, 9), "host": rng.choice(hosts), "number": rng.randint(1, 999)}
         cause = None if status == "not_measured" else rng.choice(CAUSES).format(**words)
         return {"status": status, "phase": None if cause is None else "measure", "cause": cause}
-    slowdown = 1.03 if spec["stack"]["name"] == "second" else 1
+    slowdown = slowdown if spec["stack"]["name"] == "second" else 1
     parameters, ranks = spec["parameters"], spec["nodes"] * spec["gpus_per_node"]
     if spec["benchmark"] == "collective":
         return {
