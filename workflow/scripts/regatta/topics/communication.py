@@ -239,7 +239,9 @@ def _message(row) -> str:
 
 def section(data: ReportData) -> Section:
     figures = collective_figures(
-        data.tables["collectives"], values_by_cell(data.measurements, "p50_s"), bool(data.campaign.get("imported"))
+        data.with_stack_places(data.tables["collectives"]),
+        values_by_cell(data.measurements, "p50_s"),
+        bool(data.campaign.get("imported")),
     )
     bandwidth, latency = divided(figures, "bandwidth")
     shown, folded = (bandwidth, ("Latency", latency)) if bandwidth else (latency, ("", ()))

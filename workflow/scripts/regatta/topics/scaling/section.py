@@ -53,7 +53,7 @@ DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 def section(data: ReportData) -> Section | None:
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    figures = scaling_figures(scaling, steps_by_cell(data.measurements), data.device, threads)
+    figures = scaling_figures(data.with_stack_places(scaling), steps_by_cell(data.measurements), data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     text = " ".join(filter(None, (lead, peaks_text(data.campaign, scaling))))
