@@ -119,10 +119,9 @@ def warnings(data: ReportData) -> list[Advice]:
         f"Not interleaved: in {values['num']} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
         f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
     )
-    advice = (
-        "A machine that changes over time looks like a difference between the sides. Stacks alternate within a batch:"
-        " measure them in one campaign, planned together."
-    )
+    advice = "A machine that changes over time looks like a difference between the sides."
+    if "stack" in set(rows["axis"]):
+        advice += " Stacks alternate within a batch: plan both in one campaign."
     return [Advice(text, advice, (of_rows("comparisons", rows, ("cell", "reference")),), values)]
 
 
