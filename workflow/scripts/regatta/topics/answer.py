@@ -125,7 +125,8 @@ def scaling(data: ReportData) -> AnswerLine | None:
     values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
     values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
     values |= {"largest_losses": losses, "without_result": lacking}
-    texts = [_uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)]
+    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
+    texts = [f"uncertain: {uncertain}" if certain and uncertain else uncertain]
     for size in sorted(set(lacking.values())):
         cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
         texts.append(f"no result on {size} {ranks} for {_listed([names[cell] for cell in cells])}")
@@ -159,7 +160,7 @@ def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) 
         ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
         word = "range" if value.kind == "range" else "95 % CI"
         texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
-    return f"{'' if is_only else 'uncertain: '}{_listed(texts)}; more launches needed"
+    return f"{_listed(texts)}; more launches needed"
 
 
 def _without_result(data: ReportData, largest: int) -> dict[str, int]:
