@@ -162,7 +162,7 @@ def test_the_finding_is_of_two_squares_of_one_row(tmp_path, noise):
     assert row_of[slow] == row_of[best]
     assert texts[best] == "0"
     assert float(texts[slow]) == pytest.approx(100 * finding.values["cost_ratio"], abs=0.51)
-    assert finding.kind == ("bucket_ties" if noise > 0.1 else "bucket_cost")
+    assert finding.kind == ("bucket_noise" if noise > 0.1 else "bucket_cost")
 
 
 def test_the_most_different_tables_come_first_and_many_are_folded(tmp_path):

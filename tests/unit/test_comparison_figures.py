@@ -9,7 +9,8 @@ from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_
 from regatta.compare.output import comparison_page, difference_text, history_page
 from regatta.report.page import load_template
 from regatta.report.panels import full_names
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_table, section
+from regatta.store.csv_files import LAUNCHES, make_table
+from regatta.topics.comparison.section import NOT_KNOWN, TOPIC, Difference, environment_table, section
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import (
     MOST_ROWS,
@@ -75,18 +76,78 @@ def eight(ratios):
     return times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)})
 
 
-def test_the_finding_has_the_direction_where_nearly_all_ratios_have_it():
-    """All of eight on one side: p = 2 / 2^8 = 0.0078."""
-    found = values_of(eight([1.002, 1.003, 1.001, 1.004, 1.005, 1.006, 1.007, 1.008]))["direction"]
-    assert (found["num"], found["num_pairs"], found["is_slower"]) == (8, 8, True)
-    assert found["median_ratio"] == pytest.approx(1.0045)
-    assert (found["most_ratio"], found["p_value"]) == (pytest.approx(1.008), pytest.approx(2 / 2**8))
-    values = values_of(eight([0.998] * 7 + [0.8]))
-    assert values["direction"]["most_ratio"] == pytest.approx(0.8)
-    assert (values["by_verdict"]["faster"], values["by_verdict"]["equivalent"]) == (1, 7)
-    assert "8 of 8 pairs (median 0.2 %, maximum 20.0 %; sign test, p = 0.00781)" in finding_text(values)
-    for mixed in ([1.002] * 7, [1.002] * 17 + [0.998] * 3):  # p = 0.016; 85 %, at p = 0.0026
-        assert values_of(eight(mixed))["direction"] is None
+def test_the_finding_has_the_direction_where_most_pairs_differ_significantly_and_nearly_all_ratios_agree():
+    """Launches of a side range over 4 %, so a ratio is significant from about 1.05 on."""
+    found = values_of(eight([1.1, 1.2, 1.1, 1.3, 1.4, 1.5, 1.6, 1.001]))
+    direction = found["direction"]
+    assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (7, 8, True)
+    assert (direction["median_ratio"], direction["most_ratio"]) == (pytest.approx(1.25), pytest.approx(1.6))
+    assert found["num_significant"] == {"slower": 7, "faster": 0}
+    assert "p_value" not in direction
+    assert "significantly slower in 7 of 8 pairs (median of all 25.0 %, maximum 60.0 %)" in finding_text(found)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "significant"),
+    [
+        ([1.002] * 8, (0, 0)),  # eight of eight above 1: pairs of the same launches are not independent
+        ([1.1] * 4 + [1.002] * 4, (4, 0)),  # half of the pairs
+        ([1.1] * 17 + [0.8] * 3, (17, 3)),  # 85 % on one side
+    ],
+)
+def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, significant):
+    values = values_of(eight(ratios))
+    assert values["direction"] is None
+    assert tuple(values["num_significant"].values()) == significant
+    slower, faster = significant
+    text = f"{slower + faster} of {len(ratios)} pairs differ significantly"
+    assert text + (f" ({slower} slower, {faster} faster)." if slower else ".") in finding_text(values)
+
+
+def test_a_pair_within_the_margin_can_differ_significantly():
+    """Paired launches with exactly 2 %: equivalent at a margin of 5 %, and significantly slower."""
+    times = []
+    for index in range(4):
+        times.append((cell_of("contained", 4096 * (index + 1)), FIVE, ["a-0"] * 5))
+        times.append((cell_of("bound", 4096 * (index + 1)), [1.02 * value for value in FIVE], ["a-0"] * 5))
+    values = values_of(times)
+    assert values["by_verdict"]["equivalent"] == 4
+    assert values["num_significant"] == {"slower": 4, "faster": 0}
+    assert values["direction"]["num"] == 4
+
+
+ALTERNATING, IN_BLOCKS = ((0, 3, 4), (1, 2, 5)), ((0, 1, 2), (3, 4, 5))  # minutes at which launches start
+
+
+@pytest.mark.parametrize(
+    ("minutes", "num"),
+    [
+        (ALTERNATING, 0),
+        (IN_BLOCKS, 2),
+        (IN_BLOCKS[::-1], 2),
+        (((0, 1, 3), (2, 4, 5)), 0),
+        (((0,), (1,)), 0),  # one launch each cannot alternate
+        (((0, 1, None), (2, 3, None)), 2),  # a start that was not recorded
+        (((None, None, 1), (2, 3, 4)), 0),
+    ],
+)
+def test_launches_of_one_side_before_all_of_the_other_are_a_warning(minutes, num):
+    times, launches = [], []
+    for stack, of_stack in zip(("contained", "bound"), minutes, strict=True):
+        batch = f"{stack}-0"
+        times += [(cell_of(stack, size), FIVE[: len(of_stack)], [batch] * len(of_stack)) for size in (4096, 8192)]
+        for repeat, minute in enumerate(of_stack):
+            launch = f"{batch}-l{10 * repeat + (stack == 'bound'):03d}-a00"
+            start = None if minute is None else f"2026-11-21T03:{minute:02d}:00Z"
+            launches.append({"launch": launch, "stack": stack, "start_utc": start})
+    campaign, measurements = results_of(times)
+    comparisons = comparisons_table(campaign, measurements)
+    launches = make_table(launches, LAUNCHES)
+    data = report_data(campaign, measurements, comparisons=comparisons, launches=launches)
+    found = TOPIC.warnings(data)
+    assert [advice.values for advice in found] == ([{"num": num, "num_pairs": 2}] if num else [])
+    if num:
+        assert len(found[0].sources[0].rows) == 2
 
 
 def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():

@@ -138,3 +138,18 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
         text = text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
         (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
         assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").name == "first-look"
+
+
+def test_the_answers_to_the_ten_questions_are_on_a_page():
+    """Bold words of the table are on a golden page, or in the code of the drawer, the list of cells and a section."""
+    table = read("docs/reading-the-report.md").partition("## Ten questions")[2].partition("\n## ")[0]
+    sources = [*(ROOT / "tests/golden/pages").glob("*.txt"), ROOT / "workflow/report/report.js"]
+    sources += (
+        ROOT / "workflow/scripts/regatta" / name
+        for name in ("report/cell_numbers.py", "topics/gradient_communication.py")
+    )
+    shown = " ".join(source.read_text(encoding="utf-8") for source in sources)
+    words = re.findall(r"\*\*(.*?)\*\*", table)
+    assert len(words) > 15
+    assert [word for word in words if word not in shown] == []
+    assert table.count("\n|") == 2 + 10

@@ -33,6 +33,7 @@ from regatta.report.plotting import (
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
+from regatta.topics.catalog import TOPICS
 from regatta.topics.communication import (
     COLLECTIVES,
     collective_figures,
@@ -223,6 +224,17 @@ def test_stacks_lie_over_each_other_in_colors_of_their_own(tmp_path):
     for figure in figures.values():
         colors = {e.label.rpartition("\n")[2]: e.color for e in figure.legend if e.color in COLORS}
         assert colors == {"bound": COLORS[0], "contained": COLORS[1]}
+
+
+def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
+    data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
+    sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
+    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
+    assert len(figures) == 8
+    for figure in figures:
+        stacks = [(e.label.rpartition(" ")[2].rpartition("\n")[2], e.color) for e in figure.legend if e.color in COLORS]
+        assert list(dict.fromkeys(stacks)) == [("contained", COLORS[0]), ("bound", COLORS[1])]
+        assert [stack for stack, _ in stacks[:2]] == ["contained", "bound"]
 
 
 def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
@@ -489,10 +501,11 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
     assert words not in text(1, device="cuda", backend="nccl")
 
 
-def test_the_legend_lists_series_and_guides_in_the_order_of_their_last_values():
-    low = Series("none", (Point(1.0, (1.0,), 1.0),))
-    panel = Panel(Axis("x", is_log=True), Axis("y"), (low, series()), (("ideal", ((1, 1), (4, 4))),))
-    assert [entry.label for entry in draw(panel, "f", "x").legend] == ["ideal", "ddp", "none"]
+@pytest.mark.parametrize("value", [1.0, 100.0])
+def test_the_legend_has_the_order_of_the_panel_whatever_the_values(value):
+    first = Series("none", (Point(1.0, (value,), value),))
+    panel = Panel(Axis("x", is_log=True), Axis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
+    assert [entry.label for entry in draw(panel, "f", "x").legend] == ["ideal", "none", "ddp"]
 
 
 def test_sizes_in_ids_sort_as_numbers():

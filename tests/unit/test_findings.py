@@ -247,7 +247,7 @@ CHECKS = {
     "efficiency": check_efficiency,
     "efficiency_uncertain": check_efficiency,
     "bucket_cost": check_bucket,
-    "bucket_ties": check_bucket,
+    "bucket_noise": check_bucket,
     "exposed": check_exposed,
     "bandwidth": check_bandwidth,
     "not_ok": check_not_ok,

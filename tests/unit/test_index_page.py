@@ -109,7 +109,11 @@ def test_records_of_two_days_have_both_dates(tmp_path):
     ("planned", "counts", "status"),
     [
         (51, {"ok": 51}, [("complete", "good")]),
-        (51, {"ok": 40, "not_measured": 10, "not_started": 1}, [("partial: 11 of 51 not measured", "bad")]),
+        (
+            51,
+            {"ok": 40, "not_measured": 10, "not_started": 1},
+            [("partial: 11 of 51 not measured or not started", "bad")],
+        ),
         (1200, {"ok": 1, "failed": 1198, "timeout": 1}, [("failed: 1,199 of 1,200", "bad")]),
         (3, {"failed": 1, "not_measured": 2}, [("partial: 2 of 3 not measured", "bad"), ("failed: 1 of 3", "bad")]),
         (0, {}, [("nothing planned", "quiet")]),

@@ -45,3 +45,9 @@ def test_the_terms_have_the_constants_of_the_code():
     assert (
         f"at least {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs" in text
     )
+
+
+def test_words_of_findings_are_defined():
+    terms = methods_of(make_campaign([train_cell("resnet18", 1, 2)]))
+    assert "overlap" in terms["Within noise"]
+    assert "Differs significantly" in methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]

@@ -107,7 +107,7 @@ def test_hours_are_summed_over_allocations_of_different_shapes():
         ("8.3", "measuring"),
         ("3.3", "warm-up"),
         ("1.7", "setup and checks"),
-        ("8.9", "starting launches"),
+        ("8.9", "launch startup"),
         ("78", "idle "),
     ]
 

@@ -750,7 +750,7 @@ function comparisons(block, cell, open) {
       ["Margin (%)", three(rows.margin[row] && 100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];
-    if (needed) lines.push(["Launches needed", String(needed)]);
+    if (needed) lines.push(["More launches needed (per side)", String(needed)]);
     const role = other === cell ? "Reference: " : "Compared with this reference: ";
     const note = quiet(role, cellButton(block, partner, open));
     found.push(part("Comparison", wordTable(title, lines), note));
@@ -769,6 +769,8 @@ function bucket(block, cell) {
     lines.push(["Fastest bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
     lines.push(["Within noise of it (MiB)", word("indistinguishable_mb") ?? "n/a"]);
     lines.push(["Predicted bucket (MiB)", word("reason") || `${three(predictions.predicted_mib[row])} ${ends}`]);
+    const ratio = predictions.ratio[row];
+    if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2 is agreement)", three(ratio)]);
   }
   if (cells.rejected_fit[cell] !== null) lines.push(["Rejected fit", texts.words[cells.rejected_fit[cell]]]);
   return lines.length ? part("Curve", wordTable("Of all cells on this curve", lines)) : null;

@@ -1,4 +1,4 @@
-"""Show how far a campaign is while it runs: batches, measurements, failures, rate, time and GPU hours left.
+"""Show the progress of a running campaign: batches, measurements, failures, rate, time and GPU hours left.
 
 python workflow/scripts/watch.py results/laptop
 python workflow/scripts/watch.py config/my.yaml --once

@@ -337,7 +337,7 @@ class Session:
             print(self.gate_files[0].read_text(encoding="utf-8"), end="", flush=True)
 
     def _build_partial_report(self) -> str | None:
-        """Build the report of the measurements so far. Returns what went wrong, None if nothing did."""
+        """Build the report of the measurements so far. Returns the error, or None."""
         done = subprocess.run([sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)])
         if done.returncode == 0:
             self._print_outcome()

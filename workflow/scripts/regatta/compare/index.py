@@ -17,7 +17,7 @@ from regatta.core.text import UNKNOWN, plural
 from regatta.report.page import load_template
 from regatta.store.launch_files import read_file
 from regatta.store.records import one_line
-from regatta.topics.answer import NO_RECORD
+from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
@@ -108,7 +108,7 @@ class Entry:
         planned, counts = self.answer["num_planned"], self.answer["num_by_status"]
         num_missing = sum(counts.get(status, 0) for status in NO_RECORD)
         num_failed = sum(counts.values()) - counts.get("ok", 0) - num_missing
-        found = [(f"partial: {num_missing:,} of {planned:,} not measured", "bad")] if num_missing else []
+        found = [(f"partial: {num_missing:,} of {planned:,} {missing_text(counts)}", "bad")] if num_missing else []
         found += [(f"failed: {num_failed:,} of {planned:,}", "bad")] if num_failed else []
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 

@@ -111,8 +111,11 @@ HUE_AXES = ("stack", "strategy", "algorithm", "implementation", "norm", "backend
 def hues(rows: pd.DataFrame) -> list[int]:
     """Return the color of each row: by stack, or with one stack by the first setting without an order that varies.
 
-    Settings with an order, such as nodes or bucket size, have shades of one color.
+    Settings with an order, such as nodes or bucket size, have shades of one color. Stacks have the campaign's order if
+    rows have a `stack_place`.
     """
+    if "stack_place" in rows and rows["stack"].nunique() > 1:
+        return rows["stack_place"].tolist()
     for axis in HUE_AXES:
         if axis in rows and rows[axis].nunique() > 1:
             order = {value: index for index, value in enumerate(sorted(rows[axis].dropna().unique()))}
@@ -177,6 +180,7 @@ ORDER = (
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     columns = [column for column in ORDER if column in rows]
+    columns = ["stack_place" if name == "stack" and "stack_place" in rows else name for name in columns]
     return rows.sort_values(columns, kind="stable", na_position="first")
 
 

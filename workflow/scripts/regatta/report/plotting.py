@@ -192,7 +192,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn panel. legend: its series and guides, in the order of their last values."""
+    """A drawn panel. legend: its guides and series, in the order of the panel."""
 
     svg: str
     legend: tuple[Entry, ...]
@@ -334,17 +334,11 @@ def linear_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks
 
 
 def _legend(panel: Panel, styles: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return series and guides in the order of their last values, the highest first."""
-    entries = []
-    for series, style in zip(panel.series, styles, strict=True):
-        if series.is_context:
-            continue
-        _, last = max((p.x, p.reported) for p in series.points if p.is_on_line)
-        entries.append((last, style))
-    for label, line in panel.guides:
-        entries.append((line[-1][1], Entry(label, GREY, _guide_dashes(panel, label))))
+    """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
+    guides = (Entry(label, GREY, _guide_dashes(panel, label)) for label, _ in panel.guides)
+    main = (style for series, style in zip(panel.series, styles, strict=True) if not series.is_context)
     context = [Entry(panel.context, GREY, (), "o", FAINTEST)] if any(one.is_context for one in panel.series) else []
-    return (*(entry for _, entry in sorted(entries, key=lambda entry: -entry[0])), *context)
+    return (*guides, *main, *context)
 
 
 def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:

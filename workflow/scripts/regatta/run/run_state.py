@@ -1,4 +1,4 @@
-"""How far a campaign is: computed from its results folder and the job queue, without Snakemake.
+"""The progress of a campaign, computed from its results folder and the job queue, without Snakemake.
 
 `make watch` shows it, and a run prints it as a line.
 """
@@ -28,7 +28,7 @@ LOCK_SECONDS = 5.0  # a job that began this long before the run's lock belongs t
 
 @dataclass(frozen=True)
 class RunningBatch:
-    """A batch that is being measured. cell: the one that is being measured, None between cells."""
+    """A running batch. cell: the one being measured, None between cells."""
 
     id: str
     shape: str
@@ -40,7 +40,7 @@ class RunningBatch:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures with the same status and a cause that differs in numbers and paths only. cause: the most frequent."""
+    """Failures with the same status, and causes that differ only in numbers and paths. cause: the most frequent."""
 
     status: str
     cause: str
@@ -171,7 +171,7 @@ def done_text(state: RunState) -> str:
 
 
 def notes(state: RunState) -> list[str]:
-    """Return what a reader of the numbers must know."""
+    """Return remarks on the state: complete, no active run, no answer from the queue."""
     found = []
     if not state.is_queue_known:
         found.append("the job queue does not respond")

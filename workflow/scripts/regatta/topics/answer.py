@@ -4,28 +4,30 @@ The same lines end a run on the terminal, and are in answer.json for other progr
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from regatta.core.names import PLACE, CellName, campaign_names
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import duration, is_unknown, plural, rank_word, ranks_word, status_text, three
-from regatta.report.findings import percent_number
+from regatta.report.findings import Finding, percent_number
 from regatta.report.page import shown_status
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData
 from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
+from regatta.topics.comparison.heatmap import difference_text
+from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.failures import groups_of
+from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
 from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import PARTS, efficiency_findings
+from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
 
 MOST_LINES = 6
 MOST_NAMES = 3  # models, operations or stacks named in the first line
-NO_RECORD = ("not_measured", "not_started")
 LOSSES = {"wrapper_ratio": "in DDP itself", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
 
 
@@ -45,10 +47,24 @@ class AnswerLine:
 
 
 def answer(data: ReportData) -> list[AnswerLine]:
-    """Return the lines in the page's order: what ran, what came out, then failures and confidence."""
-    results = [line for of in RESULTS if (line := of(data)) is not None]
-    ends = [line for of in (failed, confidence) if (line := of(data)) is not None]
-    return [subject(data), *results[: MOST_LINES - 1 - len(ends)], *ends]
+    """Return the lines in the page's order: what ran, what came out, then failures and confidence.
+
+    Of too many, one line becomes part of another: first the one that says least.
+    """
+    found = [line for of in (subject, *RESULTS, failed, confidence) if (line := of(data)) is not None]
+    lines = {line.id: line for line in found}
+    merges = [("scaling", "bucket"), ("confidence", "failed")]
+    for line, other in merges if lines["failed"].values["num_failed"] else reversed(merges):
+        if len(lines) > MOST_LINES and {line, other} <= lines.keys():
+            lines[line] = _merged(lines[line], lines.pop(other))
+    return list(lines.values())[:MOST_LINES]
+
+
+def _merged(line: AnswerLine, other: AnswerLine) -> AnswerLine:
+    """Return a line with another as the last part of its text, and the other's numbers under its id."""
+    lead = f"{other.lead[:1].lower()}{other.lead[1:]}" + (f" ({other.text})" if other.text else "")
+    text = "; ".join(filter(None, (line.text, lead)))
+    return replace(line, text=text, values=line.values | {other.id: other.values})
 
 
 def answer_json(data: ReportData) -> dict:
@@ -94,38 +110,98 @@ def _listed(names: list[str]) -> str:
 
 
 def scaling(data: ReportData) -> AnswerLine | None:
-    """Return the efficiency at the largest shape, over workloads and stacks, and where most is lost."""
+    """Return the efficiency at the largest shape of each workload and stack, and where most is lost."""
     found = efficiency_findings(data)
     if not found:
         return _throughput(data)
     sizes = dict(data.tables["scaling"][["cell", "world_size"]].itertuples(index=False))
-    largest = max(sizes[finding.cells[0]] for finding in found)
-    found = [finding for finding in found if sizes[finding.cells[0]] == largest]
-    lowest, highest = (pick(found, key=_efficiency) for pick in (min, max))
-    low, high = (percent_number(_efficiency(finding)) for finding in (lowest, highest))
-    values = {"world_size": int(largest), "num_workloads": len(found)}
-    values |= {"lowest_ratio": _efficiency(lowest), "highest_ratio": _efficiency(highest)}
+    largest = int(max(sizes[finding.cells[0]] for finding in found))
+    found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
+    names, ranks = _workload_names(data), ranks_word(data.device)
+    certain = [finding for finding in found if finding.kind == "efficiency"]
+    all_losses = _largest_losses(data)
+    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
+    lacking = _without_result(data, largest)
+    values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
+    values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
+    values |= {"largest_losses": losses, "without_result": lacking}
+    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
+    texts = [f"uncertain: {uncertain}" if certain and uncertain else uncertain]
+    for size in sorted(set(lacking.values())):
+        cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
+        texts.append(f"no result on {size} {ranks} for {_listed([names[cell] for cell in cells])}")
+    texts.append(_losses_text(losses, names))
+    if found[0].values["threads"]:
+        texts.append(f"{found[0].values['ranks']} share the cores of a host")
+    lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
+    return AnswerLine("scaling", lead, "; ".join(filter(None, texts)), "scaling", values)
+
+
+def _workload_names(data: ReportData) -> dict[str, str]:
+    """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
+    names = campaign_names(data.campaign)
+    return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
+
+
+def _span(found: list[Finding], names: dict[str, str]) -> str:
+    """Return `75 %`, or the ends with their workloads: `74 % (ResNet-152) to 76 % (ResNet-50)`. found: sorted."""
+    ends = [(f"{percent_number(_efficiency(finding))} %", names[finding.cells[0]]) for finding in (found[0], found[-1])]
+    (low, lowest), (high, highest) = ends
+    return low if low == high else f"{low} ({lowest}) to {high} ({highest})"
+
+
+def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) -> str:
+    """Return the intervals of efficiencies that are uncertain, each with its workload unless there is only one."""
+    if not found:
+        return ""
     texts = []
-    uncertain = sum(finding.kind == "efficiency_uncertain" for finding in found)
-    if uncertain:
-        texts.append("uncertain" if len(found) == 1 else f"uncertain in {uncertain} of {len(found)}")
-    parts = {name: lowest.values[name] for name in PARTS if name in lowest.values}
-    if parts and min(parts.values()) < 1:
-        values["largest_loss"] = min(parts, key=parts.get)
-        texts.append(f"largest loss {LOSSES[values['largest_loss']]}")
-    if lowest.values["threads"]:
-        texts.append(f"{lowest.values['ranks']} share the cores of a host")
-    span = low if low == high else f"{low}\N{EN DASH}{high}"
-    lead = f"Scaling efficiency on {largest} {ranks_word(data.device)}: {span} %"
-    return AnswerLine("scaling", lead, "; ".join(texts), "scaling", values)
+    for finding in found:
+        value = finding.values["efficiency"]
+        ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
+        word = "range" if value.kind == "range" else "95 % CI"
+        texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
+    return f"{_listed(texts)}; more launches needed"
 
 
-def _efficiency(finding) -> float:
+def _without_result(data: ReportData, largest: int) -> dict[str, int]:
+    """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
+
+    Workloads that were planned on fewer ranks than `largest` only, or without a baseline, lack nothing.
+    """
+    found = {}
+    for rows in workloads(data):
+        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
+        planned = planned[planned["world_size"] == planned["world_size"].max()]
+        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
+            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
+    return found
+
+
+def _largest_losses(data: ReportData) -> dict[str, str]:
+    """Return by cell the part that loses the largest share of the ideal throughput, where all parts are known."""
+    found = {}
+    for row in loss_rows(data):
+        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
+        found |= {row["cell"]: max(losses, key=losses.get)} if losses else {}
+    return found
+
+
+def _losses_text(losses: dict[str, str], names: dict[str, str]) -> str:
+    """Return where most is lost, by workload if they differ. losses: part by cell."""
+    parts = list(dict.fromkeys(losses.values()))
+    if len(parts) < 2:
+        return f"largest loss{' of each' if len(losses) > 1 else ''} {LOSSES[parts[0]]}" if parts else ""
+    of_parts = ([names[cell] for cell, of_cell in losses.items() if of_cell == part] for part in parts)
+    texts = (f"{LOSSES[part]} ({_listed(of_part)})" for part, of_part in zip(parts, of_parts, strict=True))
+    return f"largest loss {', '.join(texts)}"
+
+
+def _efficiency(finding: Finding) -> float:
     return finding.values["efficiency"].estimate
 
 
 def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput at the largest shape, for a campaign without baselines."""
+    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
     rows = data.tables["scaling"].dropna(subset="step_s")
     if rows.empty:
         return None
@@ -133,7 +209,9 @@ def _throughput(data: ReportData) -> AnswerLine | None:
     rate = float(best.throughput_samples_per_s)
     lead = f"Throughput: {three(rate)} samples/s"
     values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
-    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; no baseline was measured", "scaling", values)
+    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
+    why = "no result besides baselines" if is_baseline else "no baseline was measured"
+    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
 
 
 def bucket(data: ReportData) -> AnswerLine | None:
@@ -147,13 +225,17 @@ def bucket(data: ReportData) -> AnswerLine | None:
     sizes = rows["nodes"] * rows["gpus_per_node"]
     rows = rows[sizes == sizes.max()]
     is_tested = rows["indistinguishable_mb"].notna().any()
-    tied = Counter(size for row in rows.itertuples() for size in _near_best(row))
-    chosen = sorted(size for size, num in tied.items() if num == max(tied.values()))
+    near = Counter(size for row in rows.itertuples() for size in _near_best(row))
+    chosen = sorted(size for size, num in near.items() if num == max(near.values()))
     measured = _at_largest(data.tables["scaling"], int(sizes.max()))
-    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(tied.values()), "num": len(rows)}
+    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": len(rows)}
     if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
         return AnswerLine("bucket", "Bucket size: all within noise", "", "bucket", values)
-    texts = [] if values["num_best"] == len(rows) else [f"best or tied in {values['num_best']} of {len(rows)}"]
+    texts = (
+        []
+        if values["num_best"] == len(rows)
+        else [f"fastest or within noise of it in {values['num_best']} of {len(rows)}"]
+    )
     texts += [] if is_tested else ["noise unknown: one launch per cell"]
     worst = _worst_bucket(measured, chosen)
     if worst:
@@ -196,36 +278,36 @@ def compared(data: ReportData) -> AnswerLine | None:
     if not found:
         return None
     values = {name: value for name, value in found[0].values.items() if name not in ("largest_text", "margins")}
-    margins = found[0].values["margins"]
-    margin = " or ".join(f"{percent_number(ratio)} %" for ratio in margins)
-    beyond = values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
-    direction, num = values["direction"], values["num"]
-    pair = f"{values['pair'][:1].upper()}{values['pair'][1:]}"
+    margins, num, direction = found[0].values["margins"], values["num"], values["direction"]
+    counts, beyond = values["by_verdict"], values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
+    values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
+    lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
+    verdict = f"{beyond} beyond the {margin}" if beyond else f"none settled beyond the {margin}"
+    verdict = f"all within the {margin}" if counts["equivalent"] == num else verdict
+    texts = [significant_text(values["num_significant"], num), verdict]
     if values["num_undecidable"] == num:
-        verdict = "too few launches for a verdict"
-    elif beyond:
-        verdict = f"{beyond} of {num} beyond the {margin} margin"
-    elif values["by_verdict"]["equivalent"] == num:
-        verdict = f"within the {margin} margin"
-    else:
-        verdict = f"none of {num} settled beyond the {margin} margin"
-    values |= {"margins": margins}
-    if direction is None:
-        return AnswerLine("comparison", pair, verdict, "comparisons", values)
-    word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
-    lead = f"{pair}: {percent_number(ratio)} % {word} (median)"
-    text = f"{word} in {direction['num']} of {plural(direction['num_pairs'], 'pair')}; {verdict}"
-    return AnswerLine("comparison", lead, text, "comparisons", values)
+        texts = ["too few launches for a verdict"]
+    if direction is not None:
+        word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
+        lead += f": {percent_number(ratio)} % {word} (median)"
+    elif values["median_ratio"] is not None:
+        texts.append(f"median difference {difference_text(values['median_ratio'])} %")
+    if values["num_in_blocks"]:
+        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time")
+    return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 
 def collectives(data: ReportData) -> AnswerLine | None:
     """Return the highest bus bandwidth at the largest shape of the first operation, else its lowest latency."""
-    for finding in communication.findings(data)[:1]:
-        time, rate = finding.values["time"], finding.values.get("busbw_gb_per_s")
-        values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
-        lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
-        return AnswerLine("communication", f"Communication: {lead}", finding.values["name"], "communication", values)
-    return None
+    found = [finding.values for finding in communication.findings(data)]
+    found = [values for values in found if values["operation"] == found[0]["operation"]]
+    if not found:
+        return None
+    best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
+    time, rate = best["time"], best.get("busbw_gb_per_s")
+    values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
+    lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
+    return AnswerLine("communication", f"Communication: {lead}", best["name"], "communication", values)
 
 
 def trainings(data: ReportData) -> AnswerLine | None:
@@ -249,7 +331,7 @@ def failed(data: ReportData) -> AnswerLine:
     statuses = shown_status(planned)
     num_missing = int(statuses.isin(NO_RECORD).sum())
     num_failed = int((statuses != "ok").sum()) - num_missing
-    missing = f"{num_missing} not measured" if num_missing else ""
+    missing = f"{num_missing} {missing_text(Counter(statuses))}" if num_missing else ""
     values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing}
     if not num_failed:
         return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", missing, "failures", values)
@@ -264,6 +346,11 @@ def failed(data: ReportData) -> AnswerLine:
     texts = [", ".join(filter(None, (what, shared, where))), missing]
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
+
+
+def missing_text(counts: Mapping[str, int]) -> str:
+    """Return the word for measurements without a record: not measured, not started, or both."""
+    return " or ".join(status_text(status) for status in NO_RECORD if counts.get(status))
 
 
 def shared_text(cells: list[str], names: dict[str, CellName]) -> str:

@@ -122,6 +122,11 @@ class ReportData:
         """The full name of each cell of the campaign, by its id."""
         return names_by_cell(self.campaign)
 
+    def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
+        stacks = dict.fromkeys(cell["spec"]["stack"]["name"] for cell in self.campaign["cells"])
+        return table.assign(stack_place=table["stack"].map({name: place for place, name in enumerate(stacks)}))
+
 
 def nothing(_: object) -> list:
     return []

@@ -298,7 +298,7 @@ def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
             texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]
             texts.append(UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1))
         body.append(tuple(texts))
-    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (samples/s per {rank_word(device)} at {mib})"
+    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (single steps; samples/s per {rank_word(device)} at {mib})"
     return Table(caption, tuple(heads), tuple(body), sources=("percentiles",))
 
 
@@ -319,7 +319,7 @@ def section(data: ReportData) -> Section | None:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the largest cost of a slow bucket size, where intervals do not overlap; else that all are ties."""
+    """Return the largest cost of a slow bucket size, where intervals do not overlap; else that all are within noise."""
     finding = _largest_difference(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), data.names)
     return [finding] if finding else []
 
@@ -346,7 +346,7 @@ def _largest_difference(rows: pd.DataFrame, names: dict[str, str]) -> Finding | 
         "num_apart": len(apart),
     }
     sources = (of_cells("scaling", [worst.cell, best.cell]),)
-    return Finding("bucket_cost" if apart else "bucket_ties", values, sources, (worst.cell, best.cell), "bucket")
+    return Finding("bucket_cost" if apart else "bucket_noise", values, sources, (worst.cell, best.cell), "bucket")
 
 
 def _is_apart(best, row) -> bool:
@@ -357,10 +357,13 @@ def _is_apart(best, row) -> bool:
 def sentence(finding: Finding) -> str:
     values = finding.values
     cost = percent_number(values["cost_ratio"])
-    if finding.kind == "bucket_ties":
-        return f"Bucket size: all within noise; largest difference between medians {cost} % ({values['name']})."
+    if finding.kind == "bucket_noise":
+        return (
+            "Bucket size: all within noise; largest difference between median pipelined step times"
+            f" {cost} % ({values['name']}, vs. {values['best_mb']:g} MiB)."
+        )
     return (
-        f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Step time:"
+        f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Pipelined step time:"
         f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."
     )
 
@@ -370,7 +373,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the size with the fastest median step, not tested for significance. Predicted: √(s w o), for s"
+        "Measured: the size with the fastest median pipelined step (windows, not single synchronized steps), not tested"
+        " for significance. Predicted, in the cell drawer beside the measured size: √(s w o), for s"
         " bytes of gradients, bandwidth w and overhead o per all-reduce call. At this size the total call overhead"
         " equals the time of the last bucket, which cannot overlap with computation. The predicted range covers the"
         " uncertainty of w and o, not that of the formula."

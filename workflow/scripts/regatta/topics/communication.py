@@ -284,9 +284,9 @@ def _message(row) -> str:
 def section(data: ReportData) -> Section:
     is_imported = bool(data.campaign.get("imported"))
     peaks, medians = peaks_by_cell(data.campaign, data.measurements), values_by_cell(data.measurements, "p50_s")
-    models = data.tables["communication_models"]
+    models, collectives = data.tables["communication_models"], data.with_stack_places(data.tables["collectives"])
     fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
-    figures = collective_figures(data.tables["collectives"], medians, is_imported, peaks, fits)
+    figures = collective_figures(collectives, medians, is_imported, peaks, fits)
     bandwidth, latency = divided(figures, "bandwidth")
     title = "Latency" if is_imported else "Latency of one blocking call"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
@@ -323,19 +323,19 @@ def findings(data: ReportData) -> list[Finding]:
     known = rows[rows["busbw_gb_per_s"].notna()]
     column, is_best = ("busbw_gb_per_s", max) if len(known) else ("latency_s", min)
     found, peaks = [], peaks_by_cell(data.campaign, data.measurements)
-    for (operation, _), group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
+    for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
-        values = {"name": data.names[best.cell], "time": Value.of(best, "latency", "s")}
+        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "latency", "s")}
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:
             values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]
         source = of_cells("collectives", [best.cell])
-        finding = Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,))
-        found.append((operation != "all_reduce", finding))
-    return [finding for _, finding in sorted(found, key=lambda pair: pair[0])][:MOST_FINDINGS]
+        found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
+    found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
+    return found[:MOST_FINDINGS]
 
 
 def sentence(finding: Finding) -> str:

@@ -4,7 +4,7 @@ A benchmark without a known number shows how many of its measurements are ok.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pandas as pd
 
@@ -71,7 +71,10 @@ def _listed(statuses: Counter) -> str:
 def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, list[str]], Square]:
     """Return a function from a benchmark and cells to their square."""
     statuses = statuses_by_cell(data.measurements)
-    values = {"train_step": _training(data), "collective": _collective(data)}
+    measured = {
+        benchmark: {row.cell: row for row in data.tables[table].dropna(subset=time).itertuples()}
+        for benchmark, (table, time, _) in VALUES.items()
+    }
 
     def square(benchmark: str, cells: list[str]) -> Square:
         subject = names[cells[0]].parts["subject"]
@@ -79,8 +82,10 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
         if not counts["ok"]:
             return square_without_value(subject, cells, counts)
         bad = Counter({status: num for status, num in counts.items() if status not in ("ok", "skipped")})
-        value = values[benchmark](cells) if benchmark in values else None
-        text, level, what = value or (f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements")
+        rows = [measured[benchmark][cell] for cell in cells if cell in measured.get(benchmark, ())]
+        text, level, what = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements"
+        if rows:
+            text, level, what = VALUES[benchmark][2](rows, data.names)
         note = f"{subject}: {what}"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_listed(bad)}"
@@ -89,44 +94,31 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     return square
 
 
-def _training(data: ReportData) -> Callable[[list[str]], Value | None]:
-    """Return the efficiency of the best cell, else its throughput."""
-    rows = {row.cell: row for row in data.tables["scaling"].itertuples() if not is_unknown(row.step_s)}
-
-    def value(cells: Iterable[str]) -> Value | None:
-        found = [rows[cell] for cell in cells if cell in rows]
-        known = [row for row in found if not is_unknown(row.efficiency_ratio)]
-        compared = [row for row in known if row.cell != row.baseline] or known
-        if compared:
-            best = max(compared, key=lambda row: row.efficiency_ratio)
-            ratio = float(best.efficiency_ratio)
-            return f"{100 * ratio:.0f}", ratio, f"efficiency {percent_number(ratio)} % ({data.names[best.cell]})"
-        if not found:
-            return None
-        best = max(found, key=lambda row: row.throughput_samples_per_s)
-        rate = three(best.throughput_samples_per_s)
-        return rate, None, f"{rate} samples/s of {data.names[best.cell]}, without a baseline"
-
-    return value
+def _training(rows: list, names: dict[str, str]) -> Value:
+    """Return the efficiency of the best cell, else its throughput. rows: of scaling.csv."""
+    known = [row for row in rows if not is_unknown(row.efficiency_ratio)]
+    if known:
+        best = max([row for row in known if row.cell != row.baseline] or known, key=lambda row: row.efficiency_ratio)
+        ratio = float(best.efficiency_ratio)
+        return f"{100 * ratio:.0f}", ratio, f"efficiency {percent_number(ratio)} % ({names[best.cell]})"
+    best = max(rows, key=lambda row: row.throughput_samples_per_s)
+    rate = three(best.throughput_samples_per_s)
+    return rate, None, f"{rate} samples/s of {names[best.cell]}, without a baseline"
 
 
-def _collective(data: ReportData) -> Callable[[list[str]], Value | None]:
-    """Return the bus bandwidth of the largest measured message, else the latency."""
-    rows = {row.cell: row for row in data.tables["collectives"].itertuples() if not is_unknown(row.latency_s)}
+def _collective(rows: list, names: dict[str, str]) -> Value:
+    """Return the bus bandwidth of the largest measured message, else the latency. rows: of collectives.csv."""
+    known = [row for row in rows if not is_unknown(row.busbw_gb_per_s)]
+    if known:
+        largest = max(known, key=lambda row: row.message_bytes)
+        rate = three(largest.busbw_gb_per_s)
+        return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s with {message_size(largest.message_bytes)}"
+    time = three(1e6 * min(row.latency_s for row in rows))
+    return f"{time} µs", None, f"{time} µs per call"
 
-    def value(cells: Iterable[str]) -> Value | None:
-        found = [rows[cell] for cell in cells if cell in rows]
-        known = [row for row in found if not is_unknown(row.busbw_gb_per_s)]
-        if known:
-            largest = max(known, key=lambda row: row.message_bytes)
-            rate = three(largest.busbw_gb_per_s)
-            return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s with {message_size(largest.message_bytes)}"
-        if not found:
-            return None
-        time = three(1e6 * min(row.latency_s for row in found))
-        return f"{time} µs", None, f"{time} µs per call"
 
-    return value
+# By benchmark: table, its time, and the value of some of its rows.
+VALUES = {"train_step": ("scaling", "step_s", _training), "collective": ("collectives", "latency_s", _collective)}
 
 
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

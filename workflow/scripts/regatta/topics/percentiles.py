@@ -96,7 +96,7 @@ def section(data: ReportData) -> Section:
         "Percentiles as printed in the imported files."
         if data.campaign.get("imported")
         else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
-        " launch's percentile. Rates: batch size per rank / time."
+        " launch's percentile. Rates: batch size per rank / time. Scaling and bucket sizes use pipelined steps instead."
     )
     tables, title = percentile_tables(data.tables["percentiles"], data.device), "Step-time percentiles"
     return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")

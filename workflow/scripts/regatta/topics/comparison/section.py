@@ -9,7 +9,7 @@ import pandas as pd
 from regatta.core.text import plural
 from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
 from regatta.launchers import STACK_KEYS
-from regatta.report.findings import Finding, of_rows
+from regatta.report.findings import Advice, Finding, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
@@ -75,7 +75,7 @@ def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str]
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect."""
+    """Return the counts by verdict, how many pairs differ significantly, in which direction, and the largest effect."""
     judged = texts.judged_rows(data.tables["comparisons"])
     if judged.empty:
         return []
@@ -90,6 +90,41 @@ def sentence(finding: Finding) -> str:
     return texts.finding_text(finding.values)
 
 
+MIN_LAUNCHES_ORDER = 2  # per side; one launch of each cannot alternate
+
+
+def in_blocks(data: ReportData) -> pd.DataFrame:
+    """Return the compared rows for which all launches of one side started before all of the other.
+
+    Launches without a recorded start are left out; so are all imported ones.
+    """
+    launches, ok = data.tables["launches"].dropna(subset="start_utc"), data.ok
+    starts = ok["launch"].map(dict(zip(launches["launch"], launches["start_utc"], strict=True)))
+    of_cell = starts.dropna().groupby(ok["cell"]).agg(["min", "max", "count"])
+    of_cell = of_cell[of_cell["count"] >= MIN_LAUNCHES_ORDER]
+    rows = data.tables["comparisons"]
+    rows = rows[rows["verdict"].notna() & rows["cell"].isin(of_cell.index) & rows["reference"].isin(of_cell.index)]
+    other, reference = (of_cell.loc[rows[name]].reset_index(drop=True) for name in ("cell", "reference"))
+    is_apart = (other["max"] < reference["min"]) | (reference["max"] < other["min"])
+    return rows[is_apart.to_numpy(dtype=bool)]
+
+
+def warnings(data: ReportData) -> list[Advice]:
+    """Return the warning on pairs that were not interleaved in time."""
+    rows = in_blocks(data)
+    if rows.empty:
+        return []
+    values = {"num": len(rows), "num_pairs": int(data.tables["comparisons"]["verdict"].notna().sum())}
+    text = (
+        f"Not interleaved: in {values['num']} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
+        f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
+    )
+    advice = "A machine that changes over time looks like a difference between the sides."
+    if "stack" in set(rows["axis"]):
+        advice += " Stacks alternate within a batch: plan both in one campaign."
+    return [Advice(text, advice, (of_rows("comparisons", rows, ("cell", "reference")),), values)]
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
     if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
         return []
@@ -99,8 +134,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         " Equivalent: the whole interval lies within the margin, with at least"
-        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Margin not"
-        " settled: the interval excludes 1 with the same corrected p, but not the limit of the margin. Margin: the"
+        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Differs"
+        " significantly: the interval excludes 1 with the same corrected p, whatever the margin. Margin not settled:"
+        " the same, but the interval does not exclude the limit of the margin. Each pair is judged by its own launches;"
+        " no test combines pairs, since cells measured in the same launches are not independent. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
         f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
         f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
@@ -278,4 +315,4 @@ TABLES = {
         tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
     )
 }
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, warnings, methods)

@@ -8,15 +8,15 @@ import pandas as pd
 from regatta.core import verdicts
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size, three
-from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, sign_test
-from regatta.report.findings import percent_number
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size
+from regatta.core.verdicts import MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, settled_direction
 from regatta.report.panels import Table
 from regatta.topics.comparison.tables import ALIKE, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
-NEARLY_ALL = 0.9  # share of ratios on one side of 1 above which the direction is also reported
+NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
+SETTLED_BY = ["time_low_ratio", "time_high_ratio", "p_adjusted"]  # the columns that settle a direction
 SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
 BASE, TEST = "base", "test"  # the words for two campaigns
 COMPARED = (
@@ -39,10 +39,10 @@ def launches_text(row) -> str:
 
 
 def is_unsettled(row) -> bool:
-    """Return whether a row is slower or faster for certain, but not by how much compared with the margin."""
+    """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
     is_inconclusive = not is_unknown(row.verdict) and row.verdict == "inconclusive"
     ends = row.time_low_ratio, row.time_high_ratio
-    return is_inconclusive and verdicts.settled_direction(*ends, row.p_adjusted) is not None
+    return is_inconclusive and settled_direction(*ends, row.p_adjusted) is not None
 
 
 def num_unsettled(rows: pd.DataFrame) -> int:
@@ -50,7 +50,7 @@ def num_unsettled(rows: pd.DataFrame) -> int:
 
 
 def verdict_text(row) -> str:
-    """Return the verdict; where none was reached also how many more launches would settle it."""
+    """Return the verdict, and for an inconclusive one the estimated number of launches that would settle it."""
     if is_unknown(row.verdict):
         return UNKNOWN
     ends = row.time_low_ratio, row.time_high_ratio
@@ -58,10 +58,10 @@ def verdict_text(row) -> str:
     if row.verdict != "inconclusive":
         return text
     if not is_unknown(row.launches_needed):
-        return f"{text}, {plural(row.launches_needed, 'more launch', 'more launches')}"
+        return f"{text}; about {plural(row.launches_needed, 'more launch', 'more launches')} per side needed"
     is_known = not (is_unknown(row.p_value) or is_unknown(row.time_low_ratio))
     if is_known and not holds_limit(*ends, row.margin_ratio):
-        return f"{text}, more than {MOST_LAUNCHES} launches"
+        return f"{text}; more than {MOST_LAUNCHES} launches per side needed"
     return text
 
 
@@ -81,36 +81,59 @@ def margin_text(judged: pd.DataFrame) -> str:
     return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
 
 
+def num_significant(judged: pd.DataFrame) -> dict[str, int]:
+    """Return how many pairs differ significantly, each by its own launches: slower and faster, whatever the margin.
+
+    There is no test over pairs: cells measured in the same launches are not independent.
+    """
+    words = [settled_direction(*row) for row in judged[SETTLED_BY].itertuples(index=False)]
+    return {word: words.count(word) for word in ("slower", "faster")}
+
+
+def is_one_pair(rows: pd.DataFrame) -> bool:
+    """Return whether all rows compare the same two values of the axis."""
+    return len(rows[["value", "reference_value"]].drop_duplicates()) <= 1
+
+
 def direction(judged: pd.DataFrame) -> dict | None:
-    """Return which side takes longer, where nearly all ratios agree and a sign test rejects chance."""
+    """Return which side takes longer, where most pairs differ significantly and nearly all ratios agree."""
     ratios = judged["time_ratio"].astype(float)
-    if not len(ratios) or len(judged[["value", "reference_value"]].drop_duplicates()) > 1:
+    if not len(ratios) or not is_one_pair(judged):
         return None
-    p_value = sign_test(ratios.tolist())
-    num_above, num_below = int((ratios > 1).sum()), int((ratios < 1).sum())
-    if p_value > FALSE_DISCOVERIES or max(num_above, num_below) < NEARLY_ALL * len(ratios):
+    is_slower = ratios.median() > 1
+    num = num_significant(judged)["slower" if is_slower else "faster"]
+    if 2 * num <= len(ratios) or ((ratios > 1) if is_slower else (ratios < 1)).mean() < NEARLY_ALL:
         return None
-    is_slower = num_above > num_below
     return {
         "value": sides_text(judged)[1],
-        "is_slower": is_slower,
-        "num": max(num_above, num_below),
+        "is_slower": bool(is_slower),
+        "num": num,
         "num_pairs": len(ratios),
         "median_ratio": float(ratios.median()),
         "most_ratio": float(ratios.max() if is_slower else ratios.min()),
-        "p_value": p_value,
     }
 
 
 def direction_text(found: dict | None) -> str:
-    """Return `bound is slower in 8 of 8 pairs (median 2.1 %, maximum 2.8 %; sign test, p = 0.0078)`, or ""."""
+    """Return `bound is significantly slower in 7 of 8 pairs (median of all 2.1 %, maximum 2.8 %)`, or ""."""
     if found is None:
         return ""
     typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
     word = "slower" if found["is_slower"] else "faster"
-    p_value = "p < 0.001" if found["p_value"] < 0.001 else f"p = {three(found['p_value'])}"
     pairs = f"{found['num']} of {plural(found['num_pairs'], 'pair')}"
-    return f"{found['value']} is {word} in {pairs} (median {typical} %, maximum {most} %; sign test, {p_value})"
+    return f"{found['value']} is significantly {word} in {pairs} (median of all {typical} %, maximum {most} %)"
+
+
+def significant_text(counts: dict[str, int], num_pairs: int) -> str:
+    """Return `4 of 8 pairs differ significantly (3 slower, 1 faster)`. counts: of `num_significant`."""
+    num = sum(counts.values())
+    sides = f" ({counts['slower']} slower, {counts['faster']} faster)" if num else ""
+    return f"{num} of {plural(num_pairs, 'pair')} {'differs' if num == 1 else 'differ'} significantly{sides}"
+
+
+def margins_text(margins: tuple[float, ...]) -> str:
+    """Return `5 %`, or `5 % or 3.2 %` where benchmarks have different margins."""
+    return " or ".join(f"{round(100 * margin, 1):g} %" for margin in margins)
 
 
 def counts_text(comparisons: pd.DataFrame) -> str:
@@ -143,7 +166,7 @@ def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
     axis = rows["axis"].iloc[0]
     if axis == "campaign":
         return BASE, TEST
-    if len(rows[["reference_value", "value"]].drop_duplicates()) > 1:
+    if not is_one_pair(rows):
         return "reference", "compared"
     return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
 
@@ -168,7 +191,7 @@ def axis_text(axis: str, value: str) -> str:
 
 
 def finding_values(judged: pd.DataFrame) -> dict:
-    """Return the counts by verdict, the direction where nearly all pairs agree on one, and the largest effect.
+    """Return the counts by verdict, how many pairs differ significantly, in which direction, and the largest effect.
 
     judged: of `judged_rows`, with the column `label`, a name of each row.
     """
@@ -180,7 +203,9 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "num_unsettled": num_unsettled(judged),
         "num_undecidable": int((fewest < MIN_LAUNCHES_TEST).fillna(True).sum()),
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
+        "num_significant": num_significant(judged),
         "direction": direction(judged),
+        "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
     }
     for row in largest_effect(judged).itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
@@ -194,14 +219,13 @@ def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
 
 def finding_text(values: dict) -> str:
     """Return `finding_values` as sentences."""
-    lead = direction_text(values["direction"]) or plural(values["num"], "comparison")
-    texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {lead}."]
     num, num_undecidable = values["num"], values["num_undecidable"]
+    pairs = significant_text(values["num_significant"], num) if num_undecidable < num else plural(num, "comparison")
+    texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {direction_text(values['direction']) or pairs}."]
     if num_undecidable < num:
         counted = counts_by_word(values["by_verdict"], values["num_unsettled"])
         counts = ", ".join(f"{num} {word}" for word, num in counted.items() if num)
-        margin = " or ".join(f"{percent_number(margin)} %" for margin in values["margins"])
-        texts.append(f"Verdicts at a margin of {margin}: {counts}.")
+        texts.append(f"Verdicts at a margin of {margins_text(values['margins'])}: {counts}.")
     if num_undecidable:
         few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
         texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.names import campaign_names
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
@@ -10,16 +11,19 @@ from regatta.core.text import (
     hours_word,
     interval_heading,
     is_unknown,
+    natural,
     percent,
     plural,
     rank_word,
     ranks_word,
+    shape,
     three,
 )
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
+from regatta.topics.comparison.texts import interval_text
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -51,8 +55,8 @@ DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 def section(data: ReportData) -> Section | None:
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    steps = steps_by_cell(data.measurements)
-    figures = scaling_figures(scaling, steps, data.device, threads)
+    steps, placed = steps_by_cell(data.measurements), data.with_stack_places(scaling)
+    figures = scaling_figures(placed, steps, data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     drawn = how_to_read(scaling, "step_s") if figures else ""
@@ -61,7 +65,7 @@ def section(data: ReportData) -> Section | None:
     if not figures and not tables:
         return None
     efficiency, throughput = divided(figures, "efficiency")
-    cost = tuple(cost_figures(scaling, steps, data.device))
+    cost = tuple(cost_figures(placed, steps, data.device))
     return Section(
         "scaling",
         "Scaling",
@@ -69,7 +73,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         template="losses.html.j2",
-        content={"losses": loss_rows(data)},
+        content={"losses": loss_rows(data), "ranks": ranks_word(data.device)},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
@@ -85,18 +89,32 @@ def losses_of(values: dict) -> list[tuple[str, float | None]]:
 
 
 def loss_rows(data: ReportData) -> list[dict]:
-    """Return where throughput is lost at the largest shape of each workload and stack, in percent of the ideal.
+    """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
+
+    Shares of the ideal throughput.
 
     With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
     and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP. A gain is negative.
     """
-    found = []
-    for finding in sorted(efficiency_findings(data), key=lambda finding: finding.values["name"]):
+    specs, ratios = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, stack_ratios(data)
+    names, found = campaign_names(data.campaign), []
+    for finding in efficiency_findings(data):
+        cell = finding.cells[0]
+        place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
         losses = losses_of(finding.values)
         left = 1 - sum(loss for _, loss in losses if loss is not None)
         if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            found.append({"name": finding.values["name"], "cell": finding.cells[0], "kept": left, "losses": losses})
-    return found
+            row = {"name": names[cell].without("shape").full, "cell": cell, "shape": shape(*place), "kept": left}
+            found.append(row | {"losses": losses, "num_ranks": place[0] * place[1], "ratio": ratios.get(cell)})
+    return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
+
+
+def stack_ratios(data: ReportData) -> dict[str, str]:
+    """Return for each cell its ratio of times to the same cell on the reference stack: a figure hides a few percent."""
+    rows = data.tables["comparisons"]
+    rows = rows[(rows["axis"] == "stack") & rows["time_ratio"].notna()]
+    ratios = dict.fromkeys(rows["reference"], "reference")
+    return ratios | {row.cell: interval_text(row) for row in rows.itertuples()}
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
@@ -177,7 +195,7 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
     found = efficiency_findings(data)
     if not found:
-        measured = [best_of_largest(rows) for rows in _workloads(data) if rows["step_s"].notna().any()]
+        measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
         fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
         return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
     # Uncertain ones come after those that say how much is lost.
@@ -189,7 +207,8 @@ def findings(data: ReportData) -> list[Finding]:
     return shown
 
 
-def _workloads(data: ReportData) -> list[pd.DataFrame]:
+def workloads(data: ReportData) -> list[pd.DataFrame]:
+    """Return the rows of scaling.csv of each workload and stack."""
     groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
     return [rows for _, rows in groups]
 
@@ -197,15 +216,16 @@ def _workloads(data: ReportData) -> list[pd.DataFrame]:
 def efficiency_findings(data: ReportData) -> list[Finding]:
     """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
 
-    Cells whose interval overlaps its interval are ties.
+    near: the cells within noise of it, whose interval or range overlaps its own.
     """
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows.dropna(subset="efficiency_ratio") for rows in _workloads(data)]
+    known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
     return [_efficiency(rows, scaling, threads, data) for rows in known if len(rows)]
 
 
 def _throughput(row, data: ReportData) -> Finding:
     values = {"name": data.names[row.cell], "throughput": Value.of(row, "throughput", "samples_per_s")}
+    values["is_baseline"] = not is_unknown(row.baseline) and row.baseline == row.cell
     return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
 
 
@@ -221,7 +241,7 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "ties": tuple(data.names[cell] for cell in overlapping["cell"]),
+        "near": tuple(data.names[cell] for cell in overlapping["cell"]),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
@@ -235,7 +255,8 @@ def sentence(finding: Finding) -> str:
     if finding.kind == "lowest":
         return f"Listed: lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
     if finding.kind == "throughput":
-        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. No baseline was measured."
+        why = "No result besides baselines." if values["is_baseline"] else "No baseline was measured."
+        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. {why}"
     if finding.kind == "efficiency_uncertain":
         return (
             f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
@@ -246,8 +267,8 @@ def sentence(finding: Finding) -> str:
     losses = [f"{PARTS[name]} {percent_number(loss)} %" for name, loss in losses_of(values) if loss is not None]
     text += f" Losses, of the ideal: {', '.join(losses)}." if losses else ""
     text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
-    if values["ties"]:
-        text += f" Statistically tied: {'; '.join(values['ties'])}."
+    if values["near"]:
+        text += f" Within noise of it: {'; '.join(values['near'])}."
     return text
 
 
@@ -279,6 +300,11 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
             "Cost",
             f"In {hours_word(campaign['device'])} per million samples (tokens of a language model): ranks × seconds per"
             " step / samples per step × 10⁶ / 3600, at the pipelined step time.",
+        ),
+        (
+            "Within noise",
+            "A configuration is within noise of the fastest one if the intervals (or ranges) of their median step times"
+            " over launches overlap. A guard against reporting noise, not a test. Unknown with one launch.",
         ),
         (
             "Efficiency breakdown",

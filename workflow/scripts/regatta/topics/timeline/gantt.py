@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from regatta.core.text import natural, plural, ranks_word, shape, three
+from regatta.core.text import natural, plural, rank_word, ranks_word, shape, three
 
 MAX_ROWS, MAX_BARS = 30, 1500  # of the chart; the rest is summarized, so that the page stays small
 MAX_BREAKS, BREAK_PERCENT = 10, 2.0
@@ -156,19 +156,25 @@ def hosts_of(row: dict) -> list[str]:
 
 def batch_labels(launches: list[dict], device: str) -> dict[str, str]:
     """Return the name of each batch: its shape, numbered by start if several batches have it."""
-    shapes = {row["batch"]: shape(row["nodes"], row["gpus_per_node"]) for row in launches}
+    shapes = {row["batch"]: _place_text(row, device) for row in launches}
     same: dict[str, list[str]] = {}
     for batch, text in shapes.items():
         same.setdefault(text, []).append(batch)
     return {
-        batch: f"{text} {ranks_word(device)}" + (f", {n}" if len(batches) > 1 else "")
+        batch: text + (f", {n}" if len(batches) > 1 else "")
         for text, batches in same.items()
         for n, batch in enumerate(batches, start=1)
     }
 
 
+def _place_text(row: dict, device: str) -> str:
+    """Return the shape of a launch with the word for its ranks: 1×1 process, 2×4 GPUs."""
+    is_one = row["nodes"] * row["gpus_per_node"] == 1
+    return f"{shape(row['nodes'], row['gpus_per_node'])} {(rank_word if is_one else ranks_word)(device)}"
+
+
 def shown_rows(rows: dict[str, list[dict]]) -> list[str]:
-    """Return the names of the rows that are shown, in their order: those with most failed measurements first chosen."""
+    """Return the names of the rows shown, in natural order; those with the most failed measurements are kept."""
     by_need = sorted(rows, key=lambda name: (-sum(row["num_failed"] for row in rows[name]), natural(name)))
     chosen, num_bars = [], 0
     for name in by_need[:MAX_ROWS]:
@@ -188,9 +194,9 @@ def state_of(row: dict) -> str:
 
 def _bar(row: dict, axis: Axis, device: str) -> dict:
     left, width = axis.span(row["start_s"], row["end_s"])
-    place = f"{shape(row['nodes'], row['gpus_per_node'])} {ranks_word(device)}"
+    where = f"{row['batch']}, stack {row['stack']}, {_place_text(row, device)}"
     counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
-    text = f"{row['batch']}, stack {row['stack']}, {place}: {elapsed_text(round(row['duration_s']))}, {counts}"
+    text = f"{where}: {elapsed_text(round(row['duration_s']))}, {counts}"
     return {"left": left, "width": width, "state": state_of(row), "text": text, "batch": row["batch"]}
 
 

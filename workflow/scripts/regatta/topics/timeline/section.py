@@ -13,7 +13,7 @@ WORDS = {
     "measuring": ("measuring", "Measuring"),
     "warmup": ("warm-up", "Warm-up"),
     "other": ("setup and checks", "Setup, checks"),
-    "launch_start": ("starting launches", "Launch start"),
+    "launch_start": ("launch startup", "Launch startup"),
     "idle": ("idle", "Idle"),
 }
 
@@ -90,10 +90,14 @@ def _lead(launches: list[dict]) -> str:
     counted = plural(len(launches), "launch", "launches") + (f" on {plural(len(hosts), 'host')}" if hosts else "")
     known = [row for row in launches if row["duration_s"] is not None]
     if not known:
-        return f"{counted}; the times of none are known."
+        return f"{counted}, without recorded times."
     first, last = min(row["start_utc"] for row in known), max(row["end_utc"] or row["start_utc"] for row in known)
     elapsed = long_duration(max(row["end_s"] for row in known) / 3600)
-    unknown = f" The times of {len(launches) - len(known)} are unknown." if len(known) < len(launches) else ""
+    unknown = (
+        f" Times not recorded: {plural(len(launches) - len(known), 'launch', 'launches')}."
+        if len(known) < len(launches)
+        else ""
+    )
     return f"{counted}, from {first} to {last} ({elapsed}).{unknown}"
 
 
@@ -131,7 +135,7 @@ def sentence(finding: Finding) -> str:
 def methods(_campaign: dict) -> list[tuple[str, str]]:
     text = (
         "An allocation lasts from the first to the last action of the supervisor in a job; waiting in the queue is not"
-        " included. Measuring: samples and windows. Setup, checks: the rest of the cells. Launch start: launches"
+        " included. Measuring: samples and windows. Setup, checks: the rest of the cells. Launch startup: launches"
         " outside their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape, times hours."
         " Shares are computed from sums."
     )

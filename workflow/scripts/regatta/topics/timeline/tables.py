@@ -77,7 +77,7 @@ def _relative(row: dict, begin: int | None) -> dict:
 
 
 def _durations(row: dict) -> dict:
-    """Return how long a launch took. The clock of its ranks decides if UTC times, in whole seconds, show less."""
+    """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer."""
     if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
         return {"duration_s": None, "overhead_s": None}
     end_s = row["start_s"] if row["end_s"] is None else row["end_s"]
@@ -96,7 +96,7 @@ def _attempt(row: dict, attempts: dict[tuple, dict]) -> int | None:
 
 
 def _allocation(attempt: dict) -> dict:
-    """Return the row of allocations.csv of a job with its launches. Without both ends its time is unknown."""
+    """Return the row of allocations.csv of a job with its launches. Without start and end, its times are unknown."""
     launches = attempt.get("launches", [])
     place = [attempt, *launches]  # a job that started no launch, or whose batch.json is gone
     nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
