@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
@@ -51,27 +52,53 @@ COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
 INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
-CELL = "cell:"  # begins the gid of a mark that stands for a cell
+MARKS = "marks:"  # begins the gid of marks that stand for cells
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
-MARK = re.compile(rf' id="{CELL}([^"]*)"')
+MARKED = re.compile(rf'<g id="{MARKS}(\d+)">')
+MARK = re.compile(r"<use [^>]*/>")
+MARK_STYLE = re.compile(r' style="[^"]*"')
 DIGITS = re.compile(r"(\d\.\d\d)\d+")
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 
 
-def svg_of(figure: "Figure", label: str) -> str:
-    """Return a figure as an inline SVG element, the same text for the same figure. label: its text alternative."""
+def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its text alternative.
+
+    cells: the cell of each mark of the plots with a gid of `MARKS`, by its number.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
-    body = MARK.sub(r' data-cell="\1"', NUMBERED_ID.sub("", body))
+    first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
+    body = first + "".join(
+        f"<g>{_with_cells(plot, cells[int(number)])}" for number, plot in zip(plots[::2], plots[1::2], strict=True)
+    )
     body = FONT.sub(r"font-size: \1", DIGITS.sub(r"\1", body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
     body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
+
+
+def _with_cells(plot: str, cells: Sequence[str]) -> str:
+    """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
+
+    Marks outside the canvas are not drawn. Without one of them the others would get the wrong cells, so none gets any.
+    """
+    end = plot.index("</g>")
+    marks = MARK.findall(plot[:end])
+    if len(marks) != len(cells):
+        return plot
+    style = MARK_STYLE.search(marks[0])[0]
+    texts = []
+    for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
+        drawn = "\n".join(mark.replace(style, "") for _, mark in run)
+        texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
+    begin = plot.index(marks[0])
+    return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
 
 
 MAX_SERIES = 12
@@ -196,9 +223,15 @@ def draw(panel: Panel, figure_id: str, label: str) -> Drawing:
         for guide, line in panel.guides:
             dashes = _guide_dashes(panel, guide)
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=dashes, linewidth=1.2, zorder=1.5)
+        cells: list[list[str]] = []
         for series, style in zip(panel.series, styles, strict=True):
-            _draw_series(axes, series, style, panel.dot, has_points)
-        return Drawing(svg_of(figure, label), _legend(panel, styles))
+            cells += _draw_series(axes, series, style, panel.dot, has_points, len(cells))
+        return Drawing(svg_of(figure, label, cells), _legend(panel, styles))
+
+
+def legend(panel: Panel) -> tuple[Entry, ...]:
+    """Return the legend of a panel without drawing it."""
+    return _legend(panel, _styles(panel.series))
 
 
 def _styles(series: Sequence[Series]) -> list[Entry]:
@@ -220,8 +253,13 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
     return found
 
 
-def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool) -> None:
-    """Draw the line of a series, the range of each cell's launches, and its launches."""
+def _draw_series(
+    axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool, first: int
+) -> list[list[str]]:
+    """Draw the line of a series, the ranges of its cells and its launches; return the cells of the marks of each plot.
+
+    first: number of the first of these plots. One plot has many marks: matplotlib is slow per plot.
+    """
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
     common = {"color": color, "alpha": style.opacity}
     if series.is_context:
@@ -232,15 +270,22 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
     else:
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
         axes.plot(*zip(*line, strict=True), **bar, **common)
-    for point in series.points:
-        if not has_points and not series.is_context:
-            axes.plot([point.x] * 2, [min(point.values), max(point.values)], linewidth=1, zorder=2, **common)
-        shown = point.values if has_points else (point.reported,)
+    if not has_points and not series.is_context:
+        ends = [(p.x, value) for p in series.points for value in (min(p.values), max(p.values), math.nan)]
+        axes.plot(*zip(*ends, strict=True), linewidth=1, zorder=2, **common)
+    found = []
+    for is_on_line in (True, False):
+        points = [point for point in series.points if point.is_on_line == is_on_line]
+        marks = [(p, value) for p in points for value in (p.values if has_points else (p.reported,))]
+        if not marks:
+            continue
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
-        fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
-        [dots] = axes.plot([point.x] * len(shown), shown, zorder=3, alpha=style.opacity, **shape, **fill)
-        if point.cell:
-            dots.set_gid(f"{CELL}{point.cell}")
+        fill = {"markeredgecolor": color, "markerfacecolor": color if is_on_line else GROUND}
+        places = zip(*((p.x, value) for p, value in marks), strict=True)
+        [plot] = axes.plot(*places, zorder=3, alpha=style.opacity, **shape, **fill)
+        plot.set_gid(f"{MARKS}{first + len(found)}")
+        found.append([p.cell for p, _ in marks])
+    return found
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:
