@@ -1,5 +1,6 @@
 """The figures of train_step: throughput and efficiency over the number of ranks."""
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -20,6 +21,7 @@ from regatta.core.text import (
 )
 from regatta.report.findings import Value, percent_text, value_text
 from regatta.report.panels import (
+    MOST_FIGURES,
     Figure,
     Table,
     baseline_first,
@@ -59,6 +61,8 @@ def scaling_figures(
     """
     scaling = _with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
     shown = [(title, baseline_first(rows)) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
+    if len(shown) > MOST_FIGURES:
+        shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     figures = []
     for number, (title, rows) in enumerate(shown, start=1):
         base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else ""
@@ -66,6 +70,12 @@ def scaling_figures(
         if base:
             figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps, device))
     return figures
+
+
+def _lowest_efficiency(rows: pd.DataFrame) -> float:
+    """Return the efficiency of the fastest cell at the largest shape with one; infinity without any."""
+    known = rows[rows["efficiency_ratio"].notna()]
+    return float(best_of_largest(known).efficiency_ratio) if len(known) else math.inf
 
 
 def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[Series, ...]:

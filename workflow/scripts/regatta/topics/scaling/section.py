@@ -63,7 +63,7 @@ def section(data: ReportData) -> Section | None:
         lead=text,
         figures=efficiency or throughput,
         tables=tables,
-        template="losses.html.j2",
+        beside="losses.html.j2",
         content={"losses": loss_rows(data)},
         folded=("Throughput", throughput if efficiency else ()),
     )
