@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from regatta.core.benchmarks import all_axes
-from regatta.core.names import CellName, campaign_names
+from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, three
 from regatta.core.verdicts import verdict_text
 from regatta.report.cell_numbers import IN_MILLISECONDS, NUMBERS, TIMES, Number
@@ -81,7 +81,7 @@ def data_block(data) -> dict:
     """Return everything that the script knows. data: ReportData (topics.base, which imports this package)."""
     cells, tables = campaign_cells(data.campaign), data.tables
     places = cell_indices(data.campaign)
-    names = campaign_names(data.campaign)
+    names = data.cell_names
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
     columns = {"id": list(places), "name": [names[cell].full for cell in places]}
     launches = _launches(columns, places, tables, texts)

@@ -213,15 +213,17 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 
     The median of fewer launches is more prone to selection bias.
     """
-    measured = rows[rows["step_s"].notna()]
-    largest = measured[measured["world_size"] == measured["world_size"].max()]
-    complete = largest[largest["num_launches"] >= largest["num_planned"]]
-    return complete if len(complete) else largest
+    is_measured = rows["step_s"].notna()
+    is_largest = is_measured & (rows["world_size"] == rows["world_size"].where(is_measured).max())
+    is_complete = is_largest & (rows["num_launches"] >= rows["num_planned"]).fillna(False)
+    return rows[is_complete if is_complete.any() else is_largest]
 
 
 def best_of_largest(rows: pd.DataFrame):
-    """Return the fastest of the candidates."""
-    return max(candidates(rows).itertuples(), key=lambda row: row.throughput_samples_per_s)
+    """Return the fastest of the candidates, the first of equal ones."""
+    chosen = candidates(rows)
+    fastest = chosen["throughput_samples_per_s"].to_numpy(dtype=float).argmax()
+    return next(chosen.iloc[[fastest]].itertuples())
 
 
 def _chosen_text(rows: pd.DataFrame) -> str:
