@@ -138,7 +138,8 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
         colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
         hues = [colors[f"hue-{index + 1}"] for index in range(len(COLORS))]
         assert len(set(hues)) == len(COLORS)
-        assert min(contrast(hue, colors[ground]) for hue in hues for ground in ("ground", "card")) >= 3
+        bars = [*hues, colors["good"], colors["bad"]]  # of losses and the timeline, separated by a line of the ground
+        assert min(contrast(bar, colors[ground]) for bar in bars for ground in ("ground", "card")) >= 3
 
 
 def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color():

@@ -22,7 +22,7 @@ from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPL
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
 from regatta.launchers import LAUNCHERS
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
-from regatta.report.panels import Section, Table, drawn_and_listed
+from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS, data_uri
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
@@ -65,6 +65,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
         "marker_paths": MARKERS,
+        "most_figures": MOST_FIGURES,
         "most_rows_open": MOST_ROWS_OPEN,
         "most_rows_named": MOST_ROWS_NAMED,
         "most_rows_listed": MOST_ROWS_LISTED[is_large],

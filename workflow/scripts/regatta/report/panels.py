@@ -15,7 +15,7 @@ from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
-MOST_FIGURES = 12  # drawn in one grid; of the others the page lists title and result
+MOST_FIGURES = 12  # cards of one grid; of the others the page lists title and result
 
 
 @dataclass(frozen=True)
