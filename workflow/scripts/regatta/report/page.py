@@ -31,7 +31,7 @@ TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read from top to bottom
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
-MOST_ROWS_LISTED = {False: 1000, True: 50}  # of a table, by is_large; all rows are in its CSV
+MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
