@@ -7,6 +7,7 @@ Protocol: https://chromedevtools.github.io/devtools-protocol/
 import base64
 import json
 import os
+import re
 import select
 import subprocess
 import tempfile
@@ -117,8 +118,12 @@ class Chromium:
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def print_pdf(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
+    def print_pdf(self, path: Path) -> int:
+        """Print the page on A4; return the number of sheets."""
+        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
+        pdf = base64.b64decode(self.call("Page.printToPDF", **paper)["data"])
+        path.write_bytes(pdf)
+        return len(re.findall(rb"/Type /Page\b(?!s)", pdf))
 
     def complaints(self) -> list[str]:
         """Return errors and warnings that the page wrote to the console or the log."""

@@ -94,6 +94,29 @@ def test_the_fit_of_a_series_shows_while_the_pointer_is_on_it_and_never_in_print
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report, scheme):
+    """Two neighbors may be equally bright; each stands out from the ground (tests/unit/test_figures.py)."""
+    browser.open(report, 1280, scheme=scheme)
+    lines = browser.evaluate(
+        "[...document.querySelectorAll('.losses .stack span + span')].map(s => [s, getComputedStyle(s)])"
+        ".map(([s, style]) => [style.borderLeftWidth, style.borderLeftColor,"
+        " getComputedStyle(s.closest('.card')).backgroundColor])"
+    )
+    assert lines
+    assert all(width == "2px" and line == ground for width, line, ground in lines)
+
+
+def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, report):
+    browser.open(report, 1280)
+    bars = browser.evaluate("new Set([...document.querySelectorAll('.gantt [title]')].map(b => b.dataset.batch)).size")
+    listed = (
+        "[...document.querySelectorAll('#timeline table')].find(t => t.caption.textContent.startsWith('Launches ('))"
+    )
+    batches = browser.evaluate(f"new Set([...{listed}.tBodies[0].rows].map(r => r.cells[1].textContent)).size")
+    assert 0 < bars <= batches
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser, report, scheme):
     browser.open(report, 1280, scheme=scheme)
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -109,6 +132,7 @@ def test_axe_would_find_an_image_without_words(browser, report):
 
 def test_the_text_of_a_figure_can_be_read_on_a_phone(browser, report):
     browser.open(report, 360)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     heights = "[...document.querySelectorAll('svg.chart text')].map(t => t.getBoundingClientRect().height)"
     assert browser.evaluate(f"Math.min(...{heights})") >= 9
 

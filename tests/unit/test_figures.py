@@ -17,12 +17,11 @@ from synthetic import (
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
-from regatta.report.panels import name_rows, panels
+from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.plotting import (
     COLORS,
     MAX_POINTS,
     Axis,
-    Drawing,
     Panel,
     Point,
     Series,
@@ -104,6 +103,16 @@ def test_a_line_has_the_cells_that_it_connects(drawing):
     assert "data-line" not in svg_of(series())
 
 
+def test_the_launches_of_a_cell_are_one_group_and_the_style_of_a_series_stands_once(drawing):
+    points = [Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, is_on_line=i < 2, cell=f'"{i}') for i in range(3)]
+    svg = svg_of(Series("ddp", tuple(points)))
+    groups = re.findall(r'<g data-cell="&quot;(\d)">\n((?:<use [^>]*/>\n)*)</g>', svg)
+    assert [(cell, uses.count("<use")) for cell, uses in groups] == [("0", 2), ("1", 2), ("2", 2)]
+    assert not any("style=" in uses for _, uses in groups)
+    assert len(re.findall(r'<g style="fill: var\(--hue-1\)', svg)) == 1
+    assert len(re.findall(r'<g style="fill: var\(--ground\)', svg)) == 1  # the third is not on the line
+
+
 def test_of_very_many_launches_the_ranges_are_drawn(drawing):
     many = Series("many", (Point(1.0, tuple(range(1, MAX_POINTS + 2)), 500.0), Point(2.0, (5.0,), 5.0)))
     assert svg_of(many).count("<use") < 20
@@ -113,7 +122,8 @@ def test_of_very_many_launches_the_ranges_are_drawn(drawing):
 def test_marks_of_one_size_are_at_its_place(drawing):
     """A shift that separates lines would move points off their curve."""
     here = [Series(name, (Point(1.0, (2.0,), 2.0), Point(2.0, (3.0,), 3.0)), hue=hue) for hue, name in enumerate("ab")]
-    places = re.findall(r'<use xlink:href="#\w+" x="([\d.]+)" y="[\d.]+" style="fill: var\(--hue', svg_of(*here))
+    groups = re.findall(r'<g style="fill: var\(--hue[^>]*>\n((?:<use [^>]*/>\n)*)</g>', svg_of(*here))
+    places = re.findall(r'x="([\d.]+)"', "".join(groups))
     assert len(places) == 4
     assert len(set(places)) == 2
 
@@ -143,7 +153,8 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
         colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", theme))
         hues = [colors[f"hue-{index + 1}"] for index in range(len(COLORS))]
         assert len(set(hues)) == len(COLORS)
-        assert min(contrast(hue, colors[ground]) for hue in hues for ground in ("ground", "card")) >= 3
+        bars = [*hues, colors["good"], colors["bad"]]  # of losses and the timeline, separated by a line of the ground
+        assert min(contrast(bar, colors[ground]) for bar in bars for ground in ("ground", "card")) >= 3
 
 
 def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color():
@@ -230,7 +241,7 @@ def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_pat
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
     figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
-    assert len(figures) == 8
+    assert len(figures) == 10
     for figure in figures:
         stacks = [(e.label.rpartition(" ")[2].rpartition("\n")[2], e.color) for e in figure.legend if e.color in COLORS]
         assert list(dict.fromkeys(stacks)) == [("contained", COLORS[0]), ("bound", COLORS[1])]
@@ -348,10 +359,28 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 
 
+def test_a_page_draws_the_first_figure_of_each_subject_before_the_second_of_any():
+    titles = [f"Efficiency: {model} · {stack}" for model in "abc" for stack in ("bound", "contained")]
+    figures = [Figure(title, title, "<svg/>", "", "", Table("", (), ()), "") for title in titles]
+    drawn, listed = drawn_and_listed(figures, most=4)
+    assert [figure.title[12:] for figure in drawn] == ["a · bound", "a · contained", "b · bound", "c · bound"]
+    assert [figure.title[12:] for figure in listed] == ["b · contained", "c · contained"]
+    assert drawn_and_listed(figures, most=6) == (figures, [])
+
+
+def test_of_more_models_than_are_drawn_the_least_efficient_come_first():
+    models = [f"model_{number:02d}" for number in range(MOST_FIGURES + 1)]
+    cells = [(train_cell(model, 1, 1, "none"), [1.0]) for model in models]
+    cells += [(train_cell(model, 1, 2), [1.0 + 0.1 * number]) for number, model in enumerate(models)]
+    figures = scaling_figures(*scaling_of(cells), "cuda")
+    titles = [figure.title for figure in figures if figure.id.startswith("efficiency")]
+    assert titles == [f"Efficiency: {model}" for model in reversed(models)]
+
+
 def drawn_panels(monkeypatch):
-    """Return the list that every panel drawn from now on is put into."""
+    """Return the list that the panel of every figure made from now on is put into."""
     drawn = []
-    monkeypatch.setattr("regatta.report.panels.draw", lambda panel, *_: drawn.append(panel) or Drawing("<svg/>", ()))
+    monkeypatch.setattr("regatta.report.panels.legend", lambda panel: drawn.append(panel) or ())
     return drawn
 
 

@@ -129,7 +129,8 @@ def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
 
 def test_the_section_has_the_hours_of_idle_time_by_shape():
     shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
-    [table] = shown.tables
+    table, launches = shown.tables
+    assert launches.rows == (("0 s", BATCH, "host", "2×4", "n1, n2", "40 s", "3", "0"),)  # what a bar's title says
     assert table.columns[2] == "Process hours"
     assert table.rows == (("2×4", "1", "0.120", "28", "11", "5.6", "30", "26", "0.0311"),)
     assert shown.state[0] == "26 % idle"
@@ -138,7 +139,8 @@ def test_the_section_has_the_hours_of_idle_time_by_shape():
 
 def test_without_recorded_jobs_there_are_launches_and_no_shares():
     shown = section(data_of([launch()], []))
-    assert (shown.tables, shown.content["shares"], shown.state[0]) == ((), "", "1 launch")
+    assert [table.caption for table in shown.tables] == ["Launches"]
+    assert (shown.content["shares"], shown.state[0]) == ("", "1 launch")
     assert "idle time unknown" in shown.content["unknown"]
     assert findings(data_of([launch()], [])) == []
     assert not section(data_of([], [])).has_content

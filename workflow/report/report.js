@@ -367,6 +367,12 @@ function enhance(block) {
       link.remove();
       setTimeout(() => URL.revokeObjectURL(url), 1000);
     });
+    const worst = [...byId("cells-table").tBodies[0].rows]; // of the page without script
+    window.addEventListener("beforeprint", () => {
+      const isDefault = !Object.keys(view.filters).length && !view.query && !view.sort;
+      if (isDefault && columns().length === worst[0]?.cells.length) byId("cells-table").tBodies[0].replaceChildren(...worst);
+    });
+    window.addEventListener("afterprint", fillTable);
     byId("cells-note").hidden = true;
     byId("cells-tools").hidden = false;
   };

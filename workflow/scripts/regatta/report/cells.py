@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 import pandas as pd
 
 from regatta.core.benchmarks import all_axes
-from regatta.core.names import CellName, campaign_names
+from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
 from regatta.report.block_values import Texts, column_values, printable, six
@@ -64,8 +64,7 @@ def data_block(data) -> dict:
     """Return the data of the page's script. data: ReportData (of topics.base, which imports this package)."""
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
-    name_of = campaign_names(data.campaign)
-    names = [name_of[cell] for cell in places]
+    names = [data.cell_names[cell] for cell in places]
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
     columns = {"id": list(places), "name": [name.full for name in names]}
     columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]

@@ -23,15 +23,16 @@ from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
-from regatta.report.panels import Section, Table
+from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS, data_uri
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_ROWS_OPEN = 20  # a longer table is folded, so that the page can be read from top to bottom
+MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read from top to bottom
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
+MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
@@ -57,6 +58,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     )
     environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
+    environment.filters["drawn_and_listed"] = drawn_and_listed
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -64,8 +66,10 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
         "marker_paths": MARKERS,
+        "most_figures": MOST_FIGURES,
         "most_rows_open": MOST_ROWS_OPEN,
         "most_rows_named": MOST_ROWS_NAMED,
+        "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
@@ -170,7 +174,7 @@ def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
     raw = csv.encode()
     if len(raw) <= max_plain_bytes:
         return name, data_uri(raw, "text/csv")
-    return f"{name}.gz", data_uri(gzip.compress(raw, mtime=0), "application/gzip")
+    return f"{name}.gz", data_uri(gzip.compress(raw, 6, mtime=0), "application/gzip")
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

@@ -1,7 +1,8 @@
 """Figures, tables and sections of the report: which cells go into one panel, and shared words of leads."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -9,11 +10,12 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
-from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, size_ticks
+from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
 from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
+MOST_FIGURES = 12  # cards of one grid; of the others the page lists title and result
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,27 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. svg: the image as an inline element. csv: its data, rows of the table `source`."""
+    """One figure.
+
+    image: an inline SVG element, or a function that draws it, so that only what a page shows is drawn. legend: of its
+    series. data: its data as CSV, or a function that returns it. source: the table whose rows these are.
+    """
 
     id: str
     title: str
-    svg: str
+    image: str | Callable[[], str]
     table: Table
-    csv: str
+    data: str | Callable[[], str]
     source: str = ""
     legend: tuple[Entry, ...] = ()
+
+    @property
+    def svg(self) -> str:
+        return self.image if isinstance(self.image, str) else self.image()
+
+    @property
+    def csv(self) -> str:
+        return self.data if isinstance(self.data, str) else self.data()
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,7 @@ class Section:
     template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
+    beside: file of a card beside the figures; it gets `content` too.
     """
 
     id: str
@@ -76,10 +91,29 @@ class Section:
     folded: tuple[str, tuple[Figure, ...]] = ("", ())
     parts: tuple["Section", ...] = ()
     summary: str = ""
+    beside: str = ""
 
     @property
     def has_content(self) -> bool:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
+
+
+def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
+    """Return the figures to draw, at most so many, and the others, both in the given order.
+
+    The first figure of each subject is drawn before the second of any. The subject is the first part of the title.
+    """
+    seen: Counter[str] = Counter()
+    turns = []
+    for index, figure in enumerate(figures):
+        subject = figure.title.split(SEPARATOR)[0]
+        turns.append((seen[subject], index))
+        seen[subject] += 1
+    chosen = {index for _, index in sorted(turns)[:most]}
+    return (
+        [figure for index, figure in enumerate(figures) if index in chosen],
+        [figure for index, figure in enumerate(figures) if index not in chosen],
+    )
 
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -197,18 +231,21 @@ def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, report
     reported: row -> the value of the table, in the same unit; of rates it is not the median of `values`.
     Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
     """
+    rows_of: dict[str, list] = {name: [] for name in in_order(rows)[label]}
+    for row in rows.sort_values([x, "nodes"], kind="stable").itertuples():
+        rows_of[getattr(row, label)].append(row)
+    hues = dict(zip(rows[label][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
     series = []
-    for name in dict.fromkeys(in_order(rows)[label]):
+    for name, of_label in rows_of.items():
         points, places = [], set()
-        for row in rows[rows[label] == name].sort_values([x, "nodes"], kind="stable").itertuples():
+        for row in of_label:
             launches = tuple(float(value) for value in values(row))
             if launches:
                 place = float(getattr(row, x))
                 points.append(Point(place, launches, float(reported(row)), place not in places, row.cell))
                 places.add(place)
         if points:
-            hue = int(rows.loc[rows[label] == name, "hue"].iloc[0])
-            series.append(Series(name, tuple(points), hue=hue))
+            series.append(Series(name, tuple(points), hue=int(hues[name])))
     return tuple(series)
 
 
@@ -239,9 +276,12 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
 
 
 def make_figure(figure_id: str, title: str, panel: Panel, table: Table, rows: pd.DataFrame, source: str) -> Figure:
-    """Draw a panel as a figure with its numbers. rows: from the table `source`."""
-    drawing = draw(panel, figure_id, title)
-    return Figure(figure_id, title, drawing.svg, table, to_csv(rows), source, drawing.legend)
+    """Return a figure of a panel with its numbers. rows: from the table `source`."""
+
+    def image() -> str:
+        return draw(panel, figure_id, title).svg
+
+    return Figure(figure_id, title, image, table, lambda: to_csv(rows), source, legend(panel))
 
 
 def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

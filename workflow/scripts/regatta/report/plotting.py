@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
@@ -51,34 +52,66 @@ COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
 INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
-CELL = "cell:"  # begins the gid of a mark that stands for a cell
+MARKS = "marks:"  # begins the gid of a plot whose marks stand for cells
+CELL = "cell:"  # begins the gid of a drawing that stands for one cell
 LINE = "line:"  # begins the gid of what connects marks: the ids of their cells
 SERIES, FIT, FIT_CURVE = "series-", "fit", "fit-curve"  # gids: begins that of a line with a fit, its text, last mark
 UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
 # Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
-MARK = re.compile(rf' id="(?:{CELL}|({LINE}))([^"]*)"')
+MARKED = re.compile(rf'<g id="{MARKS}(\d+)">')
+MARK = re.compile(r"<use [^>]*/>")
+MARK_STYLE = re.compile(r' style="[^"]*"')
 FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
 LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
 DIGITS = re.compile(r">[^<]+</text>|(\d\.\d\d)\d+")  # of coordinates; texts keep theirs
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 
 
-def svg_of(figure: "Figure", label: str) -> str:
-    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name."""
+def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name.
+
+    cells: the cell of each mark of the plots with a gid of `MARKS`, by its number.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
-    body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', NUMBERED_ID.sub("", body))
-    body = MARK.sub(lambda match: f' data-{"line" if match[1] else "cell"}="{match[2]}"', body)
-    body = body.replace(f'<g id="{FIT}">', '<g class="fit">')
+    first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
+    body = first + "".join(
+        f"<g>{_with_cells(plot, cells[int(number)])}" for number, plot in zip(plots[::2], plots[1::2], strict=True)
+    )
+    body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', body)
+    for begin, instead in (
+        (f'id="{CELL}', 'data-cell="'),
+        (f'id="{LINE}', 'data-line="'),
+        (f'id="{FIT}"', 'class="fit"'),
+    ):
+        body = body.replace(f"<g {begin}", f"<g {instead}")
     body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
     body = FONT.sub(r"font-size: \1", DIGITS.sub(lambda match: match[1] or match[0], body))
     body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
     body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
+
+
+def _with_cells(plot: str, cells: Sequence[str]) -> str:
+    """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
+
+    Marks outside the canvas are not drawn. Without one of them the others would get the wrong cells, so none gets any.
+    """
+    end = plot.index("</g>")
+    marks = MARK.findall(plot[:end])
+    if len(marks) != len(cells):
+        return plot
+    style = MARK_STYLE.search(marks[0])[0]
+    texts = []
+    for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
+        drawn = "\n".join(mark.replace(style, "") for _, mark in run)
+        texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
+    begin = plot.index(marks[0])
+    return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
 
 
 MAX_SERIES = 12
@@ -212,10 +245,16 @@ def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
+        cells: list[list[str]] = []
         for series, style in zip(panel.series, styles, strict=True):
-            _draw_series(axes, series, style, panel.dot, has_points)
+            cells += _draw_series(axes, series, style, panel.dot, has_points, len(cells))
         by = f" by {panel.x.label}" if panel.x.label else ""
-        return Drawing(svg_of(figure, f"{title}: {panel.y.label}{by}"), _legend(panel, styles))
+        return Drawing(svg_of(figure, f"{title}: {panel.y.label}{by}", cells), _legend(panel, styles))
+
+
+def legend(panel: Panel) -> tuple[Entry, ...]:
+    """Return the legend of a panel without drawing it."""
+    return _legend(panel, _styles(panel.series))
 
 
 def _styles(series: Sequence[Series]) -> list[Entry]:
@@ -237,12 +276,15 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
     return found
 
 
-def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool) -> None:
-    """Draw the line of a series, the range of each cell's launches, its launches, and its fit.
+def _draw_series(
+    axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool, first: int
+) -> list[list[str]]:
+    """Draw a series and its fit; return the cells of the marks of each plot. first: number of the first of these plots.
 
-    With a fit, all are of one layer, so that they follow each other in the SVG, and `svg_of` makes them one group.
+    One plot has many marks: matplotlib is slow per plot. With a fit, all are of one layer, so that they follow each
+    other in the SVG, and `svg_of` makes them one group.
     """
-    layers = (2, 2) if series.fit else (2, 3)
+    above = 2 if series.fit else 3
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
     common = {"color": color, "alpha": style.opacity}
     if series.is_context:
@@ -258,20 +300,26 @@ def _draw_series(axes: "Axes", series: Series, style: Entry, dot: float, has_poi
         bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
         for point in on_line:
             _connect(axes.plot([point.x], [point.reported], **bar, **common), [point])
-    for point in series.points:
-        if not has_points and not series.is_context:
-            ends = [min(point.values), max(point.values)]
-            _connect(axes.plot([point.x] * 2, ends, linewidth=1, zorder=2, **common), [point])
-        shown = point.values if has_points else (point.reported,)
+    if not has_points and not series.is_context:
+        ends = [(p.x, value) for p in series.points for value in (min(p.values), max(p.values), math.nan)]
+        _connect(axes.plot(*zip(*ends, strict=True), linewidth=1, zorder=2, **common), series.points)
+    found = []
+    for is_on_line in (True, False):
+        points = [point for point in series.points if point.is_on_line == is_on_line]
+        marks = [(p, value) for p in points for value in (p.values if has_points else (p.reported,))]
+        if not marks:
+            continue
         shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
-        fill = {"markeredgecolor": color, "markerfacecolor": color if point.is_on_line else GROUND}
-        [dots] = axes.plot([point.x] * len(shown), shown, zorder=layers[1], alpha=style.opacity, **shape, **fill)
-        if point.cell:
-            dots.set_gid(f"{CELL}{point.cell}")
+        fill = {"markeredgecolor": color, "markerfacecolor": color if is_on_line else GROUND}
+        places = zip(*((p.x, value) for p, value in marks), strict=True)
+        [plot] = axes.plot(*places, zorder=above, alpha=style.opacity, **shape, **fill)
+        plot.set_gid(f"{MARKS}{first + len(found)}")
+        found.append([p.cell for p, _ in marks])
     if series.fit:
         corner = {"transform": axes.transAxes, "horizontalalignment": "right", "fontsize": 8, "zorder": 2}
         axes.text(0.99, 0.02, series.fit_text, gid=FIT, **corner)
         axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=FIT_CURVE)
+    return found
 
 
 def _connect(drawn: list, points: Sequence[Point], begin: str = "") -> None:

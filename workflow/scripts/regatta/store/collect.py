@@ -39,10 +39,11 @@ WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    return {name: to_csv(collected[name]) for name in COLLECTED} | {
+    exact = {
         "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
         "epochs": to_exact_csv(collected["epochs"]),
     }
+    return {name: exact[name] if name in exact else to_csv(collected[name]) for name in COLLECTED}
 
 
 def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:

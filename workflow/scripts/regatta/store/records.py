@@ -177,7 +177,9 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
 def one_line(value: object, limit: int = 1000) -> str:
     """Return any value as one line that can be encoded: no line break, control character or lone surrogate."""
     words = " ".join(str(value).split())
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    text = words
+    if not words.isprintable():
+        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

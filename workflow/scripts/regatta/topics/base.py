@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from regatta.core.names import names_by_cell
+from regatta.core.names import CellName, campaign_names
 from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
@@ -118,9 +118,14 @@ class ReportData:
         return self.campaign["device"]
 
     @cached_property
+    def cell_names(self) -> dict[str, CellName]:
+        """The name of each cell of the campaign, by its id."""
+        return campaign_names(self.campaign)
+
+    @cached_property
     def names(self) -> dict[str, str]:
         """The full name of each cell of the campaign, by its id."""
-        return names_by_cell(self.campaign)
+        return {cell: name.full for cell, name in self.cell_names.items()}
 
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import campaign_names
 from regatta.core.text import (
     UNKNOWN,
     bracket,
@@ -192,7 +191,7 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
     Skipped sizes have a square with the reason.
     """
-    names, statuses = campaign_names(data.campaign), statuses_by_cell(data.measurements)
+    names, statuses = data.cell_names, statuses_by_cell(data.measurements)
     cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
     cells += _skipped_cells(data.campaign)
     found = []

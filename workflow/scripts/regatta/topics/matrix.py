@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from regatta.core.names import CellName, campaign_names
+from regatta.core.names import CellName
 from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
@@ -31,7 +31,7 @@ def section(data: ReportData) -> Section | None:
 
 def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells."""
-    campaign, names = data.campaign, campaign_names(data.campaign)
+    campaign, names = data.campaign, data.cell_names
     specs = {cell["id"]: cell["spec"] for cell in [*campaign["cells"], *campaign["skipped"]]}
     caption = f"Nodes × {ranks_word(data.device)} per node"
     return by_workload_and_shape(caption, specs, names, _squares(data, names), _summary)

@@ -1,5 +1,6 @@
 """The figures of train_step: throughput and efficiency over the number of ranks."""
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -20,6 +21,7 @@ from regatta.core.text import (
 )
 from regatta.report.cell_numbers import hours_per_million
 from regatta.report.panels import (
+    MOST_FIGURES,
     Figure,
     Table,
     baseline_first,
@@ -58,6 +60,8 @@ def scaling_figures(
     """
     scaling = _with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
     shown = [(title, baseline_first(rows)) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
+    if len(shown) > MOST_FIGURES:
+        shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     figures = []
     for number, (title, rows) in enumerate(shown, start=1):
         base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else ""
@@ -65,6 +69,12 @@ def scaling_figures(
         if base:
             figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps))
     return figures
+
+
+def _lowest_efficiency(rows: pd.DataFrame) -> float:
+    """Return the efficiency of the fastest cell at the largest shape with one; infinity without any."""
+    known = rows[rows["efficiency_ratio"].notna()]
+    return float(best_of_largest(known).efficiency_ratio) if len(known) else math.inf
 
 
 def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[Series, ...]:
@@ -227,12 +237,14 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 
     The median of fewer launches is more prone to selection bias.
     """
-    measured = rows[rows["step_s"].notna()]
-    largest = measured[measured["world_size"] == measured["world_size"].max()]
-    complete = largest[largest["num_launches"] >= largest["num_planned"]]
-    return complete if len(complete) else largest
+    is_measured = rows["step_s"].notna()
+    is_largest = is_measured & (rows["world_size"] == rows["world_size"].where(is_measured).max())
+    is_complete = is_largest & (rows["num_launches"] >= rows["num_planned"]).fillna(False)
+    return rows[is_complete if is_complete.any() else is_largest]
 
 
 def best_of_largest(rows: pd.DataFrame):
-    """Return the fastest of the candidates."""
-    return max(candidates(rows).itertuples(), key=lambda row: row.throughput_samples_per_s)
+    """Return the fastest of the candidates, the first of equal ones."""
+    chosen = candidates(rows)
+    fastest = chosen["throughput_samples_per_s"].to_numpy(dtype=float).argmax()
+    return next(chosen.iloc[[fastest]].itertuples())

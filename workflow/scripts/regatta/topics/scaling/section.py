@@ -72,7 +72,7 @@ def section(data: ReportData) -> Section | None:
         lead=text,
         figures=efficiency or throughput,
         tables=tables,
-        template="losses.html.j2",
+        beside="losses.html.j2",
         content={"losses": loss_rows(data), "ranks": ranks_word(data.device)},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )

@@ -15,6 +15,7 @@ from regatta.report.plotting import (
     GREY,
     GRID,
     MARKERS,
+    MARKS,
     MAX_POINTS,
     WIDTH_IN,
     Entry,
@@ -93,15 +94,16 @@ def _draw_strip(rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], label: s
         axes.axvline(limit, color=GREY, dashes=(4, 3), linewidth=1.2)
         axes.set_xlabel(f"range / median (%){', logarithmic above ' + f'{limit:g}' if high > 2 * limit else ''}")
         axes.spines["left"].set_visible(False)
+        cells = []
         for place, hue in enumerate(order):
             of_stack = [(cell, 100 * ratio) for cell, ratio in _pairs(rows) if stacks[cell][1] == hue]
             places_pt = [float(axes.transData.transform((x, place))[0]) for _, x in of_stack]
             style = {"marker": _marker(hue), "markersize": MARK_PT, "linestyle": "none", "alpha": 0.75}
             style |= {"color": COLORS[hue % len(COLORS)], "markeredgewidth": 0}
-            for (cell, x), offset in zip(of_stack, swarm(places_pt), strict=True):
-                [mark] = axes.plot([x], [place + offset], **style)
-                mark.set_gid(f"{CELL}{cell}")
-        return svg_of(canvas, label)
+            [plot] = axes.plot([x for _, x in of_stack], [place + offset for offset in swarm(places_pt)], **style)
+            plot.set_gid(f"{MARKS}{place}")
+            cells.append([cell for cell, _ in of_stack])
+        return svg_of(canvas, label, cells)
 
 
 def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:

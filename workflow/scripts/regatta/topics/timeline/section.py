@@ -1,10 +1,10 @@
 """The timeline: when launches ran on which hosts, and what the time of the allocations was spent on."""
 
-from regatta.core.text import hours_word, long_duration, plural, rank_time, ranks_word, shape, three
+from regatta.core.text import UNKNOWN, hours_word, long_duration, plural, rank_time, ranks_word, shape, three
 from regatta.report.findings import Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.timeline.gantt import chart
+from regatta.topics.timeline.gantt import chart, elapsed_text
 from regatta.topics.timeline.tables import ALLOCATIONS, TIMELINE, allocations_table, timeline_table
 
 MAX_IDLE_RATIO = 0.25  # above this share of the allocated time, idle time is a finding
@@ -34,6 +34,7 @@ def section(data: ReportData) -> Section:
         "file": file_of("timeline"),
     }
     tables = (_shares_table(known, data.device),) if hours["total"] else ()
+    tables += (_launches_table(launches),)
     state = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     return Section(
         "timeline",
@@ -83,6 +84,24 @@ def _shares_table(allocations: list[dict], device: str) -> Table:
     columns = ("Shape", "Allocations", heading[0].upper() + heading[1:], *shares, f"Idle {heading}")
     caption = f"Allocated time by shape (nodes \N{MULTIPLICATION SIGN} {ranks_word(device)} per node)"
     return Table(caption, columns, tuple(rows), sources=("allocations",))
+
+
+def _launches_table(launches: list[dict]) -> Table:
+    """Return the launches in the order of their start: what a bar shows to a pointer."""
+    rows = [
+        (
+            UNKNOWN if row["start_s"] is None else elapsed_text(round(row["start_s"])),
+            row["batch"],
+            row["stack"],
+            shape(row["nodes"], row["gpus_per_node"]),
+            row["hosts"] or UNKNOWN,
+            UNKNOWN if row["duration_s"] is None else elapsed_text(round(row["duration_s"])),
+            *(UNKNOWN if row[num] is None else str(row[num]) for num in ("num_ok", "num_failed")),
+        )
+        for row in launches
+    ]
+    columns = ("Start", "Batch", "Stack", "Shape", "Hosts", "Duration", "Ok", "Not ok")
+    return Table("Launches", columns, tuple(rows), is_words=True, sources=("timeline",))
 
 
 def _lead(launches: list[dict]) -> str:

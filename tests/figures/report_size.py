@@ -1,0 +1,91 @@
+"""Size of the report for three campaigns: height, words, file, time to write, to be ready and to filter, and pages of A4.
+
+The results are synthetic: a laptop (tests/unit/synthetic.py), 164 cells with failures on two stacks
+(synthetic_stacks.py), and 4,964 cells with 5 launches each (five_thousand_cells.py). Needs chromium.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import ROOT
+from five_thousand_cells import MACHINE, campaign
+
+from chromium import Chromium  # isort: skip
+from synthetic import analyse, write_laptop, write_results  # isort: skip
+from synthetic_stacks import write_stacks  # isort: skip
+
+WRITERS = {
+    "laptop": write_laptop,
+    "two stacks": write_stacks,
+    "4,964 cells": lambda folder: write_results(folder, campaign(), MACHINE),
+}
+READY = """new Promise(done => {
+  const poll = () => document.documentElement.matches('.has-script') ? done(performance.now()) : setTimeout(poll, 5);
+  poll();
+})"""
+FILTER = """(() => {
+  const box = document.getElementById('filter-search'), start = performance.now();
+  box.value = '25';
+  box.dispatchEvent(new Event('input'));
+  document.body.getBoundingClientRect();
+  return performance.now() - start;
+})()"""
+
+
+def main() -> None:
+    program = shutil.which("chromium")
+    if program is None:
+        sys.exit("report_size.py: chromium is not installed (Debian: apt-get install chromium)")
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, Chromium(program) as browser:
+        for name, write in WRITERS.items():
+            results = write(Path(folder) / name.replace(" ", "-"))
+            analyse(results)
+            found[name] = write_report(results) | measure(browser, results / "report.html")
+    print("| | " + " | ".join(found) + " |")
+    print("|---" * (len(found) + 1) + "|")
+    for what in next(iter(found.values())):
+        print(f"| {what} | " + " | ".join(f"{of[what]:,}" for of in found.values()) + " |")
+
+
+def write_report(results: Path) -> dict[str, float]:
+    """Write the report of a results folder, and return the seconds that report.py took, and those of its CPU time."""
+    names = {"measurements": "measurements.csv", "tables": "tables", "launches": "launches", "out": "report.html"}
+    options = [word for key, name in names.items() for word in (f"--{key}", str(results / name))]
+    script = str(ROOT / "workflow" / "scripts" / "report.py")
+    begin = time.monotonic()
+    frozen = str(next(results.glob("campaign.*.json")))
+    process = subprocess.Popen([sys.executable, script, "--campaign", frozen, *options])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit("report.py failed")
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return {"time to write (s)": round(time.monotonic() - begin, 1), "CPU time of that (s)": round(cpu_s, 1)}
+
+
+def measure(browser: Chromium, page: Path) -> dict[str, float]:
+    """Return the size of a page, and the milliseconds until its script has run and until a search is shown."""
+    size = {"file (MB)": round(page.stat().st_size / 1e6, 2)}
+    for width in (1440, 390):
+        browser.open(page, width)
+        ready = browser.call("Runtime.evaluate", expression=READY, awaitPromise=True)["result"]["value"]
+        size[f"height at {width} px"] = browser.evaluate("document.documentElement.scrollHeight")
+        if width == 1440:
+            size["screens of 900 px"] = round(size["height at 1440 px"] / 900, 1)
+            size["words"] = browser.evaluate("document.body.innerText.split(/\\s+/).length")
+            size["figures"] = browser.evaluate("document.querySelectorAll('svg.chart').length")
+            size["ready (ms)"] = round(ready)
+            size["filter (ms)"] = round(browser.evaluate(FILTER))
+            browser.open(page, width)  # a filtered table is printed as it is
+            browser.call("Runtime.evaluate", expression=READY, awaitPromise=True)
+            size["pages of A4"] = browser.print_pdf(page.with_suffix(".pdf"))
+    return size
+
+
+if __name__ == "__main__":
+    main()
