@@ -317,11 +317,11 @@ def test_a_filter_dims_the_lines_of_other_cells(browser, tmp_path):
     cells = [train_cell("resnet18", 1, gpus, bucket=bucket) for gpus in (1, 2, 4) for bucket in (1, 25)]
     page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=1), LAPTOP))
     show(browser, page)
-    off = "[...document.querySelectorAll('#scaling svg [data-line]')].map(e => e.matches('.is-off'))"
-    assert set(browser.evaluate(off)) == {False}
+    off = "[...document.querySelectorAll('#scaling [data-line]')].map(e => [e.dataset.line, e.matches('.is-off')])"
+    of_bucket = {"0 2 4": False, "1 3 5": False}
+    assert dict(browser.evaluate(off)) == of_bucket
     choose(browser, "bucket", "25 MiB")
-    found = browser.evaluate(off)
-    assert found.count(True) == found.count(False) > 0
+    assert dict(browser.evaluate(off)) == of_bucket | {"0 2 4": True}
 
 
 def test_the_default_order_is_the_same_with_and_without_script(browser, page):
