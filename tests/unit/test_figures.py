@@ -281,15 +281,15 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch)
     _, _, collectives, medians = results(tmp_path, cells)
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
-    titles = ["all-gather · fp32", "all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4"]
+    titles = ["all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4", "all-gather · fp32"]
     assert [f.title for f in figures] == [
         f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
     ]
-    assert [s.label for s in drawn[2].series] == ["butterfly", "halving_doubling", "ring", "torch"]
-    assert [s.label for s in drawn[0].series] == ["1×2"]
-    assert figures[2].table.columns[1] == "algorithm"
-    assert figures[3].table.columns[-2:] == ("algorithm buffers", "largest rel. error")
-    assert figures[3].table.rows[3][1] == "halving_doubling"
+    assert [s.label for s in drawn[0].series] == ["butterfly", "halving_doubling", "ring", "torch"]
+    assert [s.label for s in drawn[4].series] == ["1×2"]
+    assert figures[0].table.columns[1] == "algorithm"
+    assert figures[1].table.columns[-2:] == ("algorithm buffers", "largest rel. error")
+    assert figures[1].table.rows[3][1] == "halving_doubling"
 
 
 def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatch):

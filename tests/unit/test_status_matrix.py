@@ -63,6 +63,20 @@ def test_a_square_shows_the_most_efficient_bucket_as_the_table_has_it(laptop):
     assert (square.text, square.level) == (f"{100 * best:.0f}", best)
 
 
+def test_a_cell_with_all_its_launches_precedes_a_faster_one_without(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25))]
+    campaign = make_campaign(cells, repeats=2)
+    data, _, squares = matrix_of(tmp_path / "all", campaign)
+    ratio = data.tables["scaling"].set_index("cell")["efficiency_ratio"]
+    ids = [cell["id"] for cell in cells[1:]]
+    slower, faster = sorted(ids, key=ratio.get)
+    assert squares["ResNet-18", "ddp", "1×2"].level == ratio[faster]
+    fault = {(faster, 0): ("failed", "measure", "boom")}
+    data, _, squares = matrix_of(tmp_path / "lost", campaign, faults=fault)
+    ratio = data.tables["scaling"].set_index("cell")["efficiency_ratio"]
+    assert squares["ResNet-18", "ddp", "1×2"].level == ratio[slower]
+
+
 def test_failures_are_marked_and_what_never_ran_is_told_from_what_failed(laptop):
     squares = laptop[2]
     hurt = squares["MobileNetV3-Small", "ddp", "1×2"]

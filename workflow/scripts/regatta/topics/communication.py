@@ -151,7 +151,7 @@ def decade_ticks(low: float, high: float) -> Ticks:
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the panels with a time. A line is a shape, or an algorithm if an operation has several.
+    """Return the panels with a time, all-reduce first. A line is a shape, or an algorithm if an operation has several.
 
     A barrier has no message; its lines are its stacks and backends. Barriers come last.
     """
@@ -165,7 +165,12 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
             if shown["latency_s"].notna().any():
                 names = [name.say(*label) for name in shown["cell_name"]]
                 found.append((text, shown.assign(is_algorithm=line == "algorithm", line=names)))
-    return sorted(found, key=lambda panel: (panel[1]["message_bytes"].isna().all(), panel[0]))
+
+    def place(panel: tuple[str, pd.DataFrame]) -> tuple:
+        text, shown = panel
+        return shown["message_bytes"].isna().all(), shown["operation"].iloc[0] != "all_reduce", text
+
+    return sorted(found, key=place)
 
 
 def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:

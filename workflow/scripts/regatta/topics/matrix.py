@@ -95,7 +95,11 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
 
 
 def _training(rows: list, names: dict[str, str]) -> Value:
-    """Return the efficiency of the best cell, else its throughput. rows: of scaling.csv."""
+    """Return the efficiency of the best cell, else its throughput. rows: of scaling.csv.
+
+    Cells with all their launches precede others, as in the findings on scaling.
+    """
+    rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
     known = [row for row in rows if not is_unknown(row.efficiency_ratio)]
     if known:
         best = max([row for row in known if row.cell != row.baseline] or known, key=lambda row: row.efficiency_ratio)

@@ -23,7 +23,6 @@ from regatta.report.findings import Finding, Source, Value, of_cells, percent_nu
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
-from regatta.topics.comparison.texts import interval_text
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -113,8 +112,8 @@ def stack_ratios(data: ReportData) -> dict[str, str]:
     """Return for each cell its ratio of times to the same cell on the reference stack: a figure hides a few percent."""
     rows = data.tables["comparisons"]
     rows = rows[(rows["axis"] == "stack") & rows["time_ratio"].notna()]
-    ratios = dict.fromkeys(rows["reference"], "reference")
-    return ratios | {row.cell: interval_text(row) for row in rows.itertuples()}
+    ratios = dict.fromkeys(rows["reference"], "ref.")
+    return ratios | {row.cell: f"{row.time_ratio:.3f}" for row in rows.itertuples()}
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:

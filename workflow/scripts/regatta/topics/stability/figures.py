@@ -7,7 +7,7 @@ import pandas as pd
 
 from regatta.core.text import natural, percent, three
 from regatta.report.findings import percent_number
-from regatta.report.panels import Figure, Table, hues, milliseconds, text_of
+from regatta.report.panels import Figure, Table, milliseconds, text_of
 from regatta.report.plotting import (
     CELL,
     COLORS,
@@ -48,8 +48,8 @@ def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
 def stack_hues(campaign: dict) -> dict[str, tuple[str, int]]:
     """Return the stack of each cell and the index of its color, by the cell's id."""
     stacks = {cell["id"]: cell["spec"]["stack"]["name"] for cell in campaign["cells"]}
-    colors = hues(pd.DataFrame({"stack": list(stacks.values())}))
-    return {cell: (stack, hue) for (cell, stack), hue in zip(stacks.items(), colors, strict=True)}
+    places = {stack: place for place, stack in enumerate(dict.fromkeys(stacks.values()))}
+    return {cell: (stack, places[stack]) for cell, stack in stacks.items()}
 
 
 def variation_figure(ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str]) -> Figure | None:
