@@ -1,5 +1,7 @@
 """The report's matrix of status and efficiency: where each cell is, and what its square shows."""
 
+import dataclasses
+
 import pytest
 from synthetic import (
     CLUSTER,
@@ -16,6 +18,7 @@ from synthetic import (
 
 from regatta.report.matrix import MOST_ROWS_OPEN, Square
 from regatta.topics.matrix import status_matrix
+from regatta.topics.scaling.section import loss_rows
 
 
 def matrix_of(folder, campaign, machine=LAPTOP, faults=None):
@@ -75,6 +78,17 @@ def test_a_cell_with_all_its_launches_precedes_a_faster_one_without(tmp_path):
     data, _, squares = matrix_of(tmp_path / "lost", campaign, faults=fault)
     ratio = data.tables["scaling"].set_index("cell")["efficiency_ratio"]
     assert squares["ResNet-18", "ddp", "1×2"].level == ratio[slower]
+
+
+def test_an_uncertain_efficiency_has_a_question_mark_and_no_color(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2)]
+    noisy = dataclasses.replace(LAPTOP, noise=0.3)
+    data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=6), noisy)
+    row = data.tables["scaling"].set_index("cell").loc[cells[1]["id"]]
+    assert row["efficiency_high_ratio"] - row["efficiency_low_ratio"] > 0.2 * row["efficiency_ratio"]
+    square = squares["ResNet-18", "ddp", "1×2"]
+    assert (square.text, square.level) == (f"{100 * row['efficiency_ratio']:.0f}?", None)
+    assert loss_rows(data) == []
 
 
 def test_failures_are_marked_and_what_never_ran_is_told_from_what_failed(laptop):

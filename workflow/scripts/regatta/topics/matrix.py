@@ -16,6 +16,7 @@ from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.topics.base import ReportData, Topic
 from regatta.topics.communication import message_size
+from regatta.topics.scaling.figures import is_wide
 
 NO_RECORD = ("not_measured", "not_started")
 
@@ -104,7 +105,10 @@ def _training(rows: list, names: dict[str, str]) -> Value:
     if known:
         best = max([row for row in known if row.cell != row.baseline] or known, key=lambda row: row.efficiency_ratio)
         ratio = float(best.efficiency_ratio)
-        return f"{100 * ratio:.0f}", ratio, f"efficiency {percent_number(ratio)} % ({names[best.cell]})"
+        note = f"efficiency {percent_number(ratio)} % ({names[best.cell]})"
+        if is_wide(best):
+            return f"{100 * ratio:.0f}?", None, f"uncertain {note}"
+        return f"{100 * ratio:.0f}", ratio, note
     best = max(rows, key=lambda row: row.throughput_samples_per_s)
     rate = three(best.throughput_samples_per_s)
     return rate, None, f"{rate} samples/s of {names[best.cell]}, without a baseline"

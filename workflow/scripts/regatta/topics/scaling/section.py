@@ -93,7 +93,8 @@ def loss_rows(data: ReportData) -> list[dict]:
     Shares of the ideal throughput.
 
     With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
-    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP. A gain is negative.
+    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
+    is uncertain. A gain is negative.
     """
     specs, ratios = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, stack_ratios(data)
     names, found = campaign_names(data.campaign), []
@@ -102,7 +103,7 @@ def loss_rows(data: ReportData) -> list[dict]:
         place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
         losses = losses_of(finding.values)
         left = 1 - sum(loss for _, loss in losses if loss is not None)
-        if abs(left - finding.values["efficiency"].estimate) < ROUNDING:
+        if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
             row = {"name": names[cell].without("shape").full, "cell": cell, "shape": shape(*place), "kept": left}
             found.append(row | {"losses": losses, "num_ranks": place[0] * place[1], "ratio": ratios.get(cell)})
     return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
