@@ -291,7 +291,7 @@ function enhance(block) {
     }
     keepOneStop();
     const num = isOn.filter(Boolean).length;
-    const counted = `${num} of ${numCells} ${numCells === 1 ? "cell" : "cells"}`;
+    const counted = `${whole(num)} of ${whole(numCells)} ${numCells === 1 ? "cell" : "cells"}`;
     byId("filter-count").textContent = num ? counted : `${counted}: no cell matches`;
     byId("filter-ignored").textContent = view.ignored.length ? `Ignored in the address: ${view.ignored.join(", ")}` : "";
     for (const [key, select] of Object.entries(selects)) select.value = view.filters[key] ?? "";
@@ -338,7 +338,7 @@ function enhance(block) {
     const rowOf = (cell) => listed.map((column) => cellOf(column, columnText(block, column, cell)));
     const body = rows.slice(0, numRows).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
     table.tBodies[0].replaceChildren(...body);
-    const count = `${Math.min(numRows, rows.length)} of ${rows.length} cells shown`;
+    const count = `${whole(Math.min(numRows, rows.length))} of ${whole(rows.length)} cells shown`;
     byId("cells-count").textContent = rows.length ? count : NO_MATCH;
     byId("cells-more").hidden = rows.length <= numRows;
   };
@@ -601,6 +601,7 @@ function cellDetails(block, cell, [first, end], open) {
   ].filter((element) => element !== null);
 }
 
+const whole = (number) => number.toLocaleString("en-US");
 const quiet = (...children) => make("p", { class: "quiet" }, ...children);
 
 function part(title, ...children) {

@@ -73,6 +73,11 @@ class CellName:
         lines = (above, [field for field in said if field not in above])
         return "\n".join(" ".join(self.parts[field] for field in line) for line in lines if line)
 
+    def unlike(self, other: "CellName") -> str:
+        """Return the texts of the fields in which two cells differ, or the full name if there is none."""
+        parts = [text for field, text in self.parts.items() if text != other.parts.get(field)]
+        return SEPARATOR.join(parts) or self.full
+
     def without(self, *fields: str) -> "CellName":
         """Return the name without fields that a title or a column contains."""
         parts = {field: text for field, text in self.parts.items() if field not in fields}

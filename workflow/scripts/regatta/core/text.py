@@ -106,7 +106,7 @@ def status_text(status: str, phase: str | None = None) -> str:
 
 
 def plural(num: int, noun: str, nouns: str | None = None) -> str:
-    return f"{num} {noun if num == 1 else nouns or noun + 's'}"
+    return f"{num:,} {noun if num == 1 else nouns or noun + 's'}"
 
 
 def shape(nodes: int, gpus_per_node: int) -> str:

@@ -241,7 +241,7 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "near": tuple(data.names[cell] for cell in overlapping["cell"]),
+        "near": tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in overlapping["cell"]),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
@@ -268,7 +268,7 @@ def sentence(finding: Finding) -> str:
     text += f" Losses, of the ideal: {', '.join(losses)}." if losses else ""
     text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
     if values["near"]:
-        text += f" Within noise of it: {'; '.join(values['near'])}."
+        text += f" Within noise of it: {', '.join(values['near'])}."
     return text
 
 
