@@ -81,7 +81,7 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.lead == "Scaling efficiency on 4 processes: 50 % (ResNet-18) to 82 % (ResNet-50)"
     # Of the ideal: 0.1 within a node; 0.4 or 0.08 between nodes.
     assert part_by_model(line) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
-    assert line.text == "largest loss between nodes (ResNet-18), within nodes (ResNet-50)"
+    assert line.text == "largest losses between nodes (ResNet-18), within nodes (ResNet-50)"
     assert line.values["without_result"] == {}
 
 
@@ -108,7 +108,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.endswith("largest loss of each within nodes")
+    assert line.text.endswith("largest losses within nodes")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])

@@ -99,7 +99,7 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
 def _with_cells(plot: str, cells: Sequence[str]) -> str:
     """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
 
-    Marks outside the canvas are not drawn. Without one of them the others would get the wrong cells, so none gets any.
+    Marks outside the canvas are not drawn. If one is missing, the cells of the others are unknown, so none is assigned.
     """
     end = plot.index("</g>")
     marks = MARK.findall(plot[:end])

@@ -309,11 +309,11 @@ def links_text(data: ReportData) -> str:
     """Return the links of the GPUs that ran, with their sources."""
     gpus = set(data.ok["gpu"].dropna())
     texts = [
-        f"{link['gb_per_s']:g} GB/s {BETWEEN[link['between']]} ({link['device']}), by {link['source']}"
+        f"{link['gb_per_s']:g} GB/s {BETWEEN[link['between']]} ({link['device']}, source: {link['source']})"
         for link in links_of(data.campaign)
         if link["device"] in gpus
     ]
-    return f"Peaks are upper bounds from the links, in one direction: {'; '.join(texts)}."
+    return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
 def findings(data: ReportData) -> list[Finding]:

@@ -351,7 +351,7 @@ def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
     if not campaign.get("imported") or not num:
         return None
     return Advice(
-        f"Single launch, without range or interval: {num} of {plural(len(launches), 'imported result')}.",
+        f"No range or interval (single launch): {num} of {plural(len(launches), 'imported result')}.",
         "Differences between single launches cannot be tested. Import the output of further runs of the same program.",
         (of_runs("measurements", ok[ok["cell"].isin(launches[launches == 1].index)]),),
         {"num_single": num, "num_cells": len(launches)},
