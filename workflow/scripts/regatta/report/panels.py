@@ -73,10 +73,10 @@ class Figure:
 class Section:
     """A part of the report. empty: the sentence if there is nothing to show. lead: its first sentences.
 
-    template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
+    template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    beside: file of a card beside the figures; it gets `content` too.
+    beside: template of a card beside the figures; it receives `content` too.
     """
 
     id: str

@@ -281,8 +281,8 @@ def _draw_series(
 ) -> list[list[str]]:
     """Draw a series and its fit; return the cells of the marks of each plot. first: number of the first of these plots.
 
-    One plot has many marks: matplotlib is slow per plot. With a fit, all are of one layer, so that they follow each
-    other in the SVG, and `svg_of` makes them one group.
+    One plot has many marks: matplotlib is slow per plot. With a fit, all are in one layer, thus consecutive in
+    the SVG, where `svg_of` groups them.
     """
     above = 2 if series.fit else 3
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]

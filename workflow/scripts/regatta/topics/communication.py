@@ -145,7 +145,7 @@ def byte_ticks(sizes: list[int]) -> Ticks:
 
 
 def decade_ticks(low: float, high: float) -> Ticks:
-    """Return the powers of ten on a log axis, or nothing, which is matplotlib's choice, if there are fewer than two."""
+    """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
 
