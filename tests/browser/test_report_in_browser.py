@@ -95,7 +95,7 @@ def test_the_fit_of_a_series_shows_while_the_pointer_is_on_it_and_never_in_print
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report, scheme):
-    """Two neighbors may be equally bright; each stands out from the ground (tests/unit/test_figures.py)."""
+    """Two neighbors may be equally bright; each stands out from the background (tests/unit/test_figures.py)."""
     browser.open(report, 1280, scheme=scheme)
     lines = browser.evaluate(
         "[...document.querySelectorAll('.losses .stack span + span')].map(s => [s, getComputedStyle(s)])"

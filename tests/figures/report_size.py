@@ -1,4 +1,4 @@
-"""Size of the report for three campaigns: height, words, file, time to write, to be ready and to filter, and pages of A4.
+"""Size of the report for three campaigns: height, words, file, time to write, to be ready and to filter, and A4 pages.
 
 The results are synthetic: a laptop (tests/unit/synthetic.py), 164 cells with failures on two stacks
 (synthetic_stacks.py), and 4,964 cells with 5 launches each (five_thousand_cells.py). Needs chromium.
@@ -83,7 +83,7 @@ def measure(browser: Chromium, page: Path) -> dict[str, float]:
             size["filter (ms)"] = round(browser.evaluate(FILTER))
             browser.open(page, width)  # a filtered table is printed as it is
             browser.call("Runtime.evaluate", expression=READY, awaitPromise=True)
-            size["pages of A4"] = browser.print_pdf(page.with_suffix(".pdf"))
+            size["A4 pages"] = browser.print_pdf(page.with_suffix(".pdf"))
     return size
 
 

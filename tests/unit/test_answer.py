@@ -81,12 +81,12 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.lead == "Scaling efficiency on 4 processes: 50 % (ResNet-18) to 82 % (ResNet-50)"
     # Of the ideal: 0.1 within a node; 0.4 or 0.08 between nodes.
     assert part_by_model(line) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
-    assert line.text == "largest loss between nodes (ResNet-18), within nodes (ResNet-50)"
+    assert line.text == "largest losses between nodes (ResNet-18), within nodes (ResNet-50)"
     assert line.values["without_result"] == {}
 
 
 def without(folder, is_lost):
-    """Make the records of some specs failures."""
+    """Turn the records of some specs into failures."""
     for path in (folder / "launches").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
@@ -108,7 +108,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.endswith("largest loss of each within nodes")
+    assert line.text.endswith("largest losses within nodes")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -149,7 +149,7 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
 
 
 def test_a_baseline_alone_has_no_efficiency(two_models):
-    """All steps with DDP failed: 100 % of the baseline's efficiency, its own, is no result."""
+    """All steps with DDP failed: the baseline's 100 % of itself is not a result."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     line = lines_of(two_models)["scaling"]
     assert line.lead == "Throughput: 792 samples/s"  # batches of 8 in 10.0 and 10.2 ms
@@ -175,7 +175,7 @@ def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models)
 
 
 def test_rows_of_losses_have_the_ratio_to_the_other_stack(tmp_path):
-    """Lines of stacks that differ by 2 % cannot be told apart in a figure: the table has the ratio."""
+    """Lines of stacks that differ by 2 % are indistinguishable in a figure: the table has the ratio."""
     cells = [
         train_cell("resnet18", 1, *shape, stack=stack)
         for stack in ("first", "second")

@@ -1,4 +1,4 @@
-"""What the drawer says of launches: pipelined and synchronized times, hosts, other results there, and what ran."""
+"""Launches in the drawer: pipelined and synchronized times, hosts, other results on them, and commands."""
 
 import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell

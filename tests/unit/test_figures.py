@@ -208,7 +208,7 @@ def test_cells_without_a_record_are_counted_once_for_the_section(tmp_path):
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults))
     lead = scaling_section.section(data).lead
     assert "Points: individual launches (3 per cell)." in lead
-    assert "Not drawn: 1 cell of 3 without a value." in lead
+    assert "Not drawn: 1 of 3 cells, without a value." in lead
 
 
 def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):

@@ -233,8 +233,8 @@ def test_findings_say_the_percentage_and_the_section_the_links_with_their_source
     assert found[0].values["peak_ratio"] == pytest.approx(row.busbw_gb_per_s / 175)
     assert f"({100 * row.busbw_gb_per_s / 175:.0f} % of peak)" in communication.sentence(found[0])
     lead = communication.section(data).lead
-    assert f"450 GB/s from a GPU to the others of its node ({GPU}), by {SOURCE}" in lead
-    assert f"100 GB/s per node ({GPU}), by {SOURCE}" in lead
+    assert f"450 GB/s from a GPU to the others of its node ({GPU}, source: {SOURCE})" in lead
+    assert f"100 GB/s per node ({GPU}, source: {SOURCE})" in lead
     assert [term for term, _ in communication.methods(data.campaign)] == ["Bandwidth", "Peak bus bandwidth"]
 
 

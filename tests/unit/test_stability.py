@@ -1,4 +1,4 @@
-"""Variation between launches and step times by launch in the report: numbers computed by hand."""
+"""Variation between launches and samples by launch in the report: numbers computed by hand."""
 
 import json
 import re

@@ -485,7 +485,7 @@ function keepClear(bar) {
 const NO_MATCH = "No cell matches the filters.";
 const cellsOf = (element, kind) => element.dataset[kind].split(" ").filter(Boolean).map(Number);
 
-/** Return the rows, tables and figures that disappear once none of their marks matches; tables and figures say so. */
+/** Return the rows, tables and figures that are hidden if none of their marks match; tables and figures get a note. */
 function findGroups(marks) {
   const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg";
   const groups = new Map();
@@ -690,7 +690,7 @@ function distribution(quantiles, repeats) {
     ? "Line: minimum to maximum. Tick: median. Bar: median to the largest of p75, p90, p95 and p99 that is known."
     : "Tick: median.";
   const clipped = isClipped ? " ›: the maximum is beyond the axis." : "";
-  return part("Samples by launch", svg, quiet(`Synchronized samples, one by one. ${key}${clipped}`));
+  return part("Samples by launch", svg, quiet(`Individually synchronized samples. ${key}${clipped}`));
 }
 
 function launchTable(block, all) {
@@ -710,7 +710,7 @@ function launchTable(block, all) {
   });
   const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
   const pipelined = times.includes("window") ? "Pipelined: time per iteration in windows. " : "";
-  const caption = `${pipelined}Quantiles: of synchronized samples`;
+  const caption = `${pipelined}Quantiles: synchronized samples`;
   return part("Launches", tableOf(caption, ["repeat", "status", ...heads, "record"], rows));
 }
 
@@ -765,7 +765,7 @@ function comparisons(block, cell, open) {
   return found;
 }
 
-/** Return the bucket sizes of the curve of a cell, measured and predicted, and why its model was rejected. */
+/** Return the measured and predicted bucket sizes of a cell's curve, and why its model was rejected. */
 function bucket(block, cell) {
   const { predictions, texts, cells } = block;
   const row = cells.prediction[cell];
@@ -777,10 +777,10 @@ function bucket(block, cell) {
     lines.push(["Within noise of it (MiB)", word("indistinguishable_mb") ?? "n/a"]);
     lines.push(["Predicted bucket (MiB)", word("reason") || `${three(predictions.predicted_mib[row])} ${ends}`]);
     const ratio = predictions.ratio[row];
-    if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2 is agreement)", three(ratio)]);
+    if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2: agreement)", three(ratio)]);
   }
   if (cells.rejected_fit[cell] !== null) lines.push(["Rejected fit", texts.words[cells.rejected_fit[cell]]]);
-  return lines.length ? part("Curve", wordTable("Of all cells on this curve", lines)) : null;
+  return lines.length ? part("Curve", wordTable("From all cells of this curve", lines)) : null;
 }
 
 function settings(block, cell) {
@@ -805,7 +805,7 @@ function commands(block, cell, all) {
   const byHand = cells.command[cell];
   if (!items.length && byHand === null) return null;
   const stack = quiet(`Stack ${texts.words[cells.stack_facts[cell]]}`);
-  const ranPart = items.length ? part("Command that ran", stack, items) : null;
+  const ranPart = items.length ? part("Command as run", stack, items) : null;
   if (byHand === null) return ranPart;
   const done = make("span", { role: "status", class: "quiet" });
   const copy = () => {
@@ -815,7 +815,7 @@ function commands(block, cell, all) {
   const where = "This cell alone, from the project's folder; on a cluster, in an allocation of its shape.";
   const pre = make("pre", { class: "command by-hand", tabindex: "0" }, byHand);
   const button = make("button", { type: "button", onclick: copy }, "Copy");
-  return make("div", {}, ranPart, part("By hand", quiet(where), pre, button, done));
+  return make("div", {}, ranPart, part("Rerun by hand", quiet(where), pre, button, done));
 }
 
 function source(cells, cell, num) {

@@ -37,6 +37,6 @@ def column_values(table: pd.DataFrame, column: str) -> list:
 
 
 def printable(text: str, limit: int = 20_000) -> str:
-    """Return a text without control characters and lone surrogates; a longer one is cut, and says so."""
+    """Return a text without control characters and lone surrogates; a longer one is cut, with a note."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:limit])
     return shown if len(text) <= limit else f"{shown} [cut: the first {limit:,} of {len(text):,} characters]"

@@ -16,7 +16,7 @@ WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 
 
 def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, texts: Mapping[str, Texts]) -> dict:
-    """Return the launches of all cells, one after the other, and add what they say of each cell to `columns`."""
+    """Return the launches of all cells in order, and add the status, counts and reason of each cell to `columns`."""
     measurements, failures = tables["measurements"], tables["failures"]
     logs = dict(zip(failures["launch"].dropna(), failures["log"][failures["launch"].notna()], strict=True))
     quantiles = QUANTILES if len(measurements) <= MOST_LAUNCHES_WITH_QUANTILES else ("p50",)
@@ -67,5 +67,5 @@ def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) 
 
 
 def command_line(argv: list) -> str:
-    """Return the words of a command as a shell would take them."""
+    """Return a command with its arguments quoted for a shell."""
     return printable(shlex.join(map(str, argv)))

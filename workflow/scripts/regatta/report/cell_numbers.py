@@ -10,7 +10,7 @@ from regatta.store.records import MEMORY_BYTES
 
 IN_MILLISECONDS, IN_MICROSECONDS, IN_PERCENT, IN_MIB = 1e3, 1e6, 100, 2**-20
 PIPELINED = "pipelined: back to back, one synchronization per window"
-SYNCHRONIZED = "synchronized samples, one by one"
+SYNCHRONIZED = "synchronized individually"
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Number:
     """A number of a cell. Its column in the table is `<name>_<unit>`, or with `_low_` and `_high_` for its interval.
 
     label: with the unit after `factor`; {rank} is GPU or process. interval: the column that says which kind it is.
-    note: how it was timed, beside the label in the drawer. help: its definition, below the table of all cells.
+    note: how it was timed, beside the label in the drawer. help: definition, below the table of all cells.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Number:
 
 
 def hours_per_million(rate_per_rank: float) -> float:
-    """Return ranks × hours per million samples, from samples per second and rank; so for tokens."""
+    """Return ranks × hours per million samples, from samples per second and rank; tokens likewise."""
     return 1e6 / rate_per_rank / 3600
 
 
@@ -60,7 +60,7 @@ NUMBERS = (
     Number(
         *("step_p50_ms", "Step time p50 (ms)", "percentiles", "p50", "s", IN_MILLISECONDS),
         note=SYNCHRONIZED,
-        help="median of single, synchronized steps; includes the synchronization that pipelining saves",
+        help="median of single, synchronized steps; includes the synchronization that pipelining avoids",
     ),
     Number(
         *("efficiency_percent", "Efficiency (%)", "scaling", "efficiency", "ratio", IN_PERCENT, True),
@@ -104,7 +104,7 @@ NUMBERS = (
     Number(
         *("pipelined_range_percent", "Between-launch range, pipelined (%)", "pipelined_ranges", "range", "ratio"),
         IN_PERCENT,
-        help="the same of pipelined calls; warnings on between-launch variation use it",
+        help="the same for pipelined calls; used by warnings on between-launch variation",
     ),
     *(
         Number(f"{name}_mib", f"{label} (MiB)", table, name, "bytes", IN_MIB, name == "peak_allocated", group="memory")
@@ -122,12 +122,12 @@ NUMBERS = (
     ),
 )
 SETTINGS_HELP = {
-    "name": "one combination of settings, measured once per launch",
-    "status": "the worst status of the cell's launches",
-    "benchmark": "the program that measures",
+    "name": "combination of settings, measured once per launch",
+    "status": "worst status over the cell's launches",
+    "benchmark": "program that measures",
     "message_bytes": "bytes per call, counted as in nccl-tests",
     "shape": "nodes \N{MULTIPLICATION SIGN} {ranks} per node",
-    "stack": "the software environment: host or container, with its variables",
+    "stack": "software environment: host or container, with its environment variables",
     "strategy": "how gradients are synchronized",
     "bucket": "gradient bytes per all-reduce",
     "backend": "communication library",

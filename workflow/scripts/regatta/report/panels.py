@@ -15,7 +15,7 @@ from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
-MOST_FIGURES = 12  # cards of one grid; of the others the page lists title and result
+MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Figure:
 class Section:
     """A part of the report. empty: the sentence if there is nothing to show. lead: its first sentences.
 
-    template: file in workflow/report/ for a section with more than figures and tables; it gets `content`.
+    template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    beside: file of a card beside the figures; it gets `content` too.
+    beside: template of a card beside the figures; it receives `content` too.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Section:
 
 
 def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
-    """Return the figures to draw, at most so many, and the others, both in the given order.
+    """Return the figures to draw, at most `most`, and the others, both in the given order.
 
     The first figure of each subject is drawn before the second of any. The subject is the first part of the title.
     """
@@ -260,7 +260,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
     text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: values in the table."
     num_missing = int((~is_drawn).sum())
-    return text + (f" Not drawn: {plural(num_missing, 'cell')} of {len(rows)} without a value." if num_missing else "")
+    return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
 
 def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:

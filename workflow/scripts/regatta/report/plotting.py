@@ -99,7 +99,7 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
 def _with_cells(plot: str, cells: Sequence[str]) -> str:
     """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
 
-    Marks outside the canvas are not drawn. Without one of them the others would get the wrong cells, so none gets any.
+    Marks outside the canvas are not drawn. If one is missing, the cells of the others are unknown, so none is assigned.
     """
     end = plot.index("</g>")
     marks = MARK.findall(plot[:end])
@@ -281,8 +281,8 @@ def _draw_series(
 ) -> list[list[str]]:
     """Draw a series and its fit; return the cells of the marks of each plot. first: number of the first of these plots.
 
-    One plot has many marks: matplotlib is slow per plot. With a fit, all are of one layer, so that they follow each
-    other in the SVG, and `svg_of` makes them one group.
+    One plot has many marks: matplotlib is slow per plot. With a fit, all are in one layer, thus consecutive in
+    the SVG, where `svg_of` groups them.
     """
     above = 2 if series.fit else 3
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]

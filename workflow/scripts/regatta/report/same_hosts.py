@@ -16,7 +16,7 @@ HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 
 @dataclass(frozen=True)
 class OtherResults:
-    """Other measurements with a record on all hosts of a launch, or on the one host of it that the cause names.
+    """Other measurements with a record: on all hosts of a launch, or on its host that the cause names.
 
     stranger: the host that the cause names, if the launch did not run there.
     """
@@ -30,7 +30,7 @@ class OtherResults:
     def text(self) -> str:
         where = self.host or "the same hosts"
         counted = f"{self.num_ok:,} of {self.num:,} other measurements ok" if self.num else "no other measurement"
-        lead = f"The cause names {self.stranger}, not a host of this launch. " if self.stranger else ""
+        lead = f"The cause names {self.stranger}, which is not a host of this launch. " if self.stranger else ""
         return f"{lead}On {where}: {counted}."
 
 
@@ -43,7 +43,7 @@ def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
 def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
     """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known.
 
-    Repeats that were not started say nothing about their hosts.
+    Repeats that were not started are no evidence about their hosts.
     """
     hosts = hosts_by_launch(launches)
     rows = list(zip(*(column_values(measurements, name) for name in ("launch", "cause", "status")), strict=True))

@@ -49,7 +49,7 @@ class AnswerLine:
 def answer(data: ReportData) -> list[AnswerLine]:
     """Return the lines in the page's order: what ran, what came out, then failures and confidence.
 
-    Of too many, one line becomes part of another: first the one that says least.
+    If there are too many, the least informative line is merged into another.
     """
     found = [line for of in (subject, *RESULTS, failed, confidence) if (line := of(data)) is not None]
     lines = {line.id: line for line in found}
@@ -166,7 +166,7 @@ def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) 
 def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
 
-    Workloads that were planned on fewer ranks than `largest` only, or without a baseline, lack nothing.
+    Workloads that were planned only on fewer ranks than `largest`, or without a baseline, are left out.
     """
     found = {}
     for rows in workloads(data):
@@ -190,10 +190,10 @@ def _losses_text(losses: dict[str, str], names: dict[str, str]) -> str:
     """Return where most is lost, by workload if they differ. losses: part by cell."""
     parts = list(dict.fromkeys(losses.values()))
     if len(parts) < 2:
-        return f"largest loss{' of each' if len(losses) > 1 else ''} {LOSSES[parts[0]]}" if parts else ""
+        return f"largest loss{'es' if len(losses) > 1 else ''} {LOSSES[parts[0]]}" if parts else ""
     of_parts = ([names[cell] for cell, of_cell in losses.items() if of_cell == part] for part in parts)
     texts = (f"{LOSSES[part]} ({_listed(of_part)})" for part, of_part in zip(parts, of_parts, strict=True))
-    return f"largest loss {', '.join(texts)}"
+    return f"largest losses {', '.join(texts)}"
 
 
 def _efficiency(finding: Finding) -> float:

@@ -372,8 +372,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
         return []
     text = (
-        "Measured: the size with the fastest median pipelined step (windows, not single synchronized steps), not tested"
-        " for significance. Predicted, in the cell drawer beside the measured size: √(s w o), for s"
+        "Measured: the size with the lowest median pipelined step time (windows, not single synchronized steps), not"
+        " tested for significance. Predicted (in the cell drawer): √(s w o), for s"
         " bytes of gradients, bandwidth w and overhead o per all-reduce call. At this size the total call overhead"
         " equals the time of the last bucket, which cannot overlap with computation. The predicted range covers the"
         " uncertainty of w and o, not that of the formula."

@@ -76,8 +76,8 @@ def missing_axes(columns: Collection[str]) -> str:
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     """Return the tables of all topics by name.
 
-    Raises ValueError if a name is used twice, also by the store, for a table of cells that lacks a parameter, and for a
-    topic that is a part of none of them.
+    Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
+    is part of an unknown one.
     """
     found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}

@@ -145,7 +145,7 @@ def byte_ticks(sizes: list[int]) -> Ticks:
 
 
 def decade_ticks(low: float, high: float) -> Ticks:
-    """Return the powers of ten on a log axis, or nothing, which is matplotlib's choice, if there are fewer than two."""
+    """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
 
@@ -314,11 +314,11 @@ def links_text(data: ReportData) -> str:
     """Return the links of the GPUs that ran, with their sources."""
     gpus = set(data.ok["gpu"].dropna())
     texts = [
-        f"{link['gb_per_s']:g} GB/s {BETWEEN[link['between']]} ({link['device']}), by {link['source']}"
+        f"{link['gb_per_s']:g} GB/s {BETWEEN[link['between']]} ({link['device']}, source: {link['source']})"
         for link in links_of(data.campaign)
         if link["device"] in gpus
     ]
-    return f"Peaks are upper bounds from the links, in one direction: {'; '.join(texts)}."
+    return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
 def findings(data: ReportData) -> list[Finding]:

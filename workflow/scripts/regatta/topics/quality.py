@@ -351,7 +351,7 @@ def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
     if not campaign.get("imported") or not num:
         return None
     return Advice(
-        f"Single launch, without range or interval: {num} of {plural(len(launches), 'imported result')}.",
+        f"No range or interval (single launch): {num} of {plural(len(launches), 'imported result')}.",
         "Differences between single launches cannot be tested. Import the output of further runs of the same program.",
         (of_runs("measurements", ok[ok["cell"].isin(launches[launches == 1].index)]),),
         {"num_single": num, "num_cells": len(launches)},
@@ -371,11 +371,11 @@ def _few_launches(campaign: dict) -> Advice | None:
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
-    vary = f"vary by more than {100 * DISAGREEMENT_RATIO:g} % between launches"
     text = (
-        f"Good: {MIN_LAUNCHES_INTERVAL} or more launches planned per cell, and at most {100 * CELLS_GOOD_RATIO:g} % of"
-        f" the cells {vary}. Low: more than {100 * CELLS_LOW_RATIO:g} % {vary}, no cell has two valid launches, or"
-        " ranks of another launch ran on the same host. Otherwise fair. Cells with one valid launch are not counted."
+        f"A cell varies if its range over launches exceeds {100 * DISAGREEMENT_RATIO:g} % of the median. Good:"
+        f" {MIN_LAUNCHES_INTERVAL} or more launches planned per cell, and at most {100 * CELLS_GOOD_RATIO:g} % of the"
+        f" cells vary. Low: more than {100 * CELLS_LOW_RATIO:g} % vary, no cell has two valid launches, or ranks of"
+        " another launch ran on the same host. Otherwise fair. Cells with one valid launch are not counted."
     )
     return [("Confidence", text)]
 

@@ -96,7 +96,7 @@ MIN_LAUNCHES_ORDER = 2  # per side; one launch of each cannot alternate
 def in_blocks(data: ReportData) -> pd.DataFrame:
     """Return the compared rows for which all launches of one side started before all of the other.
 
-    Launches without a recorded start are left out; so are all imported ones.
+    Launches without a recorded start, such as imported ones, are left out.
     """
     launches, ok = data.tables["launches"].dropna(subset="start_utc"), data.ok
     starts = ok["launch"].map(dict(zip(launches["launch"], launches["start_utc"], strict=True)))
@@ -119,9 +119,9 @@ def warnings(data: ReportData) -> list[Advice]:
         f"Not interleaved: in {values['num']} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
         f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
     )
-    advice = "A machine that changes over time looks like a difference between the sides."
+    advice = "A change of the machine over time can look like a difference between the two sides."
     if "stack" in set(rows["axis"]):
-        advice += " Stacks alternate within a batch: plan both in one campaign."
+        advice += " Stacks alternate within a batch: measure both in one campaign."
     return [Advice(text, advice, (of_rows("comparisons", rows, ("cell", "reference")),), values)]
 
 
@@ -135,9 +135,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         " Equivalent: the whole interval lies within the margin, with at least"
         f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Differs"
-        " significantly: the interval excludes 1 with the same corrected p, whatever the margin. Margin not settled:"
-        " the same, but the interval does not exclude the limit of the margin. Each pair is judged by its own launches;"
-        " no test combines pairs, since cells measured in the same launches are not independent. Margin: the"
+        " significantly: the interval excludes 1 with the same corrected p, regardless of the margin. Margin not"
+        " settled: the same, but the interval includes the limit of the margin. Each pair is judged by its own"
+        " launches; no test combines pairs, since cells measured in the same launches are not independent. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
         f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
         f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."

@@ -82,7 +82,7 @@ def margin_text(judged: pd.DataFrame) -> str:
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
-    """Return how many pairs differ significantly, each by its own launches: slower and faster, whatever the margin.
+    """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
 
     There is no test over pairs: cells measured in the same launches are not independent.
     """

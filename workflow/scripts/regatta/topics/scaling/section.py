@@ -303,8 +303,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         ),
         (
             "Within noise",
-            "A configuration is within noise of the fastest one if the intervals (or ranges) of their median step times"
-            " over launches overlap. A guard against reporting noise, not a test. Unknown with one launch.",
+            "The interval (or range) of the median step time over launches overlaps that of the fastest configuration."
+            " It guards against reporting noise; it is not a test. Unknown with one launch.",
         ),
         (
             "Efficiency breakdown",

@@ -1,1 +1,1 @@
-"""The topic of stability: variation between launches, and step times of the most variable cells."""
+"""The topic of stability: variation between launches, and samples of the most variable cells."""

@@ -1,4 +1,4 @@
-"""Variation between launches as one strip, and step times by launch of the most variable cells. docs/metrics.md."""
+"""Variation between launches as one strip, and samples by launch of the most variable cells. See docs/metrics.md."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
 
 
 def swarm(places_pt: list[float], size_pt: float = MARK_PT, step: float = 0.16, most: float = 0.42) -> list[float]:
-    """Return how far each mark is moved off the middle of its row, in rows, so that marks do not hide each other.
+    """Return the offset of each mark from the middle of its row, in rows, so that marks do not overlap.
 
     Marks in the same `size_pt` of the axis are stacked: 0, step, -step, 2 step, ...; closer if they exceed `most`.
     """

@@ -43,18 +43,18 @@ def variation_text(num_over: int, num_known: int, num_single: int) -> str:
 
 
 def _ecdfs(data: ReportData, stacks: dict) -> Section | None:
-    """Return the part with step times by launch; folded if so few cells vary that confidence may be good."""
+    """Return the part with samples by launch; folded if so few cells vary that confidence may be good."""
     rows = most_variable(data.tables["launch_ranges"])
     figures, without = ecdf_figures(rows, data.ok, data.launches, stacks, data.names)
     if not figures:
         return None
     cells = "cell" if len(figures) == 1 else f"{len(figures)} cells"
     lead = (
-        f"Share of samples at or below each time, for the {cells} with the largest range. Samples are synchronized"
-        " (single iterations, slowest rank); pipelined windows are not included."
+        f"Share of samples at or below each time, for the {cells} with the largest range. Samples: single synchronized"
+        " iterations, slowest rank; pipelined windows are not included."
     )
     lead += f" No samples recorded: {'; '.join(without)}." if without else ""
-    title = "Step times by launch"
+    title = "Samples by launch"
     is_noisy = (rows["range_ratio"] > DISAGREEMENT_RATIO).mean() > CELLS_GOOD_RATIO
     return Section("launch-times", title, lead=lead, figures=tuple(figures), summary="" if is_noisy else title)
 
