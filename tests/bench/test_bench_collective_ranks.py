@@ -123,10 +123,11 @@ def test_a_message_that_does_not_fit_is_refused_on_all_ranks_before_it_is_alloca
     done = run_ranks(2, write_launcher(tmp_path), "--request", request)
     assert done.returncode != 0
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "errors").glob("rank-*.json"))]
-    assert [report["cause"] for report in reports] == [
+    # One of them, if it ends the launch before the other has written its report.
+    assert {report["cause"] for report in reports} == {
         "ValueError: all_gather with message_bytes = 4398046511104 needs 1.02e+04 GiB on each rank, but rank 0 has 9 GiB as"
         " its share of its host's free memory. Measure smaller messages, or use fewer ranks per host."
-    ] * 2
+    }
     assert {(report["phase"], report["status"]) for report in reports} == {("setup", "failed")}
 
 

@@ -137,6 +137,16 @@ def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_mo
     assert values["worst_cost_ratio"] == pytest.approx(0.1)
 
 
+def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
+    """The other of two workloads is still tested: both sizes of it are within noise, or one is slower."""
+    for path in two_models.glob("launches/*l001*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        is_lost = [line["kind"] == "record" and line["cell"].startswith("train_step-resnet18") for line in lines]
+        kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
+        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert "noise unknown in 1 of 2 (one launch)" in lines_of(two_models)["bucket"].text
+
+
 def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
     """Of 1, 0.9 is kept within a node, and 0.5 or 0.82 on two of them; DDP on one rank costs nothing here."""
     rows = {row["name"].partition(" ")[0]: row for row in loss_rows(analyse(two_models))}
@@ -172,21 +182,6 @@ def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models)
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     rows = [(row["name"].partition(" ")[0], row["shape"]) for row in loss_rows(analyse(two_models))]
     assert rows == [("ResNet-50", "2\N{MULTIPLICATION SIGN}2"), ("ResNet-18", "1\N{MULTIPLICATION SIGN}2")]
-
-
-def test_rows_of_losses_have_the_ratio_to_the_other_stack(tmp_path):
-    """Lines of stacks that differ by 2 % are indistinguishable in a figure: the table has the ratio."""
-    cells = [
-        train_cell("resnet18", 1, *shape, stack=stack)
-        for stack in ("first", "second")
-        for shape in ((1, "none", None), (1, "ddp"), (2, "ddp"))
-    ]
-    for cell in cells:
-        cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else A/A
-    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
-    set_step_times(folder, lambda spec, repeat: 0.01 * (1.02 if spec["stack"]["name"] == "second" else 1))
-    ratios = {row["name"].rpartition(" ")[2]: row["ratio"] for row in loss_rows(analyse(folder))}
-    assert ratios == {"first": "ref.", "second": "1.020"}
 
 
 def test_a_shape_without_a_part_has_no_loss_there(tmp_path):

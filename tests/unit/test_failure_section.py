@@ -88,7 +88,10 @@ def test_a_group_has_its_shapes_stacks_and_the_hosts_of_its_launches_if_no_cause
     [named] = failure_groups(
         failures(("a", 0, "failed", None, "rank 1 on n7: no", None), launch=["l1"]), None, {"l1": ["n2"]}
     )
-    assert (named["hosts"], named["launch_hosts"]) == ([("n7", 1)], [])
+    assert (named["hosts"], named["launch_hosts"], named["strangers"]) == ([("n7", 1)], [], ["n7"])
+    cause = ("a", 0, "failed", None, "rank 1 on n7: no", None)
+    [named] = failure_groups(failures(cause, launch=["l1"]), None, {"l1": ["n2.site.org", "n7.site.org"]})
+    assert named["strangers"] == []
 
 
 def test_a_command_is_listed_once_for_each_cell():
@@ -153,7 +156,7 @@ def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tm
     assert "<strong>1</strong> \N{WHITE CIRCLE} not started" in counts
     assert "<strong>1</strong> cell skipped" in counts
     assert "9 messages, identical except for numbers (one shown)" in section
-    assert "<td>9</td><td>1×4, 2×4, 8×4</td><td>all on n5</td><td>contained</td>" in section
+    assert "<td>9</td><td>1×4, 2×4, 8×4</td><td>all on n5<br>" in section
     for _, _, cause in CAUSES[:5] + CAUSES[6:]:
         assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
     *of_rank, of_launcher = LOG.splitlines()

@@ -58,12 +58,12 @@ def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[in
         if status in ("ok", "skipped") or launch not in hosts:
             continue
         match = HOST.search(cause or "")
-        named = _same_host(match["host"], hosts[launch].split(", ")) if match else None
+        named = same_host(match["host"], hosts[launch].split(", ")) if match else None
         key = hosts[launch] if named is None else ("", named)
         found[index] = OtherResults(num_ok[key], num[key] - 1, named, match["host"] if match and not named else None)
     return found
 
 
-def _same_host(name: str, hosts: list[str]) -> str | None:
+def same_host(name: str, hosts: list[str]) -> str | None:
     """Return the host of this name, also if only one of both has a domain."""
     return next((host for host in hosts if name in (host, host.split(".")[0]) or host == name.split(".")[0]), None)

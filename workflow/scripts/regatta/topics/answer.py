@@ -220,23 +220,25 @@ def bucket(data: ReportData) -> AnswerLine | None:
     rows = rows[(rows["num_buckets"] > 1) & rows["best_bucket_cap_mb"].notna()]
     if rows.empty:
         return None
-    # One launch cannot say whether another size is within noise of the best.
-    rows = rows[rows["indistinguishable_mb"].notna()] if rows["indistinguishable_mb"].notna().any() else rows
     sizes = rows["nodes"] * rows["gpus_per_node"]
     rows = rows[sizes == sizes.max()]
-    is_tested = rows["indistinguishable_mb"].notna().any()
+    # One launch cannot say whether another size is within noise of the best.
+    tested = rows[rows["indistinguishable_mb"].notna()]
+    num_untested = len(rows) - len(tested)
+    unknown = f"noise unknown in {num_untested} of {len(rows)} (one launch)" if num_untested else ""
+    rows, is_tested = (tested, True) if len(tested) else (rows, False)
     near = Counter(size for row in rows.itertuples() for size in _near_best(row))
     chosen = sorted(size for size, num in near.items() if num == max(near.values()))
     measured = _at_largest(data.tables["scaling"], int(sizes.max()))
     values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": len(rows)}
     if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
-        return AnswerLine("bucket", "Bucket size: all within noise", "", "bucket", values)
+        return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
     texts = (
         []
         if values["num_best"] == len(rows)
         else [f"fastest or within noise of it in {values['num_best']} of {len(rows)}"]
     )
-    texts += [] if is_tested else ["noise unknown: one launch per cell"]
+    texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
     worst = _worst_bucket(measured, chosen)
     if worst:
         values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}

@@ -343,24 +343,31 @@ def _largest_difference(rows: pd.DataFrame, names: dict[str, str]) -> Finding | 
         "step": Value.of(worst, "step", "s"),
         "num_pairs": len(pairs),
         "num_apart": len(apart),
+        "num_unknown": sum(_is_unknown(*pair) for pair in pairs),
     }
     sources = (of_cells("scaling", [worst.cell, best.cell]),)
     return Finding("bucket_cost" if apart else "bucket_noise", values, sources, (worst.cell, best.cell), "bucket")
 
 
+def _is_unknown(best, row) -> bool:
+    """Return whether the intervals of two cells cannot be compared: one has a single launch."""
+    return is_unknown(row.step_low_s) or is_unknown(best.step_high_s)
+
+
 def _is_apart(best, row) -> bool:
     """Return whether the intervals of two cells do not overlap; unknown ends count as overlapping."""
-    return not is_unknown(row.step_low_s) and not is_unknown(best.step_high_s) and row.step_low_s > best.step_high_s
+    return not _is_unknown(best, row) and row.step_low_s > best.step_high_s
 
 
 def sentence(finding: Finding) -> str:
     values = finding.values
     cost = percent_number(values["cost_ratio"])
     if finding.kind == "bucket_noise":
-        return (
-            "Bucket size: all within noise; largest difference between median pipelined step times"
-            f" {cost} % ({values['name']}, vs. {values['best_mb']:g} MiB)."
-        )
+        num, known = values["num_pairs"], values["num_pairs"] - values["num_unknown"]
+        partly = f"within noise in {known} of {num} pairs, unknown in the others (one launch)"
+        lead = "all within noise" if known == num else partly
+        largest = f"{cost} % ({values['name']}, vs. {values['best_mb']:g} MiB)"
+        return f"Bucket size: {lead}; largest difference between median pipelined step times {largest}."
     return (
         f"Bucket size: {values['name']} is {cost} % slower than {values['best_mb']:g} MiB. Pipelined step time:"
         f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."

@@ -12,7 +12,7 @@ from regatta.core.text import UNKNOWN, natural, plural, shape, status_text
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.report.same_hosts import HOST
+from regatta.report.same_hosts import HOST, same_host
 from regatta.run.causes import read_log_tail
 from regatta.run.log_excerpt import log_excerpt
 from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
@@ -198,16 +198,24 @@ def _messages(items: list[dict]) -> str:
 def _places(items: list[dict], hosts: Mapping[str, list[str]]) -> dict:
     """Return where a group failed: shapes, stacks, and (host, number of causes that name it).
 
-    launch_hosts: those of its launches if no cause names a host; any of them may have failed.
+    launch_hosts: those of its launches if no cause names a host; any of them may have failed. strangers: hosts that a
+    cause names although the launch did not run there.
     """
     shapes = {shape(item["nodes"], item["gpus_per_node"]) for item in items if item["nodes"] is not None}
-    named = Counter(match["host"] for item in items if (match := HOST.search(item["cause"] or "")))
+    named, strangers = Counter(), set()
+    for item in items:
+        if match := HOST.search(item["cause"] or ""):
+            named[match["host"]] += 1
+            listed = [host for host in hosts.get(item["launch"], ()) if host]
+            if listed and same_host(match["host"], listed) is None:
+                strangers.add(match["host"])
     of_launches = {host for item in items for host in hosts.get(item["launch"], ()) if host}
     return {
         "shapes": sorted(shapes, key=natural),
         "stacks": sorted({item["stack"] for item in items if item["stack"] is not None}, key=natural),
         "hosts": [(host, named[host]) for host in sorted(named, key=natural)],
         "launch_hosts": [] if named else sorted(of_launches, key=natural),
+        "strangers": sorted(strangers, key=natural),
     }
 
 

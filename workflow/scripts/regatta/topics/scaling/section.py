@@ -3,7 +3,6 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import campaign_names
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
@@ -96,25 +95,16 @@ def loss_rows(data: ReportData) -> list[dict]:
     and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
     is uncertain. A gain is negative.
     """
-    specs, ratios = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, stack_ratios(data)
-    names, found = campaign_names(data.campaign), []
+    specs, found = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, []
     for finding in efficiency_findings(data):
         cell = finding.cells[0]
         place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
         losses = losses_of(finding.values)
         left = 1 - sum(loss for _, loss in losses if loss is not None)
         if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            row = {"name": names[cell].without("shape").full, "cell": cell, "shape": shape(*place), "kept": left}
-            found.append(row | {"losses": losses, "num_ranks": place[0] * place[1], "ratio": ratios.get(cell)})
+            row = {"name": data.cell_names[cell].without("shape").full, "cell": cell, "shape": shape(*place)}
+            found.append(row | {"kept": left, "losses": losses, "num_ranks": place[0] * place[1]})
     return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
-
-
-def stack_ratios(data: ReportData) -> dict[str, str]:
-    """Return for each cell its ratio of times to the same cell on the reference stack: a figure hides a few percent."""
-    rows = data.tables["comparisons"]
-    rows = rows[(rows["axis"] == "stack") & rows["time_ratio"].notna()]
-    ratios = dict.fromkeys(rows["reference"], "ref.")
-    return ratios | {row.cell: f"{row.time_ratio:.3f}" for row in rows.itertuples()}
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import natural, percent, three
-from regatta.report.findings import percent_number
 from regatta.report.panels import Figure, Table, milliseconds, text_of
 from regatta.report.plotting import (
     CELL,
@@ -161,7 +160,7 @@ def ecdf_figures(
     for row in rows[rows["range_ratio"] > 0].head(MOST_ECDFS).itertuples():
         samples = launch_samples(measurements, row.cell, launches)
         if samples:
-            title = f"{names[row.cell]}: {percent_number(row.range_ratio)} %"
+            title = names[row.cell]
             figures.append(_ecdf_figure(f"ecdf-{len(figures) + 1}", title, row.cell, samples, stacks[row.cell][1]))
         else:
             without.append(names[row.cell])
