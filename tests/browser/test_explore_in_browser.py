@@ -324,6 +324,24 @@ def test_a_filter_dims_the_lines_of_other_cells(browser, tmp_path):
     assert dict(browser.evaluate(off)) == of_bucket | {"0 2 4": True}
 
 
+def test_a_pair_stays_while_one_of_its_cells_matches(browser, tmp_path):
+    from comparison_results import cell_of
+    from synthetic import LAPTOP, make_campaign, make_report, write_results
+
+    cells = [cell_of(stack, size) for stack in ("first", "second") for size in (4096, 65536)]
+    for cell in cells:
+        cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else A/A
+    page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP))
+    show(browser, page)
+    off = "[...document.querySelectorAll('#comparisons .matrix td[data-cell]')].map(e => e.matches('.is-off'))"
+    assert browser.evaluate(off) == [False, False]
+    for stack in ("first", "second"):
+        choose(browser, "stack", stack)
+        assert browser.evaluate(off) == [False, False]
+    choose(browser, "message_bytes", "4 KiB")
+    assert sorted(browser.evaluate(off)) == [False, True]
+
+
 def test_the_default_order_is_the_same_with_and_without_script(browser, page):
     rows = "[...document.querySelector('#cells-table').tBodies[0].rows].map(row => row.dataset.cell).join()"
     browser.call("Emulation.setScriptExecutionDisabled", value=True)

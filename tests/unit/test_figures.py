@@ -19,7 +19,6 @@ from regatta.core.names import PLACE
 from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.plotting import (
-    COLORS,
     MAX_POINTS,
     Axis,
     Panel,
@@ -29,6 +28,7 @@ from regatta.report.plotting import (
     log_ticks,
     size_ticks,
 )
+from regatta.report.svg import COLORS
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell

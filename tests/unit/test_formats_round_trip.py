@@ -119,7 +119,7 @@ def measured_ids(folder, kind):
 
 
 @pytest.mark.slow
-@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])  # to shrink a campaign takes minutes
+@settings(max_examples=3, phases=[Phase.explicit, Phase.generate])  # to shrink a campaign takes minutes
 @given(made=campaigns())
 def test_an_export_that_is_imported_compares_as_one_in_every_cell(made):
     with tempfile.TemporaryDirectory() as scratch:

@@ -108,6 +108,7 @@ def test_sigterm_to_snakemake_alone_stops_the_batch_and_it_resumes(campaign, tmp
     assert "not_measured" not in (results / "measurements.csv").read_text()
 
 
+@pytest.mark.system
 def test_ranks_that_ignore_sigterm_are_killed_in_time(campaign, tmp_path):
     stubborn = tmp_path / "stubborn"
     stubborn.write_text(f'#!/bin/sh\ntrap "" TERM\nexec {sys.executable} {campaigns.FAKE} "$@"\n')
@@ -118,6 +119,7 @@ def test_ranks_that_ignore_sigterm_are_killed_in_time(campaign, tmp_path):
     assert_it_stops(process, tmp_path)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_run_campaign_stops_the_batch(campaign, tmp_path, number):
     line = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(campaign), *snakemake_line(campaign)[3:]]

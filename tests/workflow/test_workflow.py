@@ -159,6 +159,7 @@ def test_forcerun_measure_retries_what_is_not_ok_and_only_that(tmp_path):
     assert len(slots(results)) == len(before) + 4
 
 
+@pytest.mark.system
 def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
     """Also where the files themselves are newer than all that follows."""
     path = write_campaign(tmp_path, collectives_alone({"65536": "raise"}, repeats=1))

@@ -87,6 +87,7 @@ def test_a_stack_that_is_held_during_the_run_is_3(tmp_path):
     assert f"exit status 3: 3 of 6 measurements have no record. {REPORT}" in done.stderr
 
 
+@pytest.mark.system
 def test_where_the_preflight_holds_every_stack_it_is_4_each_time(tmp_path):
     image = tmp_path / "image.sif"
     image.write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\0" + bytes(range(1, 17)))

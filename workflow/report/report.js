@@ -280,7 +280,7 @@ function enhance(block) {
   const update = () => {
     isOn = matching(block, view);
     for (const mark of marks) {
-      const isOff = !mark.cells.some((cell) => isOn[cell]);
+      const isOff = ![...mark.cells, ...mark.others].some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
     for (const line of lines) line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
@@ -370,9 +370,14 @@ function enhance(block) {
     const worst = [...byId("cells-table").tBodies[0].rows]; // of the page without script
     window.addEventListener("beforeprint", () => {
       const isDefault = !Object.keys(view.filters).length && !view.query && !view.sort;
-      if (isDefault && columns().length === worst[0]?.cells.length) byId("cells-table").tBodies[0].replaceChildren(...worst);
+      if (!isDefault || columns().length !== worst[0]?.cells.length) return;
+      byId("cells-table").tBodies[0].replaceChildren(...worst);
+      byId("cells-note").hidden = false;
     });
-    window.addEventListener("afterprint", fillTable);
+    window.addEventListener("afterprint", () => {
+      byId("cells-note").hidden = true;
+      fillTable();
+    });
     byId("cells-note").hidden = true;
     byId("cells-tools").hidden = false;
   };
@@ -483,7 +488,7 @@ function keepClear(bar) {
 }
 
 const NO_MATCH = "No cell matches the filters.";
-const cellsOf = (element, kind) => element.dataset[kind].split(" ").filter(Boolean).map(Number);
+const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
 
 /** Return the rows, tables and figures that are hidden if none of their marks match; tables and figures get a note. */
 function findGroups(marks) {
@@ -532,7 +537,7 @@ function findMarks(block) {
         host.append(button);
       }
     }
-    found.push({ element, cells, isOff: false });
+    found.push({ element, cells, others: cellsOf(element, "others"), isOff: false });
   }
   return found;
 }

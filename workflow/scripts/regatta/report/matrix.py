@@ -17,7 +17,8 @@ class Square:
     """One square. text: its number or mark. level: place on the color scale, 0 to 1; None: no color.
 
     side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
-    state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it.
+    state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. others: cells
+    that it is compared with, which a filter may keep it for.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Square:
     cells: tuple[str, ...] = ()
     note: str = ""
     side: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def classes(self) -> str:

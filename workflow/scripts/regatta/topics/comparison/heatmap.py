@@ -65,17 +65,17 @@ def _place(row) -> tuple[int, int]:
 
 
 def _square(row) -> Square:
-    cells = (row.cell,)  # its drawer shows the comparison and leads to the reference
+    cells, others = (row.cell,), (row.reference,)  # the drawer of the first shows the comparison
     if is_unknown(row.time_ratio):
-        return Square(UNKNOWN, None, "missing", cells, f"{row.cell_name.brief}: no valid launches")
+        return Square(UNKNOWN, None, "missing", cells, f"{row.cell_name.brief}: no valid launches", others=others)
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
     note = f"{row.cell_name.brief}: ratio {texts.interval_text(row)}, n = {texts.launches_text(row)}"
     note = f"{note}: {texts.verdict_text(row)}"
     state = "unsettled" if texts.is_unsettled(row) else row.verdict
     if 1 / limit <= ratio <= limit:
-        return Square(difference_text(ratio), None, state, cells, note)
+        return Square(difference_text(ratio), None, state, cells, note, others=others)
     level = abs(math.log(ratio)) / math.log(SCALE_END)
-    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below")
+    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below", others)
 
 
 def _summary(rows: tuple[Row, ...]) -> str:

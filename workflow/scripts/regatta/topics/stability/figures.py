@@ -7,21 +7,8 @@ import pandas as pd
 
 from regatta.core.text import natural, percent, three
 from regatta.report.panels import Figure, Table, milliseconds, text_of
-from regatta.report.plotting import (
-    CELL,
-    COLORS,
-    DASHES,
-    GREY,
-    GRID,
-    MARKERS,
-    MARKS,
-    MAX_POINTS,
-    WIDTH_IN,
-    Entry,
-    new_canvas,
-    set_ticks,
-    svg_of,
-)
+from regatta.report.plotting import DASHES, MARKERS, MAX_POINTS, WIDTH_IN, Entry, new_canvas, set_ticks
+from regatta.report.svg import CELL, COLORS, GREY, GRID, MARKS, svg_of
 from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank

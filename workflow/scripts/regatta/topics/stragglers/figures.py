@@ -9,7 +9,8 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
-from regatta.report.plotting import COLORS, GREY, GRID, INK, WIDTH_IN, new_canvas, svg_of
+from regatta.report.plotting import WIDTH_IN, new_canvas
+from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
 from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
 from regatta.topics.stragglers.waits import (

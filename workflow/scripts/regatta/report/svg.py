@@ -1,0 +1,77 @@
+"""Inline SVG of a drawing, with real text, colors as CSS variables, and cells as attributes of marks."""
+
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# matplotlib draws in these colors; the page has a CSS variable for each. No drawing uses them for anything else.
+COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
+INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
+CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
+CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
+MARKS = "marks:"  # begins the gid of a plot whose marks stand for cells
+CELL = "cell:"  # begins the gid of a drawing that stands for one cell
+LINE = "line:"  # begins the gid of what connects marks: the ids of their cells
+SERIES, FIT, FIT_CURVE = "series-", "fit", "fit-curve"  # gids: begins that of a line with a fit, its text, last mark
+UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
+# Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
+NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
+MARKED = re.compile(rf'<g id="{MARKS}(\d+)">')
+MARK = re.compile(r"<use [^>]*/>")
+MARK_STYLE = re.compile(r' style="[^"]*"')
+FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
+LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
+DIGITS = re.compile(r">[^<]+</text>|(\d\.\d\d)\d+")  # of coordinates; texts keep theirs
+FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
+
+
+def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name.
+
+    cells: the cell of each mark of the plots with a gid of `MARKS`, by its number.
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue().decode()
+    box = re.search(r'viewBox="([^"]*)"', svg)[1]
+    body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
+    first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
+    body = first + "".join(
+        f"<g>{_with_cells(plot, cells[int(number)])}" for number, plot in zip(plots[::2], plots[1::2], strict=True)
+    )
+    body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', body)
+    for begin, instead in (
+        (f'id="{CELL}', 'data-cell="'),
+        (f'id="{LINE}', 'data-line="'),
+        (f'id="{FIT}"', 'class="fit"'),
+    ):
+        body = body.replace(f"<g {begin}", f"<g {instead}")
+    body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
+    body = FONT.sub(r"font-size: \1", DIGITS.sub(lambda match: match[1] or match[0], body))
+    body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
+    body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
+    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
+
+
+def _with_cells(plot: str, cells: Sequence[str]) -> str:
+    """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
+
+    Marks outside the canvas are not drawn. If one is missing, the cells of the others are unknown, so none is assigned.
+    """
+    end = plot.index("</g>")
+    marks = MARK.findall(plot[:end])
+    if len(marks) != len(cells):
+        return plot
+    style = MARK_STYLE.search(marks[0])[0]
+    texts = []
+    for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
+        drawn = "\n".join(mark.replace(style, "") for _, mark in run)
+        texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
+    begin = plot.index(marks[0])
+    return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
