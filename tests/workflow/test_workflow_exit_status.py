@@ -119,7 +119,7 @@ def test_a_step_that_breaks_is_1(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(breaks)
     done = snakemake(tmp_path, path, env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1, done.stderr
-    ended = "rule analyse failed; all of 7 measurements have a record"
+    ended = "rule analyse failed; all of 7 measurements have a record. Report: results/small/report.html"
     assert f"exit status 1: {ended}" in done.stderr.splitlines()
 
 
