@@ -531,7 +531,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
 
 
 @pytest.mark.parametrize("value", [1.0, 100.0])
-def test_the_legend_has_the_order_of_the_panel_whatever_the_values(value):
+def test_the_legend_has_the_order_of_the_panel_for_any_values(value):
     first = Series("none", (Point(1.0, (value,), value),))
     panel = Panel(Axis("x", is_log=True), Axis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
     assert [entry.label for entry in draw(panel, "f", "x").legend] == ["ideal", "none", "ddp"]

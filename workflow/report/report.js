@@ -480,7 +480,7 @@ function enhance(block) {
   });
 }
 
-/** Keep anchors clear of the sticky bar, whatever its height. */
+/** Keep anchors clear of the sticky bar, at any height of it. */
 function keepClear(bar) {
   const set = () => (document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`);
   new ResizeObserver(set).observe(bar);
