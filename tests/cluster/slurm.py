@@ -116,9 +116,15 @@ class Cluster:
         """Take the network of a node "down", or "up" again."""
         self.control("link", node, state)
 
-    def kill_controller(self) -> None:
-        """Let slurmctld vanish: until it is started again, no command of Slurm's is answered."""
-        self.run(["sh", "-euc", 'kill -9 "$(cat /run/slurmctld.pid)"'], as_root=True)
+    def stop_controller(self) -> None:
+        """End slurmctld, which saves its state first. Until it is started again, no command of Slurm is answered."""
+        wait = 'pid=$(cat /run/slurmctld.pid); kill "$pid"; while kill -0 "$pid"; do sleep 0.1; done'
+        self.run(["sh", "-euc", wait], as_root=True)
+
+    def forget_jobs(self) -> None:
+        """Delete the jobs in the state of slurmctld, which does not run: it saves them every 5 s, so a crash loses
+        those submitted since."""
+        self.run(["sh", "-euc", "rm /var/lib/regatta-cluster/slurmctld/job_state*"], as_root=True)
 
     def start_controller(self) -> None:
         """Start slurmctld again, and wait until it answers."""

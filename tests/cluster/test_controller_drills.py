@@ -13,7 +13,7 @@ def test_a_controller_that_is_away_for_a_while_ends_neither_the_job_nor_the_run(
     site.pass_preflight()
     snakemake = site.popen(*UNTIL_MEASURED)
     site.wait_until_held()
-    site.cluster.kill_controller()
+    site.cluster.stop_controller()
     site.release()
     wait_until(lambda: len(site.records()) == NUM_RECORDS / 2, 60)
     time.sleep(25)  # srun gives up after five, and Snakemake asks every second
@@ -24,6 +24,19 @@ def test_a_controller_that_is_away_for_a_while_ends_neither_the_job_nor_the_run(
     assert len(set(site.slots())) == NUM_RECORDS
     assert submitted(site.output()) == 1
     assert site.jobs() == []
+
+
+def test_a_job_that_the_controller_has_lost_is_submitted_again(site):
+    site.write(fake_campaign(site))
+    site.pass_preflight()
+    snakemake = site.popen(*UNTIL_MEASURED, "--retries", "1")
+    wait_until(lambda: "RUNNING" in site.cluster.squeue().values(), 90, "a job")
+    site.cluster.stop_controller()
+    site.cluster.forget_jobs()
+    site.cluster.start_controller()
+    assert snakemake.wait(300) == 0
+    assert submitted(site.output()) == 2
+    assert len(set(site.slots())) == NUM_RECORDS
 
 
 def test_kill_9_of_snakemake_leaves_a_waiting_job_that_the_next_run_does_not_submit_again(site):

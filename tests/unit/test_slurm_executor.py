@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import math
+from types import SimpleNamespace
 
 import pytest
 import snakemake_executor_plugin_slurm as executor
@@ -18,15 +19,17 @@ def ask(monkeypatch):
     monkeypatch.setattr(queue, "answer", lambda line, seconds: None)
     queries = queue.StatusQueries(None, None)
 
-    def once(*answers):
+    def once(*answers, command="squeue", submitted_meanwhile=()):
         replies = iter(answers)
 
         async def reply(command, logger):
+            queries.submitted_jobs.update(submitted_meanwhile)
             return next(replies)
 
         queries.query = reply
-        return asyncio.run(queries.job_status("squeue", logging.getLogger()))
+        return asyncio.run(queries.job_status(command, logging.getLogger()))
 
+    once.queries = queries
     return once
 
 
@@ -43,6 +46,21 @@ def test_a_query_that_fails_is_asked_again(ask):
 def test_a_job_that_slurm_has_forgotten_has_failed(ask):
     ask(({"1": "RUNNING", "2": "PENDING"}, 0.1))
     assert ask(({"2": "RUNNING"}, 0.1))[0] == {"1": "FAILED", "2": "RUNNING"}
+
+
+def test_a_job_that_slurm_forgot_before_it_was_seen_has_failed(ask):
+    """slurmctld crashed within five seconds of its submission."""
+    ask.queries.submitted_jobs.add("1")
+    assert ask(({}, 0.1), command="squeue --me")[0] == {"1": "FAILED"}
+
+
+def test_a_job_submitted_during_a_query_has_not_failed(ask):
+    assert ask(({}, 0.1), submitted_meanwhile=["1"])[0] == {}
+
+
+def test_a_job_that_sacct_does_not_list_yet_has_not_failed(ask):
+    ask.queries.submitted_jobs.add("1")
+    assert ask(({}, 0.1), command="sacct -X")[0] == {}
 
 
 def test_a_job_that_will_never_start_is_named_once(monkeypatch, caplog):
@@ -65,7 +83,12 @@ def test_the_executor_calls_the_replaced_queries(monkeypatch):
     """It has these names, and calls them: a new version of it that does not must be noticed."""
     for name in ("query_job_status", "get_min_job_age"):
         monkeypatch.setattr(executor, name, getattr(executor, name))
+    monkeypatch.setattr(executor.Executor, "report_job_submission", lambda self, job_info: None)
     queue.patch_status_queries()
+    executor.Executor.report_job_submission(None, SimpleNamespace(external_jobid="7"))
+    queries = executor.query_job_status.__self__
+    assert queries.submitted_jobs == {"7"}
+    assert "self.report_job_submission" in inspect.getsource(executor.Executor._report_job_submission_threadsafe)
     check = inspect.getsource(executor.Executor.check_active_jobs)
     assert "await query_job_status(" in check
     assert "get_min_job_age()" in check

@@ -266,13 +266,15 @@ class StatusQueries:
     * When the status command fails `status_attempts` times in a row (issue 207, pull request 232), as during a restart
       of slurmctld, the jobs are lost. Here the query is repeated until Slurm answers.
     * When MinJobAge is unknown, sacct is queried instead of squeue, in vain without accounting (issue 38). Here it is
-      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes.
+      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes. A crash of
+      slurmctld loses the jobs of the last 5 s, so a job counts as known once it is submitted.
     """
 
     query: Callable  # the executor's
     query_min_job_age: Callable  # the executor's
     last_min_job_age: float = math.inf  # until Slurm reports it
-    known_jobs: set[str] = field(default_factory=set)
+    known_jobs: set[str] = field(default_factory=set)  # that a query has seen
+    submitted_jobs: set[str] = field(default_factory=set)
     logged: set[tuple[str, str]] = field(default_factory=set)
 
     def min_job_age(self) -> float:
@@ -283,13 +285,15 @@ class StatusQueries:
 
     async def job_status(self, command: str, logger: logging.Logger) -> tuple[dict[str, str], float]:
         """Return the states of all jobs by id, and the seconds that the query took; wait until Slurm answers."""
+        # squeue knows a job as soon as sbatch returns; sacct may not. Jobs submitted during the query are not expected.
+        expected = self.known_jobs | (self.submitted_jobs if command.startswith("squeue") else set())
         states, seconds = await self.query(command, logger)
         while states is None:
             logger.warning("Slurm does not respond to the job status query; retrying.")
             await asyncio.sleep(RETRY_SECONDS)
             states, seconds = await self.query(command, logger)
         known = {job: "FAILED" if state in LOST else state for job, state in states.items()}
-        known |= dict.fromkeys(self.known_jobs - known.keys(), "FAILED")
+        known |= dict.fromkeys(expected - known.keys(), "FAILED")
         self.known_jobs.update(known)
         if pending := {job for job, state in known.items() if state == "PENDING"}:
             await asyncio.to_thread(self.log_jobs_that_cannot_start, pending, logger)
@@ -309,11 +313,18 @@ class StatusQueries:
 
 
 def patch_status_queries() -> None:
-    """Replace the executor's queries. Called once, in the process that submits."""
+    """Replace the executor's queries and note its submissions. Called once, in the process that submits."""
     import snakemake_executor_plugin_slurm as executor  # loads Snakemake
 
     queries = StatusQueries(executor.query_job_status, executor.get_min_job_age)
     executor.query_job_status, executor.get_min_job_age = queries.job_status, queries.min_job_age
+    report = executor.Executor.report_job_submission
+
+    def report_job_submission(self, job_info, *args, **kwargs):
+        queries.submitted_jobs.add(job_info.external_jobid)
+        return report(self, job_info, *args, **kwargs)
+
+    executor.Executor.report_job_submission = report_job_submission
 
 
 def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
