@@ -75,12 +75,14 @@ def try_backends(request: dict, placed, progress: failures.Progress) -> tuple[di
         peers.end_group()
     place = placed.place
     report = {
-        "rank": place.rank, "host": place.host, "device": place.device,
+        "rank": place.rank,
+        "host": place.host,
+        "device": place.device,
         "torch": torch.__version__,
         "driver": environment.driver_version() if request["device"] == "cuda" else None,
         "libraries": [loaded[path] for path in sorted(loaded)],
         "backends": tried,
-    }  # fmt: skip
+    }
     return report, error
 
 

@@ -16,13 +16,34 @@ from harness.process import Place
 
 # Only these are recorded: the environment also contains tokens.
 VARIABLE_PREFIXES = (
-    "OMP_", "GOMP_", "KMP_", "MKL_", "NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_", "PYTORCH_", "REGATTA_",
-)  # fmt: skip
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "NCCL_",
+    "GLOO_",
+    "FI_",
+    "UCX_",
+    "TORCH_",
+    "PYTORCH_",
+    "REGATTA_",
+)
 VARIABLES = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_LIBRARY_PATH", "LD_PRELOAD",
-    "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_NODELIST", "SLURM_CPU_BIND",
-    "SINGULARITY_CONTAINER", "SINGULARITY_BIND", "APPTAINER_CONTAINER", "APPTAINER_BIND",
-)  # fmt: skip
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_CPU_BIND",
+    "SINGULARITY_CONTAINER",
+    "SINGULARITY_BIND",
+    "APPTAINER_CONTAINER",
+    "APPTAINER_BIND",
+)
 
 
 def describe(places: list[Place], device: torch.device, threads_per_rank: int) -> dict:

@@ -14,8 +14,14 @@ EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h; the supervisor knows it
 
 # Null in the record of a cell that was not timed, or not measured at all.
 TIMED_FIELDS = (
-    "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns",
-)  # fmt: skip
+    "warmup",
+    "sampling",
+    "samples_ns",
+    "slowest_rank_samples_ns",
+    "rank_quantiles_ns",
+    "windows",
+    "parts_ns",
+)
 MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks")
 
 
