@@ -47,7 +47,7 @@ help: ## list targets and variables
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
 	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
 	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
-	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py, index_results.py"
+	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py, index_results.py, run_all.py (bench)"
 	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
 	@echo "  2  user error: campaign, command line       4  nothing measured"
@@ -100,12 +100,9 @@ format: ## format all code
 	$(IN_VENV) ruff format --quiet .
 	$(IN_VENV) snakefmt $(WORKFLOW_FILES)
 
-bench: ## measure Regatta's overhead; takes several minutes (docs/figures.md)
+bench: ## measure Regatta's overhead, compare with goals (docs/figures.md); ARGS=--write records them
 	$(INSTALL) driver rank dev
-	@status=0; for program in tests/figures/*.py; do \
-		case $$program in */common.py) continue ;; esac; \
-		echo "== $$program"; "$$VENV/bin/python3" "$$program" $(ARGS) || status=1; \
-	done; exit $$status
+	@exec "$$VENV/bin/python3" tests/figures/run_all.py $(ARGS)
 
 env: ## create the environment
 	$(INSTALL) driver rank

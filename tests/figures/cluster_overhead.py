@@ -1,26 +1,32 @@
 """Overhead of an allocation beyond measuring, on the test cluster (tests/cluster), and an A/A comparison of stacks in it.
 
 24 small cells on 2 nodes x 2 ranks: 12 all_reduce sizes on two identical stacks with different names, 6 launches each,
-in one job, stacks alternating (A B, B A, ...). Printed: sbatch and srun calls; seconds from the job's start to the first
-sample, and between cells; the share of the allocation spent measuring; and the ratio of the two stacks, which should be 1.
+in one job, stacks alternating (A B, B A, ...). A cell takes 1 s. Printed: sbatch and srun calls; seconds from the job's
+start to the first sample, and between cells; the share of the allocation spent measuring; the time of the same
+measurements with one job each, of which a few run; and the ratio of the two stacks, which should be 1.
 """
 
+import json
 import math
 import random
 import re
 import statistics
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
+from common import Figure, report
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
-from drills import campaign, make_site
+from drills import Site, campaign, make_site
 from slurm import Cluster, why_unusable
 
 REPEATS = 6
+NUM_SINGLE_JOBS = 5
 MARGIN = 0.1  # of the ratio of two stacks that are called equivalent
 SIZES = [1024 * 2**k for k in range(12)]
-SAMPLING = {"min_seconds": 0.3, "max_seconds": 0.6, "max_warmup_seconds": 0.2}
+SAMPLING = {"min_seconds": 0.8, "max_seconds": 0.8, "max_warmup_seconds": 0.2}
 
 
 def main() -> None:
@@ -45,14 +51,37 @@ def measure(cluster: Cluster) -> None:
     ]
     data = campaign({"a": host, "b": host}, benchmarks=benchmarks, repeats=REPEATS, sampling=SAMPLING)
     site.write(data, max_walltime_minutes=60)
+    start = time.monotonic()
     said = site.snakemake(timeout=1500).stderr
+    campaign_s = time.monotonic() - start
     jobs = re.findall(r"Job \d+ has been submitted with SLURM jobid (\d+)", said)
     begin, end = job_times(cluster, jobs[-1])
     lines = site.lines()
     headers = [line for line in lines if line["kind"] == "launch"]
     print(f"sbatch calls: {len(jobs)} (one preflight, {len(jobs) - 1} batch); srun calls: {len(headers)} launches")
-    print_overhead(lines, begin, end)
+    share = print_overhead(lines, begin, end)
     print_ratios(site.records())
+    single_s = statistics.median(time_single_jobs(site))
+    num_records = len(site.records())
+    print(
+        f"one job per measurement: {single_s:.1f} s each, {single_s * num_records:.0f} s; campaign {campaign_s:.0f} s"
+    )
+    report(
+        Figure("test cluster: campaign / one job per cell", campaign_s / (single_s * num_records), "", 0.1),
+        Figure("test cluster: share of the allocation in warm-up and samples", share, "", 0.85, is_minimum=True),
+    )
+
+
+def time_single_jobs(site: Site) -> list[float]:
+    """Return the seconds of jobs that measure one cell each, with the line that its record names for a run by hand."""
+    frozen = json.loads(next(site.results.glob("campaign.*.json")).read_text())
+    found = []
+    for cell in frozen["cells"][:NUM_SINGLE_JOBS]:
+        begin = time.monotonic()
+        options = ["--wait", "--nodes=2", "--exclusive", "--output=single.out", "--wrap", cell["command"]]
+        site.cluster.run(["sbatch", *options], cwd=site.folder, timeout=300)
+        found.append(time.monotonic() - begin)
+    return found
 
 
 def job_times(cluster: Cluster, job: str) -> tuple[float, float]:
@@ -66,7 +95,8 @@ def seconds(time_utc: str) -> float:
     return datetime.fromisoformat(time_utc.replace("Z", "+00:00")).timestamp()
 
 
-def print_overhead(lines: list[dict], begin: float, end: float) -> None:
+def print_overhead(lines: list[dict], begin: float, end: float) -> float:
+    """Print where the time of an allocation went; returns the share that was warm-up and samples."""
     records = [line for line in lines if line["kind"] == "record"]
     first = min(records, key=lambda record: (seconds(record["time_utc"]), record["file"]))
     to_first = seconds(first["time_utc"]) - first["sampling"]["elapsed_ns"] / 1e9 - begin
@@ -80,7 +110,7 @@ def print_overhead(lines: list[dict], begin: float, end: float) -> None:
     )
     print(f"start of a launch, from exec to ready: median {statistics.median(ready):.1f} s of {len(ready)}")
     print(f"within a launch, a cell's time beside warm-up and samples: median {statistics.median(between):.3f} s")
-    print(f"share of the allocation in warm-up and samples: {measuring / (end - begin):.2f}")
+    return measuring / (end - begin)
 
 
 def print_ratios(records: list[dict]) -> None:

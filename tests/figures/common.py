@@ -1,12 +1,55 @@
-"""Run campaigns for the figures of `make bench`, in a separate folder."""
+"""What the programs of `make bench` share: campaigns in a separate folder, timed commands, and figures with goals."""
 
+import json
+import os
 import subprocess
 import sys
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+COLLECTED = "REGATTA_FIGURES"  # names the file to which figures are appended; set by run_all.py
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured value and its goal: at most, or at least, `goal`. value is None where it could not be measured."""
+
+    name: str
+    value: float | None
+    unit: str
+    goal: float
+    is_minimum: bool = False
+
+    @property
+    def is_met(self) -> bool | None:
+        if self.value is None:
+            return None
+        return self.value >= self.goal if self.is_minimum else self.value <= self.goal
+
+
+def report(*figures: Figure) -> None:
+    """Print figures, and append them to the table of `make bench`."""
+    for figure in figures:
+        print(f"{figure.name}: {show(figure.value, figure.unit)} ({show_goal(figure)})", flush=True)
+    if path := os.environ.get(COLLECTED):
+        with open(path, "a") as file:
+            file.writelines(json.dumps(asdict(figure)) + "\n" for figure in figures)
+
+
+def show(value: float | None, unit: str) -> str:
+    """Return a value with three significant digits and its unit."""
+    if value is None:
+        return "not measured"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
+    return f"{text} {unit}".strip()
+
+
+def show_goal(figure: Figure) -> str:
+    return f"{'at least' if figure.is_minimum else 'at most'} {figure.goal:g} {figure.unit}".strip()
 
 
 def campaign(name: str, benchmarks: list[dict], **changes) -> dict:
@@ -26,7 +69,7 @@ def campaign(name: str, benchmarks: list[dict], **changes) -> dict:
 
 
 def run(folder: Path, data: dict, *arguments: str) -> subprocess.CompletedProcess:
-    """Run Snakemake on a campaign in `folder`. Raises CalledProcessError if it fails."""
+    """Run Snakemake on a campaign in `folder`. Ends this program if it fails."""
     path = folder / f"{data['name']}.yaml"
     path.write_text(yaml.safe_dump(data))
     head = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
@@ -35,3 +78,22 @@ def run(folder: Path, data: dict, *arguments: str) -> subprocess.CompletedProces
     if done.returncode:
         sys.exit(f"{' '.join(line)} failed:\n{done.stdout}{done.stderr}")
     return done
+
+
+def clone(folder: Path) -> Path:
+    """Clone the last commit of this repository into a folder, for what writes results or configuration."""
+    path = folder / "regatta"
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(path)], check=True)
+    return path
+
+
+def timed(line: list[str], folder: Path) -> tuple[float, float]:
+    """Run a command; returns its seconds, and the peak memory of its largest process in MB. Ends this program if it
+    fails."""
+    begin = time.monotonic()
+    process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - begin
+    if status:
+        sys.exit(f"{' '.join(line)} failed")
+    return seconds, usage.ru_maxrss * 1024 / 1e6

@@ -1,0 +1,125 @@
+"""Run all programs of this folder, and print one table: figure, goal, now, before, met. Called by `make bench`.
+
+python tests/figures/run_all.py                       all programs
+python tests/figures/run_all.py planning.py           some
+python tests/figures/run_all.py --write               also write the table into docs/figures.md
+
+Figures of a busy machine are not worth writing down: --write is refused if the load at the start, or the processor time
+that other processes took meanwhile, is above half a core per core.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import COLLECTED, ROOT, Figure, show, show_goal
+
+MAX_LOAD_PER_CORE = 0.5
+DOCUMENT = ROOT / "docs" / "figures.md"
+BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
+NOT_PROGRAMS = ("common.py", "run_all.py")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", help="names of programs in tests/figures; all if omitted")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/figures.md")
+    options = parser.parse_args()
+    every = sorted(path.name for path in Path(__file__).parent.glob("*.py") if path.name not in NOT_PROGRAMS)
+    if unknown := [name for name in options.programs if name not in every]:
+        parser.error(f"{unknown[0]} is not a program of tests/figures. They are: {', '.join(every)}")
+    load = os.getloadavg()[0] / os.cpu_count()
+    if options.write and load > MAX_LOAD_PER_CORE:
+        sys.exit(f"Nothing measured: {refusal(load)}")
+    document = DOCUMENT.read_text()
+    begin, busy = time.monotonic(), busy_seconds()
+    figures, failed = run_programs(options.programs or every)
+    others = (busy_seconds() - busy - own_seconds()) / (time.monotonic() - begin) / os.cpu_count()
+    text = (
+        f"{machine()}\nLoad at the start {load:.2f} per core; other processes took {max(others, 0):.2f} per core.\n\n"
+    )
+    text += table(figures, earlier_values(document))
+    print(f"\n{text}")
+    if options.write:
+        if others > MAX_LOAD_PER_CORE:
+            sys.exit(f"Nothing written: {refusal(others)}")
+        DOCUMENT.write_text(with_table(document, text))
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def refusal(load: float) -> str:
+    """Return why figures are not written."""
+    text = f"the load is {load:.2f} per core, above {MAX_LOAD_PER_CORE}."
+    return f"{text} Wait until the machine is idle, or omit --write."
+
+
+def run_programs(names: list[str]) -> tuple[list[Figure], list[str]]:
+    """Run programs one after the other; returns their figures, and the names of those that failed."""
+    failed = []
+    with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
+        for name in names:
+            print(f"== {name}", flush=True)
+            line = [sys.executable, str(Path(__file__).parent / name)]
+            if subprocess.run(line, env=os.environ | {COLLECTED: file.name}).returncode:
+                failed.append(name)
+        return [Figure(**json.loads(line)) for line in file], failed
+
+
+def busy_seconds() -> float:
+    """Return for how many seconds the machine's cores have been busy since it started, summed over cores."""
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """Return the processor time of this process and of those that it started and waited for."""
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
+
+
+def machine() -> str:
+    """Return the date and what the figures were measured on."""
+    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    today = datetime.datetime.now(datetime.UTC).date()
+    model = found[1] if found else platform.machine()
+    return f"{today}, {os.cpu_count()} cores ({model}), {memory:.0f} GiB, Python {platform.python_version()}."
+
+
+def table(figures: list[Figure], before: dict[str, str]) -> str:
+    """Return the table in Markdown."""
+    rows = ["| figure | goal | now | before | met |", "|---|---|---|---|---|"]
+    for figure in figures:
+        met = {True: "yes", False: "no", None: "unknown"}[figure.is_met]
+        now = show(figure.value, figure.unit)
+        rows.append(f"| {figure.name} | {show_goal(figure)} | {now} | {before.get(figure.name, '')} | {met} |")
+    return "\n".join(rows) + "\n"
+
+
+def earlier_values(document: str) -> dict[str, str]:
+    """Return what the document's table says that was measured last, by the figure's name."""
+    _, _, rest = document.partition(BEGIN)
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \| [^|]* \| [^|]+ \|$", rest.partition(END)[0], re.MULTILINE)
+    return {name: now for name, now in rows if name != "figure"}
+
+
+def with_table(document: str, text: str) -> str:
+    """Return the document with another table between its marks."""
+    head, begin, rest = document.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        sys.exit(f"{DOCUMENT} lacks the lines {BEGIN.strip()} and {END.strip()}, between which the table belongs.")
+    return f"{head}{begin}{text}{end}{tail}"
+
+
+if __name__ == "__main__":
+    main()
