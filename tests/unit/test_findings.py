@@ -1,5 +1,6 @@
 """Findings are data: each is computed from the rows that it names, and the page shows its sentence with these sources."""
 
+import functools
 import json
 import random
 import re
@@ -105,11 +106,21 @@ WRITERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def analyse_campaign(tmp_path_factory):
+    """Return a function that returns a campaign's (results folder, what its report is made of); each is analysed once."""
+
+    @functools.cache
+    def analyse_once(name):
+        folder = WRITERS[name](tmp_path_factory.mktemp("findings") / "r")
+        return folder, analyse(folder)
+
+    return analyse_once
+
+
 @pytest.fixture(scope="module", params=WRITERS)
-def analysed(request, tmp_path_factory):
-    """Return (results folder, what its report is made of)."""
-    folder = WRITERS[request.param](tmp_path_factory.mktemp("findings") / "r")
-    return folder, analyse(folder)
+def analysed(request, analyse_campaign):
+    return analyse_campaign(request.param)
 
 
 def findings_of(data):
@@ -262,11 +273,9 @@ CHECKS = {
 }
 
 
-def test_all_kinds_of_findings_occur_and_are_checked(tmp_path):
+def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     """A kind without a check would pass unnoticed."""
-    kinds = set()
-    for name, write in WRITERS.items():
-        kinds |= {finding.kind for _, finding in findings_of(analyse(write(tmp_path / name)))}
+    kinds = {finding.kind for name in WRITERS for _, finding in findings_of(analyse_campaign(name)[1])}
     assert set(CHECKS) - kinds <= {"efficiency_uncertain", "scaling_law"}  # test_model_figures.py has the law
     assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
 
