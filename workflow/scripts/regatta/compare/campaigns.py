@@ -13,6 +13,7 @@ import pandas as pd
 from regatta.campaign.matrix import canonical_json
 from regatta.core.errors import UserError, nearest
 from regatta.core.statistics import interval_values, over_launches
+from regatta.core.text import one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.report.page import read_headers
@@ -20,7 +21,6 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row, write_collected
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.launch_files import read_frozen
-from regatta.store.records import one_line
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell

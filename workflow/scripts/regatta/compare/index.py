@@ -13,10 +13,9 @@ from pathlib import Path
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation
-from regatta.core.text import UNKNOWN, plural
+from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
 from regatta.store.launch_files import read_file
-from regatta.store.records import one_line
 from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder

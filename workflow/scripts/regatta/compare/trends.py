@@ -12,11 +12,10 @@ from regatta.campaign.matrix import canonical_json
 from regatta.compare.campaigns import History, history_of_cells, largest_changes, match_key, read_campaign, stack_sides
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.text import bracket, duration, is_unknown, percent, ratio_text, three
+from regatta.core.text import bracket, duration, is_unknown, one_line, percent, ratio_text, three
 from regatta.report.panels import full_names
 from regatta.store.csv_files import interval_columns, read_csv
 from regatta.store.launch_files import read_file
-from regatta.store.records import one_line
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
 

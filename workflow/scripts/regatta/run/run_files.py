@@ -13,9 +13,9 @@ from pathlib import Path
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.core.names import names_by_cell
+from regatta.core.text import one_line
 from regatta.store.history import ALWAYS_RETRIED, generation_of, read_manifest, record_order, utc_seconds
 from regatta.store.launch_files import Tail, mismatch, noted_jobs, read_file, read_frozen
-from regatta.store.records import one_line
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

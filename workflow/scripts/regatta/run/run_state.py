@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import is_held
-from regatta.core.text import UNKNOWN, plural, shape, status_text, three, times
+from regatta.core.text import UNKNOWN, one_line, plural, shape, status_text, three, times
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
 from regatta.store.history import utc_seconds
 from regatta.store.launch_files import END_NOT_RECORDED
-from regatta.store.records import one_line
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes

@@ -13,8 +13,7 @@ from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.report.same_hosts import HOST, same_host
-from regatta.run.causes import read_log_tail
-from regatta.run.log_excerpt import log_excerpt
+from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
 from regatta.store.history import after_now_text
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped
