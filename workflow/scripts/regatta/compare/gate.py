@@ -19,6 +19,7 @@ from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all, verdict_text
+from regatta.topics.base import grouped, plain_rows, values_by_cell
 from regatta.topics.failures import log_path
 
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
@@ -99,17 +100,17 @@ def judge(
     margin: allowed relative increase of a median.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
-    known = measurements.astype(object).where(measurements.notna(), None)
-    rows = {cell: group.to_dict("records") for cell, group in known.groupby("cell")}
+    rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
-        _judged(cell, rows.get(cell["id"], []), cell.get("repeats", repeats), comparisons) for cell in campaign["cells"]
+        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), comparisons)
+        for cell in campaign["cells"]
     ]
     cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and _launch_times(measurements):
+    if before and not comparisons and values_by_cell(measurements, "p50_s"):
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
 
@@ -161,7 +162,7 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
-    times, old_times = _launch_times(measurements), _launch_times(old_measurements)
+    times, old_times = (values_by_cell(table, "p50_s") for table in (measurements, old_measurements))
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -200,12 +201,6 @@ def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, C
     elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     total_s = sum(elapsed_s) if elapsed_s else None
     return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), comparisons.get(cell["id"]))
-
-
-def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the median time of each ok launch."""
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    return {cell: group["p50_s"].astype(float).tolist() for cell, group in ok.groupby("cell")}
 
 
 # A short text for the terminal, and a JUnit file for systems that show test results.

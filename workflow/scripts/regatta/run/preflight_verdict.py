@@ -88,13 +88,17 @@ def parse_nccl_log(text: str) -> NcclLog:
     infos = [words for level, words in found if level == "INFO"]
     version = VERSION.search(text)
     plugins, providers = _all(LOADED, infos), _all(PROVIDER, infos)
+    # Without devices: NET/IB/0/GDRDMA/Shared is NET/IB/GDRDMA.
+    transports = {
+        DEVICE.sub("", BEHIND_TRANSPORT.sub("", words)).removesuffix("/Shared") for words in _all(CHANNEL, infos)
+    }
     return NcclLog(
         version=version[1] if version else None,
         networks=_all(NETWORK, infos),
         plugin=plugins[0] if plugins else None,
         plugin_problem=None if plugins else _plugin_problem(infos),
         provider=" and ".join(providers) or None,
-        transports=tuple(sorted({_transport(words) for words in _all(CHANNEL, infos)})),
+        transports=tuple(sorted(transports)),
         warnings=tuple(dict.fromkeys(words for level, words in found if level == "WARN"))[:MOST_WARNINGS],
     )
 
@@ -102,11 +106,6 @@ def parse_nccl_log(text: str) -> NcclLog:
 def _all(pattern: re.Pattern, lines: list[str]) -> tuple[str, ...]:
     """Return what the pattern's group finds in the lines, each once, in order of appearance."""
     return tuple(dict.fromkeys(match[1].strip() for line in lines if (match := pattern.search(line))))
-
-
-def _transport(words: str) -> str:
-    """Return a transport without its devices: NET/IB/0/GDRDMA/Shared becomes NET/IB/GDRDMA."""
-    return DEVICE.sub("", BEHIND_TRANSPORT.sub("", words)).removesuffix("/Shared")
 
 
 def _plugin_problem(infos: list[str]) -> str | None:

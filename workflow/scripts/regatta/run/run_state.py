@@ -15,7 +15,7 @@ from regatta.core.text import UNKNOWN, one_line, plural, shape, status_text, thr
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
-from regatta.store.history import utc_seconds
+from regatta.store.history import ALWAYS_RETRIED, utc_seconds
 from regatta.store.launch_files import END_NOT_RECORDED
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
@@ -202,7 +202,7 @@ def _live_state(batch: BatchFiles, queue: dict[str, str], is_queue_known: bool) 
 
 
 def _has_result(files: RunFiles, slot: Slot) -> bool:
-    return slot in files.records and files.records[slot].is_conclusive
+    return slot in files.records and files.records[slot].status not in ALWAYS_RETRIED
 
 
 def _measurements_left(
@@ -246,16 +246,13 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
         for note in [*batch.notes, None]:
             noted_s = utc_seconds(note["time_utc"]) if note else now_s
             if noted_s is not None and began_s is not None:
-                is_end_known = batch.id in running if note is None else not _is_lost(note)
+                is_lost = note and (note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED))
+                is_end_known = not is_lost if note else batch.id in running
                 end_s = noted_s if is_end_known else max((end for end in batch.ends_s if end <= noted_s), default=0)
                 total += max(0.0, end_s - began_s) * batch.nodes * batch.gpus_per_node
             began_s = noted_s if note and note["kind"] == "started" else None
             has_notes |= note is not None
     return total if has_notes else None
-
-
-def _is_lost(note: dict) -> bool:
-    return note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED)
 
 
 def _cell_seconds(files: RunFiles) -> Callable[[str], float | None]:
