@@ -6,16 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
-from regatta.core.text import (
-    NOT_PLANNED,
-    UNKNOWN,
-    duration,
-    interval_heading,
-    is_unknown,
-    percent,
-    plural,
-    ratio_text,
-)
+from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, interval_heading, is_unknown, percent, plural, ratio_text
 from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names, make_figure
 from regatta.report.plotting import Axis, Panel, Point, Series
