@@ -222,7 +222,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     if unclear:
         lines.append(
             f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
-            f" {_verdict(unclear[0].comparison, gate.margin)}: {comparison_text(unclear[0].comparison)}"
+            f" {_verdict(unclear[0].comparison, gate.margin)}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
     num, most = chance_alone(gate)
@@ -271,8 +271,10 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison, margin: float) -> str:
+    """Return the verdict with its numbers: `slower: takes 1.230 times as long, ...`."""
     ratio = comparison.ratio
-    return verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
+    word = verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
+    return f"{word}: {comparison_text(comparison)}"
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -314,9 +316,7 @@ def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell, margin: fl
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = ""
-    if cell.comparison:
-        compared = f"{_verdict(cell.comparison, margin)}: {comparison_text(cell.comparison)}"
+    compared = _verdict(cell.comparison, margin) if cell.comparison else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
