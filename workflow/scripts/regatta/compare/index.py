@@ -198,17 +198,12 @@ def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
     return found
 
 
-def comparison_pages(results: Path) -> list[Link]:
-    """Return all pages in the folder of comparisons."""
-    pages = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
-    return [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in pages]
-
-
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
-    pages = comparison_pages(results)
+    files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
+    pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
         title="Results",

@@ -174,28 +174,14 @@ def _text(value, low, high, kind, num: int, show: Callable = three) -> str:
     return f"{show(value)}{ends}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{num}"
 
 
-# Title, table, its columns, and the number and text of a row.
-SCALING_COLUMNS = ("cell", "world_size", "num_launches", "interval")
+EFFICIENCY = (*interval_columns("efficiency", "ratio"), "efficiency_interval")
+BUS_BANDWIDTH = ("busbw_gb_per_s", *interval_columns("latency", "s"))
+OF_ALL = ("cell", "world_size", "num_launches", "interval")
+# Title, table, its schema, the columns read besides OF_ALL, and the number and text of a row.
 FIGURES = (
-    (
-        "Scaling efficiency (%)",
-        "scaling",
-        {name: SCALING[name] for name in (*SCALING_COLUMNS, *interval_columns("efficiency", "ratio"))}
-        | {"efficiency_interval": SCALING["efficiency_interval"]},
-        _efficiency,
-    ),
-    (
-        "Throughput (samples/s)",
-        "scaling",
-        {name: SCALING[name] for name in (*SCALING_COLUMNS, *interval_columns("throughput", "samples_per_s"))},
-        _throughput,
-    ),
-    (
-        "Bus bandwidth (GB/s)",
-        "collectives",
-        {name: COLLECTIVES[name] for name in (*SCALING_COLUMNS, "busbw_gb_per_s", *interval_columns("latency", "s"))},
-        _bus_bandwidth,
-    ),
+    ("Scaling efficiency (%)", "scaling", SCALING, EFFICIENCY, _efficiency),
+    ("Throughput (samples/s)", "scaling", SCALING, interval_columns("throughput", "samples_per_s"), _throughput),
+    ("Bus bandwidth (GB/s)", "collectives", COLLECTIVES, BUS_BANDWIDTH, _bus_bandwidth),
 )
 
 
@@ -204,7 +190,8 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
     cells = history.table.drop_duplicates("cell")
     names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
-    for title, table, columns, value_of in FIGURES:
+    for title, table, schema, names_of_columns, value_of in FIGURES:
+        columns = {name: schema[name] for name in (*OF_ALL, *names_of_columns)}
         found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
         for place, campaign in enumerate(history.campaigns):
             key_of = {cell: key for key, cell in keys[place].items()}

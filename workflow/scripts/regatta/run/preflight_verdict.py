@@ -111,11 +111,8 @@ def _all(pattern: re.Pattern, lines: list[str]) -> tuple[str, ...]:
 def _plugin_problem(infos: list[str]) -> str | None:
     """Return NCCL's most specific message about a missing network plugin, or None without one."""
     reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
-    for kind in REASONS:
-        for reason in reasons:
-            if kind.search(reason):
-                return FALLBACK.sub("", reason).strip()
-    return None
+    found = next((reason for kind in REASONS for reason in reasons if kind.search(reason)), None)
+    return None if found is None else FALLBACK.sub("", found).strip()
 
 
 # One network by all names that its plugin has had (aws-ofi-nccl, pull request 530: NCCL_NET accepts all three).

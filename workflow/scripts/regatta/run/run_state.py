@@ -155,10 +155,8 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
 def state_text(state: RunState) -> str:
     """Return the state as one line."""
     parts = [f"{one_line(state.campaign, MAX_NAME)}: {done_text(state)}"]
-    parts.append(f"{plural(len(state.running), 'batch', 'batches')} running")
-    parts.append(f"{state.num_queued} queued")
-    if state.seconds_left:
-        parts.append(f"{rough_duration(state.seconds_left)} left")
+    parts += [f"{plural(len(state.running), 'batch', 'batches')} running", f"{state.num_queued} queued"]
+    parts += [f"{rough_duration(state.seconds_left)} left"] if state.seconds_left else []
     return ", ".join([*parts, *notes(state)])
 
 
