@@ -12,10 +12,9 @@ from pathlib import Path
 
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
-from regatta.core.schemas import first_violation
 from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
-from regatta.store.launch_files import read_file
+from regatta.store.launch_files import mismatch, read_file
 from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
@@ -23,26 +22,6 @@ MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
-
-_TIME = {"type": ["string", "null"], "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d"}
-_COUNT = {"type": "integer", "minimum": 0}
-_LINE = {"type": "object", "required": ["lead", "text", "anchor"]}
-_LINE["properties"] = {name: {"type": "string"} for name in _LINE["required"]}
-# What this page relies on in answer.json.
-ANSWER = {
-    "type": "object",
-    "properties": {
-        "schema": {"const": 1},
-        "cluster": {"type": "string"},
-        "device": {"type": "string"},
-        "first_record_utc": _TIME,
-        "last_record_utc": _TIME,
-        "num_planned": _COUNT,
-        "num_by_status": {"type": "object", "additionalProperties": _COUNT},
-        "lines": {"type": "array", "items": _LINE},
-    },
-}
-ANSWER["required"] = list(ANSWER["properties"])
 
 
 @dataclass(frozen=True)
@@ -160,7 +139,7 @@ def read_entry(folder: Path) -> Entry | None:
     if os.path.lexists(folder / "answer.json"):
         try:
             answer = json.loads(read_file(folder / "answer.json").decode())
-            problem = first_violation(answer, ANSWER, is_strict=True)
+            problem = mismatch(answer, "answer")
         except OSError as error:
             problem = error.strerror
         except (ValueError, RecursionError):
