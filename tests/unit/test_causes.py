@@ -21,7 +21,6 @@ from regatta.launchers.base import Launcher
 from regatta.run import causes
 from regatta.run.causes import (
     Cause,
-    one_line,
     read_log_tail,
     read_rank_errors,
     signal_name,
@@ -196,10 +195,12 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path):
     assert read_log_tail(tmp_path / "none") == ""
 
 
-def test_a_cause_is_one_line_of_at_most_300_characters():
-    assert one_line(" a\n\tb  c ") == "a b c"
-    assert one_line("x" * 300) == "x" * 300
-    assert one_line("x" * 301) == "x" * 297 + "..."
+def test_a_cause_is_one_clean_line_of_at_most_300_characters():
+    error = RAISED | {"cause": "a\n\tb \x1b[31m" + "x" * 300}
+    text = find_cause([error], "", 1, 0).text
+    assert text.startswith("rank 1 on n1: a b \N{REPLACEMENT CHARACTER}[31mx")
+    assert len(text) == 300
+    assert text.endswith("x...")
 
 
 def test_an_unknown_signal_has_a_number():

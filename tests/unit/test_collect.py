@@ -22,8 +22,9 @@ from synthetic import (
 )
 
 from regatta.core.schemas import load_schema
+from regatta.core.text import one_line
 from regatta.store.csv_files import MEASUREMENTS, read_csv, to_csv, write_csv
-from regatta.store.records import ARRAYS, measured, one_line, violation
+from regatta.store.records import ARRAYS, measured, violation
 from regatta.topics.catalog import collect as collect_all
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"

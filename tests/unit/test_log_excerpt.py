@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.run.log_excerpt import MAX_LINES, error_of, log_excerpt, tracebacks
+from regatta.run.causes import MAX_LINES, error_of, log_excerpt, tracebacks
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 RAISED = (GOLDEN / "start_ranks_raised.log").read_text(encoding="utf-8")

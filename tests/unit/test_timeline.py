@@ -9,9 +9,16 @@ from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, 
 from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
 
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
-from regatta.topics.timeline.gantt import chart, elapsed_text, make_axis, state_of
-from regatta.topics.timeline.section import allocated_hours, findings, section, sentence, shares_text
-from regatta.topics.timeline.tables import allocations_table, timeline_table
+from regatta.topics.gantt import chart, elapsed_text, make_axis, state_of
+from regatta.topics.timeline import (
+    allocated_hours,
+    allocations_table,
+    findings,
+    section,
+    sentence,
+    shares_text,
+    timeline_table,
+)
 
 BATCH = "n02g04-0000000000aa"
 

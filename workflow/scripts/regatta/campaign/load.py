@@ -81,8 +81,11 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
     except UserError as error:
         errors.append(FileError(("cluster",), str(error)))
-    stacks = _filled_stacks(file, sound, schema)
+    stack_schema = schema["properties"]["stacks"]["additionalProperties"]
+    stacks = {name: fill_defaults(stack, stack_schema) for name, stack in sound.get("stacks", {}).items()}
     for name, stack in stacks.items():
+        # Keep values as written: YAML would turn 1.10 into 1.1 and 010 into 8.
+        stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
         errors += _thread_errors(file, ("stacks", name, "env"), stack["env"])
     if cluster:
         errors += _shape_errors(file, sound, cluster, clusters)
@@ -92,7 +95,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
     errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound)
     raise_errors(file, errors)
-    return Campaign(file, _complete(file, sound, schema, cluster, may_lack_files), cluster, tuple(missing or ()))
+    return Campaign(file, _complete(sound, stacks, cluster, may_lack_files), cluster, tuple(missing or ()))
 
 
 def results_folder(path: Path) -> Path:
@@ -115,18 +118,8 @@ def file_schema(name: str) -> dict:
     return schema
 
 
-def _filled_stacks(file: YamlFile, data: dict, schema: dict) -> dict[str, dict]:
-    stack_schema = schema["properties"]["stacks"]["additionalProperties"]
-    stacks = {name: fill_defaults(stack, stack_schema) for name, stack in data.get("stacks", {}).items()}
-    for name, stack in stacks.items():
-        # Keep values as written: YAML would turn 1.10 into 1.1 and 010 into 8.
-        stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
-    return stacks
-
-
-def _complete(file: YamlFile, data: dict, schema: dict, cluster: dict, may_lack_files: bool) -> dict:
-    """Return the campaign's data with all defaults, also in stacks and benchmarks, and values as in cells."""
-    filled = _filled_stacks(file, data, schema)
+def _complete(data: dict, filled: dict[str, dict], cluster: dict, may_lack_files: bool) -> dict:
+    """Return the campaign's data with all defaults, also in stacks (filled) and benchmarks, and values as in cells."""
     stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}

@@ -62,7 +62,6 @@ def read_yaml(path: Path) -> YamlFile:
     all duplicate keys, recursive aliases, and values that are neither string nor number.
     """
     text = _read_text(path)
-    loader = None
     try:
         loader = yaml.SafeLoader(text)
         reader = _Reader(path, loader)
@@ -77,9 +76,6 @@ def read_yaml(path: Path) -> YamlFile:
         raise UserError(_syntax_error(path, error)) from None
     except RecursionError:
         raise UserError(f"{path}: lists or keys are nested too deeply to be read. Reduce the nesting.") from None
-    finally:
-        if loader is not None:
-            loader.dispose()
     if reader.errors:
         raise UserError("\n".join(text for _, text in sorted(reader.errors)))
     if not isinstance(data, dict):

@@ -13,6 +13,7 @@ import pandas as pd
 from regatta.campaign.matrix import canonical_json
 from regatta.core.errors import UserError, nearest
 from regatta.core.statistics import interval_values, over_launches
+from regatta.core.text import one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.report.page import read_headers
@@ -20,7 +21,6 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row, write_collected
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.launch_files import read_frozen
-from regatta.store.records import one_line
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
@@ -249,8 +249,10 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
         first = over_launches(times_of(entries[0][2])).median
         for place, cell, times in entries:
             values[last["id"], place] = times_of(times)
-            rows.append(cell_row(last) | {"place": place} | _history_row(times, first))
-            rows[-1] |= {"folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
+            time = over_launches(values[last["id"], place])
+            row = {"place": place, "folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
+            row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.median / first}
+            rows.append(cell_row(last) | row | interval_values("time", "s", time))
     changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
     return History(campaigns, make_table(rows, HISTORY), changes, values, len(found) - len(often))
 
@@ -267,13 +269,3 @@ def _dates(results: CampaignResults) -> dict[str, str]:
     rows = results.measurements
     ok = rows[(rows["status"] == "ok") & rows["time_utc"].notna()]
     return ok.groupby("cell")["time_utc"].agg(min).to_dict() if results.first_time_utc else {}
-
-
-def _history_row(times: Times, first_s: float) -> dict:
-    time = over_launches(times_of(times))
-    return {
-        "num_launches": time.num,
-        "interval": time.kind,
-        **interval_values("time", "s", time),
-        "ratio_to_first": time.median / first_s,
-    }

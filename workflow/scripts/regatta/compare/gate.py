@@ -19,6 +19,7 @@ from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
 from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all, verdict_text
+from regatta.topics.base import grouped, plain_rows, values_by_cell
 from regatta.topics.failures import log_path
 
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
@@ -99,17 +100,17 @@ def judge(
     margin: allowed relative increase of a median.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
-    known = measurements.astype(object).where(measurements.notna(), None)
-    rows = {cell: group.to_dict("records") for cell, group in known.groupby("cell")}
+    rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
-        _judged(cell, rows.get(cell["id"], []), cell.get("repeats", repeats), comparisons) for cell in campaign["cells"]
+        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), comparisons)
+        for cell in campaign["cells"]
     ]
     cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and _launch_times(measurements):
+    if before and not comparisons and values_by_cell(measurements, "p50_s"):
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
 
@@ -161,7 +162,7 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
-    times, old_times = _launch_times(measurements), _launch_times(old_measurements)
+    times, old_times = (values_by_cell(table, "p50_s") for table in (measurements, old_measurements))
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -202,12 +203,6 @@ def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, C
     return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), comparisons.get(cell["id"]))
 
 
-def _launch_times(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the median time of each ok launch."""
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    return {cell: group["p50_s"].astype(float).tolist() for cell, group in ok.groupby("cell")}
-
-
 # A short text for the terminal, and a JUnit file for systems that show test results.
 
 SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
@@ -227,7 +222,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     if unclear:
         lines.append(
             f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
-            f" {_verdict(unclear[0].comparison, gate.margin)}: {comparison_text(unclear[0].comparison)}"
+            f" {_verdict(unclear[0].comparison, gate.margin)}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
     num, most = chance_alone(gate)
@@ -276,8 +271,10 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison, margin: float) -> str:
+    """Return the verdict with its numbers: `slower: takes 1.230 times as long, ...`."""
     ratio = comparison.ratio
-    return verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
+    word = verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
+    return f"{word}: {comparison_text(comparison)}"
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -319,9 +316,7 @@ def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell, margin: fl
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = ""
-    if cell.comparison:
-        compared = f"{_verdict(cell.comparison, margin)}: {comparison_text(cell.comparison)}"
+    compared = _verdict(cell.comparison, margin) if cell.comparison else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
-from regatta.core.schemas import first_violation
-from regatta.core.text import UNKNOWN, plural
+from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
-from regatta.store.launch_files import read_file
-from regatta.store.records import one_line
+from regatta.store.launch_files import mismatch, read_file
 from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
@@ -24,26 +22,6 @@ MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
-
-_TIME = {"type": ["string", "null"], "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d"}
-_COUNT = {"type": "integer", "minimum": 0}
-_LINE = {"type": "object", "required": ["lead", "text", "anchor"]}
-_LINE["properties"] = {name: {"type": "string"} for name in _LINE["required"]}
-# What this page relies on in answer.json.
-ANSWER = {
-    "type": "object",
-    "properties": {
-        "schema": {"const": 1},
-        "cluster": {"type": "string"},
-        "device": {"type": "string"},
-        "first_record_utc": _TIME,
-        "last_record_utc": _TIME,
-        "num_planned": _COUNT,
-        "num_by_status": {"type": "object", "additionalProperties": _COUNT},
-        "lines": {"type": "array", "items": _LINE},
-    },
-}
-ANSWER["required"] = list(ANSWER["properties"])
 
 
 @dataclass(frozen=True)
@@ -161,7 +139,7 @@ def read_entry(folder: Path) -> Entry | None:
     if os.path.lexists(folder / "answer.json"):
         try:
             answer = json.loads(read_file(folder / "answer.json").decode())
-            problem = first_violation(answer, ANSWER, is_strict=True)
+            problem = mismatch(answer, "answer")
         except OSError as error:
             problem = error.strerror
         except (ValueError, RecursionError):
@@ -199,17 +177,12 @@ def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
     return found
 
 
-def comparison_pages(results: Path) -> list[Link]:
-    """Return all pages in the folder of comparisons."""
-    pages = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
-    return [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in pages]
-
-
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
-    pages = comparison_pages(results)
+    files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
+    pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
         title="Results",

@@ -6,16 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
-from regatta.core.text import (
-    NOT_PLANNED,
-    UNKNOWN,
-    duration,
-    interval_heading,
-    is_unknown,
-    percent,
-    plural,
-    ratio_text,
-)
+from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, interval_heading, is_unknown, percent, plural, ratio_text
 from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names, make_figure
 from regatta.report.plotting import Axis, Panel, Point, Series
@@ -76,13 +67,8 @@ def aligned(rows: list[tuple[str, ...]], num_left: int = 2) -> list[str]:
     """Return rows as lines: the first column, or the first and the last, to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = (0, len(widths) - 1)[:num_left]
-    return [
-        "  ".join(
-            value.ljust(width) if index in left else value.rjust(width)
-            for index, (value, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    forms = [f"{'<' if index in left else '>'}{width}" for index, width in enumerate(widths)]
+    return ["  ".join(map(format, row, forms)).rstrip() for row in rows]
 
 
 def _side(name: str, side: CampaignResults) -> Iterator[str]:

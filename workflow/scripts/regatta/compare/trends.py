@@ -12,11 +12,10 @@ from regatta.campaign.matrix import canonical_json
 from regatta.compare.campaigns import History, history_of_cells, largest_changes, match_key, read_campaign, stack_sides
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.text import bracket, duration, is_unknown, percent, ratio_text, three
+from regatta.core.text import bracket, duration, is_unknown, one_line, percent, ratio_text, three
 from regatta.report.panels import full_names
 from regatta.store.csv_files import interval_columns, read_csv
 from regatta.store.launch_files import read_file
-from regatta.store.records import one_line
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
 
@@ -175,28 +174,14 @@ def _text(value, low, high, kind, num: int, show: Callable = three) -> str:
     return f"{show(value)}{ends}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{num}"
 
 
-# Title, table, its columns, and the number and text of a row.
-SCALING_COLUMNS = ("cell", "world_size", "num_launches", "interval")
+EFFICIENCY = (*interval_columns("efficiency", "ratio"), "efficiency_interval")
+BUS_BANDWIDTH = ("busbw_gb_per_s", *interval_columns("latency", "s"))
+OF_ALL = ("cell", "world_size", "num_launches", "interval")
+# Title, table, its schema, the columns read besides OF_ALL, and the number and text of a row.
 FIGURES = (
-    (
-        "Scaling efficiency (%)",
-        "scaling",
-        {name: SCALING[name] for name in (*SCALING_COLUMNS, *interval_columns("efficiency", "ratio"))}
-        | {"efficiency_interval": SCALING["efficiency_interval"]},
-        _efficiency,
-    ),
-    (
-        "Throughput (samples/s)",
-        "scaling",
-        {name: SCALING[name] for name in (*SCALING_COLUMNS, *interval_columns("throughput", "samples_per_s"))},
-        _throughput,
-    ),
-    (
-        "Bus bandwidth (GB/s)",
-        "collectives",
-        {name: COLLECTIVES[name] for name in (*SCALING_COLUMNS, "busbw_gb_per_s", *interval_columns("latency", "s"))},
-        _bus_bandwidth,
-    ),
+    ("Scaling efficiency (%)", "scaling", SCALING, EFFICIENCY, _efficiency),
+    ("Throughput (samples/s)", "scaling", SCALING, interval_columns("throughput", "samples_per_s"), _throughput),
+    ("Bus bandwidth (GB/s)", "collectives", COLLECTIVES, BUS_BANDWIDTH, _bus_bandwidth),
 )
 
 
@@ -205,7 +190,8 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
     cells = history.table.drop_duplicates("cell")
     names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
-    for title, table, columns, value_of in FIGURES:
+    for title, table, schema, names_of_columns, value_of in FIGURES:
+        columns = {name: schema[name] for name in (*OF_ALL, *names_of_columns)}
         found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
         for place, campaign in enumerate(history.campaigns):
             key_of = {cell: key for key, cell in keys[place].items()}

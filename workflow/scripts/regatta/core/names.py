@@ -95,11 +95,6 @@ def campaign_names(campaign: dict) -> dict[str, CellName]:
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
 
 
-def names_by_cell(campaign: dict) -> dict[str, str]:
-    """Return the full name of each cell of a frozen campaign by its id."""
-    return {cell: name.full for cell, name in campaign_names(campaign).items()}
-
-
 def name_of(cell: str, names: dict[str, str]) -> str:
     """Return the name of a cell, or its id if the campaign no longer has it."""
     return names.get(cell, cell)

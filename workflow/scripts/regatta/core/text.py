@@ -1,4 +1,4 @@
-"""Numbers as text: three significant figures, with their unit, n/a if unknown."""
+"""Numbers and names as text: three significant figures, with their unit, n/a if unknown."""
 
 import math
 import re
@@ -132,6 +132,13 @@ def natural(text: str) -> list[str | float]:
     """Return a key that sorts ids with their sizes as numbers: 4096 before 16384, 0.5 before 25."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [float(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def one_line(value: object, limit: int = 1000) -> str:
+    """Return any value as one line that can be encoded: no line break, control character or lone surrogate."""
+    words = " ".join(str(value).split())
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def rank_word(device: str) -> str:

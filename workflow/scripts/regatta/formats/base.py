@@ -19,10 +19,10 @@ from regatta.campaign.matrix import field_value
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.text import natural, plural
+from regatta.core.text import natural, one_line, plural
 from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.store.launch_files import read_frozen, read_one_line
-from regatta.store.records import CENTERS, one_line
+from regatta.store.records import CENTERS
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9

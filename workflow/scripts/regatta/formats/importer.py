@@ -17,7 +17,7 @@ from regatta.campaign.matrix import cell_id, content_hash
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.files import hold
-from regatta.core.text import natural
+from regatta.core.text import natural, one_line
 from regatta.formats import CSV, read_text
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
 from regatta.store.launch_files import (
@@ -30,7 +30,7 @@ from regatta.store.launch_files import (
     write_json,
     write_text,
 )
-from regatta.store.records import one_line, problem_of
+from regatta.store.records import problem_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 DEFAULT_STACK = CLUSTER = "imported"

@@ -21,6 +21,7 @@ from regatta.formats.base import (
     other_parameters,
     refusal,
 )
+from regatta.topics.base import plain_rows
 
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, if they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
@@ -101,7 +102,8 @@ def _write(folder: ResultsFolder) -> list[dict]:
     specs = {cell["id"]: cell["spec"] for cell in folder.cells}
     reports: dict[int, dict] = {}
     for table in ("collectives", "scaling", "memory"):
-        for row in _rows(folder.tables[table].merge(times, left_on="cell", right_index=True)):
+        merged = folder.tables[table].merge(times, left_on="cell", right_index=True)
+        for row in plain_rows(merged, tuple(merged)):
             size = row["world_size"]
             if table != "memory":
                 reports.setdefault(size, _report(folder, size))
@@ -113,11 +115,6 @@ def _write(folder: ResultsFolder) -> list[dict]:
             " nothing else. Nothing was written."
         )
     return [reports[size] for size in sorted(reports)]
-
-
-def _rows(table: pd.DataFrame) -> list[dict]:
-    table = table.astype(object)
-    return table.where(table.notna(), None).to_dict("records")
 
 
 def _report(folder: ResultsFolder, num_ranks: int) -> dict:

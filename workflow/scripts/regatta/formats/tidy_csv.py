@@ -210,11 +210,8 @@ OF_ROW = {
     "cell": TEXT,
     **CELL,
     "version": WHOLE,
-    "scaling": TEXT,
-    "against": TEXT,
-    "reference": TEXT,
-    "rank": WHOLE,
-    "repeat": WHOLE,
+    **dict.fromkeys(("scaling", "against", "reference"), TEXT),
+    **dict.fromkeys(("rank", "repeat"), WHOLE),
     "status": TEXT,
 }
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # values keep all digits, which no single type does

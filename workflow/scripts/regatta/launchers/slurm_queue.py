@@ -167,8 +167,7 @@ def is_answering() -> bool:
 
 def signal_steps(job: str, name: str) -> None:
     """Send a signal to the ranks of a job's running steps."""
-    steps = running_steps(job)
-    if steps:
+    if steps := running_steps(job):
         ask(["scancel", f"--signal={name}", *steps])
 
 

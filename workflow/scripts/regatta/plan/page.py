@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import hours_word, long_duration, natural, rank_time, rank_word, ranks_word, shape, three
+from regatta.core.text import hours_word, long_duration, natural, plural, rank_time, rank_word, ranks_word, shape, three
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
@@ -358,7 +358,4 @@ def _turn(launches: list[dict]) -> str:
     if len(launches) > MAX_LISTED_LAUNCHES:
         numbers = Counter(launch["stack"] for launch in launches)
         return ", ".join(f"{stack} ({num:,} launches)" for stack, num in numbers.items())
-    return ", ".join(
-        f"{launch['stack']} ({launch['num_cells']:,} cell{'' if launch['num_cells'] == 1 else 's'})"
-        for launch in launches
-    )
+    return ", ".join(f"{launch['stack']} ({plural(launch['num_cells'], 'cell')})" for launch in launches)

@@ -1,4 +1,4 @@
-"""Find why a launch ended: from the error files of its ranks, and from what their launcher printed to its log."""
+"""Find why a launch ended: from the error files of its ranks and its log, of which the report shows an excerpt."""
 
 import contextlib
 import json
@@ -7,11 +7,13 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from regatta.core.text import one_line
+from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
 
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
-MAX_CAUSE_CHARACTERS = 300
+MAX_CAUSE = 300  # characters
 PYTORCH_LOG = r"[WE]\d{4} "
 
 
@@ -53,7 +55,7 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     """
     reading = launcher.read_log(log)
     if reading.node_problem:
-        return Cause("node_failure", None, one_line(reading.node_problem), reading.hosts)
+        return Cause("node_failure", None, one_line(reading.node_problem, MAX_CAUSE), reading.hosts)
     killed = {rank: -code for rank, code in reading.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
     # When a rank raises, NCCL's watchdogs abort the others: with an error file their SIGABRT is a consequence.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
@@ -71,10 +73,10 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
         return _cause_of_task(end, reading, last, num_oom_kills)
     if errors:
         first = errors[0]
-        cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}")
+        cause = one_line(f"rank {first['rank']} on {first['host']}: {first['cause']}", MAX_CAUSE)
         return Cause(first["status"], first["phase"], cause)
     how = f"was killed by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
-    return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}"))
+    return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}", MAX_CAUSE))
 
 
 def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:
@@ -84,7 +86,9 @@ def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: 
         return Cause("out_of_memory", None, f"{where} was killed by the kernel: out of memory", reading.hosts)
     if code is not None and code < 0:
         return Cause("failed", None, f"{where} was killed by {signal_name(-code)}", reading.hosts)
-    return Cause("failed", "launch", one_line(f"{where}: {end.text}; last line of the log: {last}"), reading.hosts)
+    return Cause(
+        "failed", "launch", one_line(f"{where}: {end.text}; last line of the log: {last}", MAX_CAUSE), reading.hosts
+    )
 
 
 def store_write_error(launcher: Launcher, log: str) -> str | None:
@@ -112,11 +116,6 @@ def last_line(log: str, launcher: Launcher, reading: LogReading) -> str:
     return (of_failed or errors or lines or ["(empty)"])[-1]
 
 
-def one_line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_CAUSE_CHARACTERS else text[: MAX_CAUSE_CHARACTERS - 3] + "..."
-
-
 def kernel_oom_kills() -> int:
     """Return how many processes the kernel has killed for memory since boot, 0 if unknown."""
     try:
@@ -124,3 +123,75 @@ def kernel_oom_kills() -> int:
     except OSError:
         return 0
     return int(found[1]) if found else 0
+
+
+# The lines of a log that explain a failure: a rank's traceback, not what its launcher prints after it.
+
+MAX_LINES, MAX_CHARACTERS = 30, 200
+RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an exception
+BEGIN = "Traceback (most recent call last):"
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+SUMMARY = "ChildFailedError"  # with which torchrun ends, after its ranks
+OF_LAUNCHER = re.compile("|".join((PYTORCH_LOG, *(launcher.log_lines for launcher in LAUNCHERS.values()))))
+
+
+def log_excerpt(log: str, cause: str) -> list[str]:
+    """Return the traceback that ends with the error of the cause, else the last one, else the last lines of the ranks.
+
+    Lines of the launcher are returned only if there are no others.
+    """
+    lines = log.splitlines()
+    if any(SUMMARY in line for line in lines):
+        lines = _without_summary(lines)
+    found = tracebacks(lines)
+    of_cause = [block for block in found if error_of(block) and error_of(block) in cause]
+    of_ranks = [line for line in lines if line.strip() and not OF_LAUNCHER.match(line)]
+    chosen = of_cause[0] if of_cause else found[-1] if found else of_ranks or [line for line in lines if line.strip()]
+    return [_clean(line) for line in chosen[-MAX_LINES:]]
+
+
+def tracebacks(lines: list[str]) -> list[list[str]]:
+    """Return the tracebacks of Python in a log, each to its error. Those that are chained are one.
+
+    Ranks write at the same time: their lines are separated by the prefix that torch gives them.
+    """
+    found: list[list[str]] = []
+    unfinished: dict[str, list[str]] = {}  # by prefix
+    finished: dict[str, list[str]] = {}  # may be continued by a chained one
+    for line in lines:
+        prefix = match[0].strip() if (match := RANK.match(line)) else ""
+        body = RANK.sub("", line, count=1) if prefix else line
+        if body.startswith(BEGIN):
+            block = finished.get(prefix)
+            if block is None or not block[-1].removeprefix(prefix).lstrip().startswith(CHAINED):
+                block = []
+                found.append(block)
+            block.append(line)
+            unfinished[prefix] = block
+        elif prefix in unfinished and body.strip():
+            unfinished[prefix].append(line)
+            if not body[0].isspace():
+                finished[prefix] = unfinished.pop(prefix)
+        elif prefix in finished and body.startswith(CHAINED):
+            finished[prefix].append(line)
+    return found
+
+
+def error_of(block: list[str]) -> str:
+    """Return the error that ends a traceback as causes begin with it: `RuntimeError: ...`, without its module."""
+    return re.sub(r"^(\w+\.)+", "", one_line(RANK.sub("", block[-1], count=1)))[:MAX_CHARACTERS]
+
+
+def _without_summary(lines: list[str]) -> list[str]:
+    """Return the lines before torchrun's traceback, which ends with its summary."""
+    end = next(number for number, line in enumerate(lines) if SUMMARY in line)
+    begins = [number for number, line in enumerate(lines[:end]) if line.startswith(BEGIN)]
+    return lines[: begins[-1] if begins else end]
+
+
+def _clean(line: str) -> str:
+    """Return a line with its prefix and indentation, without control characters."""
+    prefix = match[0].strip() + " " if (match := RANK.match(line)) else ""
+    body = RANK.sub("", line, count=1).expandtabs(4)
+    indentation = min(len(body) - len(body.lstrip(" ")), MAX_CHARACTERS // 2)
+    return prefix + " " * indentation + one_line(body, MAX_CHARACTERS)

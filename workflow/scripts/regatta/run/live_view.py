@@ -9,9 +9,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regatta.core.text import UNKNOWN, duration, plural, rank_time, status_text, three
+from regatta.core.text import UNKNOWN, duration, one_line, plural, rank_time, status_text, three
 from regatta.run.run_state import RunState, done_text, notes, rough_duration
-from regatta.store.records import one_line
 
 MAX_BATCHES, MAX_CAUSES, MIN_RECORDS = 8, 6, 3
 OTHER_LINES = 17  # of a view with one batch, one cause and no record

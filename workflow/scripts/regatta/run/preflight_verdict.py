@@ -88,13 +88,17 @@ def parse_nccl_log(text: str) -> NcclLog:
     infos = [words for level, words in found if level == "INFO"]
     version = VERSION.search(text)
     plugins, providers = _all(LOADED, infos), _all(PROVIDER, infos)
+    # Without devices: NET/IB/0/GDRDMA/Shared is NET/IB/GDRDMA.
+    transports = {
+        DEVICE.sub("", BEHIND_TRANSPORT.sub("", words)).removesuffix("/Shared") for words in _all(CHANNEL, infos)
+    }
     return NcclLog(
         version=version[1] if version else None,
         networks=_all(NETWORK, infos),
         plugin=plugins[0] if plugins else None,
         plugin_problem=None if plugins else _plugin_problem(infos),
         provider=" and ".join(providers) or None,
-        transports=tuple(sorted({_transport(words) for words in _all(CHANNEL, infos)})),
+        transports=tuple(sorted(transports)),
         warnings=tuple(dict.fromkeys(words for level, words in found if level == "WARN"))[:MOST_WARNINGS],
     )
 
@@ -104,19 +108,11 @@ def _all(pattern: re.Pattern, lines: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match[1].strip() for line in lines if (match := pattern.search(line))))
 
 
-def _transport(words: str) -> str:
-    """Return a transport without its devices: NET/IB/0/GDRDMA/Shared becomes NET/IB/GDRDMA."""
-    return DEVICE.sub("", BEHIND_TRANSPORT.sub("", words)).removesuffix("/Shared")
-
-
 def _plugin_problem(infos: list[str]) -> str | None:
     """Return NCCL's most specific message about a missing network plugin, or None without one."""
     reasons = [match["words"] for line in infos if (match := PLUGIN.search(line))]
-    for kind in REASONS:
-        for reason in reasons:
-            if kind.search(reason):
-                return FALLBACK.sub("", reason).strip()
-    return None
+    found = next((reason for kind in REASONS for reason in reasons if kind.search(reason)), None)
+    return None if found is None else FALLBACK.sub("", found).strip()
 
 
 # One network by all names that its plugin has had (aws-ofi-nccl, pull request 530: NCCL_NET accepts all three).

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
-from regatta.core.text import plural, status_text
+from regatta.core.text import one_line, plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail
@@ -185,8 +185,6 @@ def outcome_text(results: Path) -> str:
 
 def answer_lines(results: Path) -> list[str]:
     """Return the lines of answer.json, indented; none if it is missing, damaged, or older than the measurements."""
-    from regatta.store.records import one_line  # imports numpy, which the supervisor does not need
-
     path = results / "answer.json"
     try:
         if path.stat().st_mtime_ns < (results / "measurements.csv").stat().st_mtime_ns:

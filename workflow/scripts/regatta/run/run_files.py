@@ -12,10 +12,10 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
-from regatta.core.names import names_by_cell
-from regatta.store.history import ALWAYS_RETRIED, generation_of, read_manifest, record_order, utc_seconds
+from regatta.core.names import campaign_names
+from regatta.core.text import one_line
+from regatta.store.history import generation_of, read_manifest, record_order, utc_seconds
 from regatta.store.launch_files import Tail, mismatch, noted_jobs, read_file, read_frozen
-from regatta.store.records import one_line
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -38,10 +38,6 @@ class Record:
     time_s: float | None
     has_time: bool
     order: tuple
-
-    @property
-    def is_conclusive(self) -> bool:
-        return self.status not in ALWAYS_RETRIED
 
 
 @dataclass
@@ -148,7 +144,8 @@ class RunFiles:
             what = what if self.results.is_dir() else "does not exist"
             raise UserError(f"{self.results}: {what}. Run the campaign first, or specify results/<name>.")
         self.campaign = read_frozen(found[0], "campaign")
-        self._frozen, self.names = found[0], names_by_cell(self.campaign)
+        self._frozen = found[0]
+        self.names = {cell: name.full for cell, name in campaign_names(self.campaign).items()}
         cells = self.campaign["cells"]
         self.ranks = {cell["id"]: cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] for cell in cells}
         repeats = self.campaign["repeats"]

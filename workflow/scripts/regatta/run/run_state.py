@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import is_held
-from regatta.core.text import UNKNOWN, plural, shape, status_text, three, times
+from regatta.core.text import UNKNOWN, one_line, plural, shape, status_text, three, times
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
-from regatta.store.history import utc_seconds
+from regatta.store.history import ALWAYS_RETRIED, utc_seconds
 from regatta.store.launch_files import END_NOT_RECORDED
-from regatta.store.records import one_line
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
@@ -156,10 +155,8 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
 def state_text(state: RunState) -> str:
     """Return the state as one line."""
     parts = [f"{one_line(state.campaign, MAX_NAME)}: {done_text(state)}"]
-    parts.append(f"{plural(len(state.running), 'batch', 'batches')} running")
-    parts.append(f"{state.num_queued} queued")
-    if state.seconds_left:
-        parts.append(f"{rough_duration(state.seconds_left)} left")
+    parts += [f"{plural(len(state.running), 'batch', 'batches')} running", f"{state.num_queued} queued"]
+    parts += [f"{rough_duration(state.seconds_left)} left"] if state.seconds_left else []
     return ", ".join([*parts, *notes(state)])
 
 
@@ -203,7 +200,7 @@ def _live_state(batch: BatchFiles, queue: dict[str, str], is_queue_known: bool) 
 
 
 def _has_result(files: RunFiles, slot: Slot) -> bool:
-    return slot in files.records and files.records[slot].is_conclusive
+    return slot in files.records and files.records[slot].status not in ALWAYS_RETRIED
 
 
 def _measurements_left(
@@ -247,16 +244,13 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
         for note in [*batch.notes, None]:
             noted_s = utc_seconds(note["time_utc"]) if note else now_s
             if noted_s is not None and began_s is not None:
-                is_end_known = batch.id in running if note is None else not _is_lost(note)
+                is_lost = note and (note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED))
+                is_end_known = not is_lost if note else batch.id in running
                 end_s = noted_s if is_end_known else max((end for end in batch.ends_s if end <= noted_s), default=0)
                 total += max(0.0, end_s - began_s) * batch.nodes * batch.gpus_per_node
             began_s = noted_s if note and note["kind"] == "started" else None
             has_notes |= note is not None
     return total if has_notes else None
-
-
-def _is_lost(note: dict) -> bool:
-    return note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED)
 
 
 def _cell_seconds(files: RunFiles) -> Callable[[str], float | None]:

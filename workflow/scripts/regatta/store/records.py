@@ -14,6 +14,7 @@ import numpy as np
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, num_outliers, percentile
+from regatta.core.text import one_line
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -172,15 +173,6 @@ def _ranks(record: dict, num_ranks: int, num_epochs: int) -> list[dict]:
         if len(columns[name]) != num_ranks:
             raise ValueError(f"memory.{name}: has {len(values)} ranks; the shape has {num_ranks}")
     return [{"rank": rank} | {name: column[rank] for name, column in columns.items()} for rank in range(num_ranks)]
-
-
-def one_line(value: object, limit: int = 1000) -> str:
-    """Return any value as one line that can be encoded: no line break, control character or lone surrogate."""
-    words = " ".join(str(value).split())
-    text = words
-    if not words.isprintable():
-        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 @cache

@@ -26,6 +26,7 @@ from regatta.topics import (
     preflight,
     quality,
     sync_batchnorm,
+    timeline,
     training_runs,
 )
 from regatta.topics.answer import answer, answer_json
@@ -36,7 +37,6 @@ from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import wait_rows, waits_of
-from regatta.topics.timeline import section as timeline
 
 TOPICS: tuple[Topic, ...] = (
     matrix.TOPIC,

@@ -13,11 +13,10 @@ from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.report.same_hosts import HOST, same_host
-from regatta.run.causes import read_log_tail
-from regatta.run.log_excerpt import log_excerpt
+from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
 from regatta.store.history import after_now_text
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 
 FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}
 FAILURES |= {"log": TEXT, "command": TEXT}
@@ -26,8 +25,7 @@ LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<atte
 
 def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each planned cell and repeat that is not ok, then one for each skipped cell."""
-    rows = measurements[measurements["status"] != "ok"].astype(object)
-    rows = rows.where(rows.notna(), None).to_dict("records")
+    rows = plain_rows(measurements[measurements["status"] != "ok"], tuple(measurements))
     rows.sort(key=lambda row: (row["status"] == "skipped", natural(row["cell"]), row["repeat"] or 0))
     return make_table([row | {"log": log_path(row["launch"])} for row in rows], FAILURES)
 
@@ -163,7 +161,7 @@ def failure_groups(
     keys["cause"] = keys["cause"].map(lambda cause: NUMBER.sub("0", _without_host(cause)))
     groups = []
     for (status, phase, _), rows in bad.groupby([keys["status"], keys["phase"], keys["cause"]], sort=True):
-        items = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        items = plain_rows(rows, tuple(rows))
         for item in items:
             match = WHERE_FROM.match(item["cause"] or "")
             item["where"] = match[0].removesuffix(": ") if match else None

@@ -133,13 +133,10 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
 
 
 def section(data: ReportData) -> Section:
-    figures = strategy_figures(data.tables["strategies"], data.measurements)
+    rows = data.tables["strategies"]
+    figures = strategy_figures(rows, data.measurements)
     empty = "No step was measured both with and without gradient synchronization."
-    lead = (
-        f"Host wait is not communication time on GPUs. {how_to_read(data.tables['strategies'], 'exposed_s', 'bar')}"
-        if figures
-        else ""
-    )
+    lead = f"Host wait is not communication time on GPUs. {how_to_read(rows, 'exposed_s', 'bar')}" if figures else ""
     return Section("strategies", "Gradient communication", empty, lead, tuple(figures))
 
 

@@ -105,11 +105,8 @@ def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
     """
     known = size_columns(rows, MEMORY_COLUMNS)
     columns = {cell: lambda row: row.cell_name.full, **known}
-    return (
-        Table.of("Memory per rank by purpose (maximum over ranks and launches)", columns, rows, (source,))
-        if known
-        else None
-    )
+    title = "Memory per rank by purpose (maximum over ranks and launches)"
+    return Table.of(title, columns, rows, (source,)) if known else None
 
 
 def memory_tables(memory: pd.DataFrame) -> Table | None:
@@ -122,14 +119,12 @@ def memory_tables(memory: pd.DataFrame) -> Table | None:
 def section(data: ReportData) -> Section:
     table = memory_tables(data.tables["memory"])
     figures = tuple(memory_figures(data.tables["memory"], data.device))
-    tables = (table,) if table else ()
     lead = (
         "Memory of one rank, launch with the highest value. Saved: by autograd for the backward pass. All parts: also"
         " weights, gradients, optimizer and buckets."
-        if figures
-        else ""
     )
-    return Section("memory", "Memory", "No memory data was recorded.", lead, figures, tables)
+    empty = "No memory data was recorded."
+    return Section("memory", "Memory", empty, lead if figures else "", figures, (table,) if table else ())
 
 
 TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}

@@ -24,9 +24,7 @@ WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
 PERCENTILE_COLUMNS = {
     "cell": TEXT,
     **{name: CELL[name] for name in WORKLOAD_AND_SHAPE},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "num_samples": WHOLE,
+    **dict.fromkeys(("num_planned", "num_launches", "num_samples"), WHOLE),
     **{name: REAL for time in TIMES for name in (time, rate_column(time))},
 }
 
@@ -60,11 +58,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
     for workload, group in rows.groupby("workload", sort=True):
         if group["p50_s"].isna().all():
             continue
-        columns = [
-            ("cell", lambda row: row.name),
-            ("n", launches),
-            ("steps", text_of("num_samples", _count)),
-        ]
+        columns = [("cell", lambda row: row.name), ("n", launches), ("steps", text_of("num_samples", _count))]
         for time in (time for time in TIMES if group[time].notna().any()):
             columns.append((f"{time.removesuffix('_s')} (ms)", text_of(time, exact_ms)))
             columns.append(("samples/s", text_of(rate_column(time), four)))

@@ -3,11 +3,10 @@
 from collections import Counter
 from pathlib import Path
 
-from regatta.core.text import NOT_PLANNED, UNKNOWN, plural, shape
+from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
 from regatta.report.findings import PREFLIGHT, Advice, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
-from regatta.store.records import one_line
 from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")

@@ -108,14 +108,11 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
 
 
 def section(data: ReportData) -> Section:
-    figures = batch_norm_figures(data.tables["batch_norms"], values_by_cell(data.measurements, "p50_s"))
+    rows = data.tables["batch_norms"]
+    figures = batch_norm_figures(rows, values_by_cell(data.measurements, "p50_s"))
     empty = "No synchronized batch norm was measured."
-    lead = (
-        "Forward and backward pass of one layer on the slowest rank."
-        f" {how_to_read(data.tables['batch_norms'], 'time_s')}"
-        if figures
-        else ""
-    )
+    lead = "Forward and backward pass of one layer on the slowest rank."
+    lead = f"{lead} {how_to_read(rows, 'time_s')}" if figures else ""
     return Section("batch-norms", "Synchronized batch norm", empty, lead, tuple(figures))
 
 

@@ -45,9 +45,7 @@ from regatta.topics.memory import parts_table
 TRAINING_RUNS = {
     **cell_columns(axes_of(BENCHMARK)),
     **interval_columns("total", "s"),
-    "epoch_train_s": REAL,
-    "epoch_test_s": REAL,
-    "throughput_samples_per_s": REAL,
+    **dict.fromkeys(("epoch_train_s", "epoch_test_s", "throughput_samples_per_s"), REAL),
     **interval_columns("train", "loss"),
     **interval_columns("test", "loss"),
     **interval_columns("accuracy", "ratio"),
@@ -143,26 +141,9 @@ class Curve:
 
 
 CURVES = (
-    Curve(
-        kind="accuracy",
-        title="Accuracy",
-        axis="accuracy (%)",
-        column="accuracy_ratio",
-        factor=100,
-        show="{:.1f}".format,
-    ),
-    Curve(
-        kind="test-loss",
-        title="Loss",
-        axis="test loss",
-        column="test_loss",
-    ),
-    Curve(
-        kind="epoch-time",
-        title="Epoch time",
-        axis="epoch (s)",
-        column="epoch_s",
-    ),
+    Curve("accuracy", "Accuracy", "accuracy (%)", "accuracy_ratio", factor=100, show="{:.1f}".format),
+    Curve("test-loss", "Loss", "test loss", "test_loss"),
+    Curve("epoch-time", "Epoch time", "epoch (s)", "epoch_s"),
 )
 
 

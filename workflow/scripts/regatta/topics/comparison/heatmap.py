@@ -145,10 +145,8 @@ def ratio_histogram(judged: pd.DataFrame) -> Histogram | None:
         counts[min(max(math.floor(place), -num), num - 1) + num] += 1
     is_open = min(places) < -num, max(places) >= num
     edges = [math.exp(width * index) for index in range(-num, num + 1)]
-    is_margin = max(margins) > 0
-    bars = []
+    inner, bars = BARS_PER_MARGIN if max(margins) > 0 else 0, []
     for index, count in zip(range(-num, num), counts, strict=True):
-        inner = BARS_PER_MARGIN if is_margin else 0
         side = "above" if index >= inner else "below" if index < -inner else ""
         bars.append(Bar(edges[index + num], edges[index + num + 1], count, side))
     return Histogram(tuple(bars), margins, is_open)

@@ -36,19 +36,13 @@ WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
 COMMUNICATION_MODELS = {
     **{name: CELL[name] for name in MODEL},
-    "num_sizes": WHOLE,
-    "min_bytes": WHOLE,
-    "max_bytes": WHOLE,
-    "num_launches": WHOLE,
+    **dict.fromkeys(("num_sizes", "min_bytes", "max_bytes", "num_launches"), WHOLE),
     "interval": TEXT,
     **interval_columns("latency_a", "s"),
     **interval_columns("sqrt_c", "s_per_sqrt_byte"),
     **interval_columns("bandwidth_b", "gb_per_s"),
-    "half_bandwidth_bytes": REAL,
-    "max_residual_ratio": REAL,
-    "rms_log_residual": REAL,
-    "left_out": TEXT,
-    "refusal": TEXT,
+    **dict.fromkeys(("half_bandwidth_bytes", "max_residual_ratio", "rms_log_residual"), REAL),
+    **dict.fromkeys(("left_out", "refusal"), TEXT),
 }
 
 

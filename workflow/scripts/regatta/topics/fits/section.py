@@ -5,16 +5,7 @@ The page has the parameters of accepted models; the cell drawer says why a curve
 
 import pandas as pd
 
-from regatta.core.text import (
-    bracket,
-    duration,
-    is_unknown,
-    percent,
-    plural,
-    ranks_word,
-    three,
-    times,
-)
+from regatta.core.text import bracket, duration, is_unknown, percent, plural, ranks_word, three, times
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, full_names, size_text
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
@@ -87,16 +78,10 @@ def section(data: ReportData) -> Section:
         for kind, name in (("communication", "communication_models"), ("scaling", "scaling_models"))
         if len(tables[name])
     ]
-    shown = (
-        scaling_table(tables["scaling_models"], data.device),
-        communication_table(tables["communication_models"]),
-    )
-    shown = tuple(table for table in shown if table is not None)
-    lead = (
-        f"Fitted: {' and '.join(counts)}. If a curve has no model, the drawer of its cells gives the reason."
-        if shown
-        else ""
-    )
+    found = scaling_table(tables["scaling_models"], data.device), communication_table(tables["communication_models"])
+    shown = tuple(filter(None, found))
+    lead = f"Fitted: {' and '.join(counts)}. If a curve has no model, the drawer of its cells gives the reason."
+    lead = lead if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 

@@ -1,11 +1,131 @@
-"""The timeline: when launches ran on which hosts, and what the time of the allocations was spent on."""
+"""The timeline: when launches ran on which hosts, and what the time of the allocations was spent on.
 
-from regatta.core.text import UNKNOWN, hours_word, long_duration, plural, rank_time, ranks_word, shape, three
+Tables timeline.csv and allocations.csv. Definitions: docs/metrics.md.
+"""
+
+import math
+
+import pandas as pd
+
+from regatta.core.text import UNKNOWN, hours_word, long_duration, natural, plural, rank_time, ranks_word, shape, three
 from regatta.report.findings import Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
+from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
+from regatta.store.launch_times import utc_seconds
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.timeline.gantt import chart, elapsed_text
-from regatta.topics.timeline.tables import ALLOCATIONS, TIMELINE, allocations_table, timeline_table
+from regatta.topics.gantt import chart, elapsed_text
+
+CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
+_PLACE = {"hosts": TEXT, **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE)}
+_TIMES = {**dict.fromkeys(("start_utc", "end_utc", "end"), TEXT), **dict.fromkeys(("start_s", "end_s"), REAL)}
+TIMELINE = {
+    **dict.fromkeys(("batch", "launch", "job", "stack"), TEXT),
+    **_PLACE,
+    **_TIMES,
+    **dict.fromkeys(("duration_s", "measuring_s", "warmup_s", "cells_s", "overhead_s"), REAL),
+    **dict.fromkeys(("num_ok", "num_failed"), WHOLE),
+}
+ALLOCATIONS = {
+    **dict.fromkeys(("batch", "job"), TEXT),
+    **_PLACE,
+    **_TIMES,
+    "num_launches": WHOLE,
+    **dict.fromkeys(("allocation_s", "measuring_s", "warmup_s", "cells_s", "launch_start_s", "idle_s"), REAL),
+    **dict.fromkeys(("gpu_hours", "idle_gpu_hours", "measuring_ratio"), REAL),
+}
+
+
+def timeline_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per launch, by start. launches, jobs: the collected tables."""
+    rows, _ = _rows(launches, jobs)
+    return make_table([{name: row[name] for name in TIMELINE} for row in rows], TIMELINE)
+
+
+def allocations_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per job of a batch, by start; launches of a batch without a recorded job share one row."""
+    rows, attempts = _rows(launches, jobs)
+    for row in rows:
+        key = (row["batch"], row["attempt"])
+        attempts.setdefault(key, {"batch": row["batch"]}).setdefault("launches", []).append(row)
+    keys = sorted(attempts, key=lambda key: (_first_start_s(attempts[key]), key[0], key[1] or 0))
+    return make_table([_allocation(attempts[key]) for key in keys], ALLOCATIONS)
+
+
+def _first_start_s(attempt: dict) -> float:
+    starts = [row.get("start_s") for row in (attempt, *attempt.get("launches", ()))]
+    return min((start for start in starts if start is not None), default=math.inf)
+
+
+def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], dict[tuple, dict]]:
+    """Return the launches by start, and the jobs by (batch, number of the job in its batch).
+
+    Both get times relative to the start of the first launch; a launch also the job in which it ran.
+    """
+    rows = plain_rows(launches, tuple(launches.columns))
+    begin = min((start for row in rows if (start := utc_seconds(row["start_utc"])) is not None), default=None)
+    attempts: dict[tuple, dict] = {}
+    for job in plain_rows(jobs, tuple(jobs.columns)):
+        number = sum(batch == job["batch"] for batch, _ in attempts)
+        attempts[job["batch"], number] = job | _relative(job, begin)
+    for row in rows:
+        row |= _relative(row, begin)
+        row |= _durations(row)
+        row["attempt"] = _attempt(row, attempts)
+        row["job"] = attempts.get((row["batch"], row["attempt"]), {}).get("job")
+    rows.sort(key=lambda row: (row["start_s"] is None, row["start_s"] or 0, natural(row["launch"])))
+    return rows, attempts
+
+
+def _relative(row: dict, begin: int | None) -> dict:
+    seconds = {name: utc_seconds(row[f"{name}_utc"]) for name in ("start", "end")}
+    return {f"{n}_s": None if begin is None or at is None else float(at - begin) for n, at in seconds.items()}
+
+
+def _durations(row: dict) -> dict:
+    """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer."""
+    if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
+        return {"duration_s": None, "overhead_s": None}
+    end_s = row["start_s"] if row["end_s"] is None else row["end_s"]
+    duration_s = max(end_s - row["start_s"], row["cells_s"])
+    return {"end_s": row["start_s"] + duration_s, "duration_s": duration_s, "overhead_s": duration_s - row["cells_s"]}
+
+
+def _attempt(row: dict, attempts: dict[tuple, dict]) -> int | None:
+    """Return the number of the last job of the batch that started before the launch; None if none is recorded."""
+    at = row["end_s"] if row["start_s"] is None else row["start_s"]
+    if at is None:
+        return None
+    jobs = [(number, job["start_s"]) for (batch, number), job in attempts.items() if batch == row["batch"]]
+    started = [number for number, start in jobs if start is not None and start <= at + CLOCK_TOLERANCE_S]
+    return max(started, default=None)
+
+
+def _allocation(attempt: dict) -> dict:
+    """Return the row of allocations.csv of a job with its launches. Without start and end, its times are unknown."""
+    launches = attempt.get("launches", [])
+    place = [attempt, *launches]  # a job that started no launch, or whose batch.json is gone
+    nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
+    gpus = next((row["gpus_per_node"] for row in place if row.get("gpus_per_node") is not None), None)
+    hosts = sorted({host for row in launches for host in (row["hosts"] or "").split(", ") if host}, key=natural)
+    row = {name: attempt.get(name) for name in ("batch", "job", *_TIMES)}
+    row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
+    row |= {name: sum(launch[name] for launch in launches) for name in ("measuring_s", "warmup_s", "cells_s")}
+    if any(launch["duration_s"] is None for launch in launches):
+        return row
+    launches_s = sum(launch["duration_s"] for launch in launches)
+    row["launch_start_s"] = sum(launch["overhead_s"] for launch in launches)
+    if row["start_s"] is None or row["end_s"] is None or nodes is None or gpus is None:
+        return row
+    # Launches of a batch run one after another, so an allocation is never shorter than all of them.
+    row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
+    row["idle_s"] = row["allocation_s"] - launches_s
+    hours = nodes * gpus / 3600
+    row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
+    row["measuring_ratio"] = row["measuring_s"] / row["allocation_s"] if row["allocation_s"] else None
+    return row
+
+
+# The section.
 
 MAX_IDLE_RATIO = 0.25  # above this share of the allocated time, idle time is a finding
 # Parts of the allocated time: what they are called in the sentence and in the heading of the table.
@@ -24,7 +144,7 @@ def section(data: ReportData) -> Section:
     allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
     if not launches:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
-    known = known_allocations(allocations)
+    known = [row for row in allocations if row["gpu_hours"] is not None]  # start and end were recorded
     hours = allocated_hours(known)
     content = {
         "lead": _lead(launches),
@@ -44,11 +164,6 @@ def section(data: ReportData) -> Section:
         tables=tables,
         state=(state or plural(len(launches), "launch", "launches"), "quiet"),
     )
-
-
-def known_allocations(allocations: list[dict]) -> list[dict]:
-    """Return the allocations whose start and end were recorded."""
-    return [row for row in allocations if row["gpu_hours"] is not None]
 
 
 def allocated_hours(allocations: list[dict]) -> dict[str, float]:
@@ -112,11 +227,8 @@ def _lead(launches: list[dict]) -> str:
         return f"{counted}, without recorded times."
     first, last = min(row["start_utc"] for row in known), max(row["end_utc"] or row["start_utc"] for row in known)
     elapsed = long_duration(max(row["end_s"] for row in known) / 3600)
-    unknown = (
-        f" Times not recorded: {plural(len(launches) - len(known), 'launch', 'launches')}."
-        if len(known) < len(launches)
-        else ""
-    )
+    num_unknown = len(launches) - len(known)
+    unknown = f" Times not recorded: {plural(num_unknown, 'launch', 'launches')}." if num_unknown else ""
     return f"{counted}, from {first} to {last} ({elapsed}).{unknown}"
 
 

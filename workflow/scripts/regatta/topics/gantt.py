@@ -46,10 +46,8 @@ class Axis:
     @property
     def breaks(self) -> list[tuple[float, float, float]]:
         """Return (left, width, seconds) of each break."""
-        return [
-            (a.left + a.width, b.left - a.left - a.width, b.start_s - a.end_s)
-            for a, b in zip(self.runs, self.runs[1:], strict=False)
-        ]
+        pairs = itertools.pairwise(self.runs)
+        return [(a.left + a.width, b.left - a.left - a.width, b.start_s - a.end_s) for a, b in pairs]
 
     @property
     def ticks(self) -> list[tuple[float, str]]:

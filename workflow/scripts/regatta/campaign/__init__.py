@@ -1,1 +1,0 @@
-"""Read the YAML files, check them, and expand them into cells."""

@@ -1,1 +1,0 @@
-"""Compare campaigns, and evaluate the gate."""

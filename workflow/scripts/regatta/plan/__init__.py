@@ -1,1 +1,0 @@
-"""The plan: what will run, why, in which batches, at what cost."""

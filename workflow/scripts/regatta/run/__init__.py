@@ -1,1 +1,0 @@
-"""Code that runs inside one allocation: launches, their deadlines, and why they end."""

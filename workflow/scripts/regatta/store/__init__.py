@@ -1,1 +1,0 @@
-"""The launch files: what was measured, never rewritten."""

@@ -1,1 +1,0 @@
-"""The report's content, one module or folder per topic: tables, figures, findings."""

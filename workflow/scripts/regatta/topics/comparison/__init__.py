@@ -1,1 +1,0 @@
-"""Compare cells within a campaign."""

@@ -1,1 +1,0 @@
-"""Models fitted to measurements, and when they are rejected."""

@@ -1,1 +1,0 @@
-"""Throughput and efficiency of training steps."""

@@ -1,1 +1,0 @@
-"""The topic of stability: variation between launches, and samples of the most variable cells."""

@@ -1,1 +1,0 @@
-"""Ranks and hosts that the others wait for, and outliers among iterations."""

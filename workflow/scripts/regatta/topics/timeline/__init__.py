@@ -1,1 +1,0 @@
-"""When launches ran, and what the allocated time was spent on."""
