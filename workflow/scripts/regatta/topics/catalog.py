@@ -12,7 +12,7 @@ from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.panels import Section
-from regatta.store.collect import collected_csv, read_collected, read_store
+from regatta.store.collect import collected_csv, read_collected, read_store, write_collected
 from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.topics import (
@@ -112,6 +112,13 @@ class _OnDemand(dict):
 def collect(campaign: dict, launches: Path) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
     return read_store(campaign, launches, waits_of, wait_rows)
+
+
+def write_from_store(campaign: dict, launches: Path, measurements: Path, problems: Path) -> None:
+    """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
+    collected, excluded = collect(campaign, launches)
+    write_json(problems, excluded)
+    write_collected(collected, measurements)
 
 
 def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
