@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.core.statistics import (
+    PERCENTILES,
     autocorrelation_time,
     drift,
     effective_samples,
@@ -15,7 +16,7 @@ from regatta.core.statistics import (
     num_outliers,
     over_launches,
     paired_ratio_over_launches,
-    percentile,
+    percentiles,
     ratio_over_launches,
 )
 
@@ -29,11 +30,11 @@ def autoregressive(rho: float, shape: tuple[int, ...], seed: int = 1) -> np.ndar
     return samples
 
 
-@pytest.mark.parametrize(("probability", "num"), [(0.5, 5), (0.75, 11), (0.90, 29), (0.95, 59), (0.99, 299)])
-def test_a_percentile_needs_the_sample_that_can_carry_it(probability, num):
-    assert min_samples(probability) == num
-    assert percentile(np.arange(num - 1), probability) is None
-    assert percentile(np.arange(num), probability) == pytest.approx(probability * (num - 1))
+@pytest.mark.parametrize(("name", "num"), [("p75_s", 11), ("p90_s", 29), ("p95_s", 59), ("p99_s", 299)])
+def test_a_percentile_needs_the_sample_that_can_carry_it(name, num):
+    assert min_samples(PERCENTILES[name]) == num
+    assert percentiles(np.arange(num - 1))[name] is None
+    assert percentiles(np.arange(num))[name] == pytest.approx(PERCENTILES[name] * (num - 1))
 
 
 def test_the_interval_of_a_median_is_taken_by_ranks():

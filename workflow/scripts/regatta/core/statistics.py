@@ -71,11 +71,12 @@ def min_samples(probability: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(probability))
 
 
-def percentile(samples: np.ndarray, probability: float) -> float | None:
-    """Return a quantile (linear interpolation), or None if the sample is too small to reach it."""
-    if len(samples) < min_samples(probability):
-        return None
-    return float(np.quantile(samples, probability))
+def percentiles(samples: np.ndarray) -> dict[str, float | None]:
+    """Return PERCENTILES by name (linear interpolation); None where the sample is too small to reach one."""
+    found = dict.fromkeys(PERCENTILES)
+    names = [name for name, probability in PERCENTILES.items() if len(samples) >= min_samples(probability)]
+    values = np.quantile(samples, [PERCENTILES[name] for name in names]).tolist() if names else []
+    return found | dict(zip(names, values, strict=True))
 
 
 def median_interval(samples: np.ndarray) -> tuple[float, float] | None:

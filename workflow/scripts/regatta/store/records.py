@@ -13,7 +13,7 @@ import numpy as np
 
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, num_outliers, percentile
+from regatta.core.statistics import drift, effective_samples, median_interval, num_outliers, percentiles
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -289,7 +289,7 @@ def _times(slowest: np.ndarray) -> dict:
         "p50_s": float(np.median(slowest)),
         "p50_low_s": low,
         "p50_high_s": high,
-        **{name: percentile(slowest, probability) for name, probability in PERCENTILES.items()},
+        **percentiles(slowest),
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,
