@@ -160,7 +160,7 @@ def test_every_field_of_the_spec_changes_the_id(tmp_path):
     spec = cells(tmp_path, train(TRAIN, stacks={"host": {"kind": "host", "env": {"A": "1"}}}))[0].spec
     hashes = {content_hash(spec)}
     paths = list(leaves(spec))
-    assert len(paths) == 7 + 4 + 13 + 6  # the cell's own, stack, parameters, sampling
+    assert len(paths) == 7 + 4 + 13 + 7  # the cell's own, stack, parameters, sampling
     for path in paths:
         other = copy.deepcopy(spec)
         inner = other
