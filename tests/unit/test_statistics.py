@@ -11,6 +11,7 @@ from regatta.core.statistics import (
     autocorrelation_time,
     drift,
     effective_samples,
+    fast_median,
     median_interval,
     min_samples,
     num_outliers,
@@ -206,3 +207,12 @@ def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
     # 1 to 19 and one more: quartiles 5.75 and 15.25, so the fences are 5.75 - 28.5 = -22.75 and 15.25 + 28.5 = 43.75.
     assert [num_outliers(np.array([*range(1, 20), last])) for last in (43.0, 44.0, -30.0)] == [0, 1, 1]
     assert num_outliers(np.arange(1.0, 11.0)) is None
+
+
+@pytest.mark.parametrize("num", [1, 2, 5, 11, 29, 60, 299, 1000])
+def test_medians_and_percentiles_are_those_of_numpy_to_the_last_bit(num):
+    random = np.random.default_rng(num)
+    for samples in (random.lognormal(-5, 2, num), random.integers(10**5, 10**10, num), np.full(num, 0.1)):
+        assert fast_median(samples) == np.median(samples)
+        for name, value in percentiles(samples).items():
+            assert value is None or value == np.quantile(samples, PERCENTILES[name])

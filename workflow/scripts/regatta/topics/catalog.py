@@ -12,7 +12,7 @@ from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.panels import Section
-from regatta.store.collect import collected_csv, read_collected, read_store, write_collected
+from regatta.store.collect import collected_csv, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.topics import (
@@ -35,7 +35,7 @@ from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
-from regatta.topics.stragglers.waits import wait_rows, waits_of
+from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.timeline import section as timeline
 
 TOPICS: tuple[Topic, ...] = (
@@ -109,14 +109,14 @@ class _OnDemand(dict):
         return self[name]
 
 
-def collect(campaign: dict, launches: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+def collect(campaign: dict, launches: Path, summaries: Path | None = None) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
-    return read_store(campaign, launches, waits_of, wait_rows)
+    return read_store(campaign, launches, waits_of, rows_of_json, summaries)
 
 
 def write_from_store(campaign: dict, launches: Path, measurements: Path, problems: Path) -> None:
     """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
-    collected, excluded = collect(campaign, launches)
+    collected, excluded = collect(campaign, launches, summaries_beside(launches))
     write_json(problems, excluded)
     write_collected(collected, measurements)
 
