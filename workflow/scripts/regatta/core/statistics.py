@@ -72,9 +72,9 @@ def min_samples(probability: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(probability))
 
 
-def fast_median(samples: np.ndarray) -> float:
+def fast_median(samples: np.ndarray | list[float]) -> float:
     """Return numpy.median of a few hundred values, to the last bit, in a fifth of its time."""
-    ordered, middle = np.sort(samples), len(samples) // 2
+    ordered, middle = sorted(samples) if isinstance(samples, list) else np.sort(samples), len(samples) // 2
     return float(ordered[middle] if len(samples) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
@@ -114,7 +114,7 @@ def over_launches(values: list[float]) -> Estimate:
     """Return the median of one value per launch with its range, or with its 95 % interval from six launches up."""
     if len(values) < 2:
         return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
-    median = float(np.median(values))
+    median = fast_median(values)
     if len(values) < MIN_LAUNCHES_INTERVAL:
         return Estimate(len(values), median, min(values), max(values), "range")
     return Estimate(len(values), median, *_interval(values, CONFIDENCE), "interval")
@@ -131,7 +131,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     num = min(len(above), len(below))
     if num == 0:
         return Estimate(0)
-    ratio = float(np.median(above) / np.median(below))
+    ratio = fast_median(above) / fast_median(below)
     if num == 1:
         return Estimate(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
@@ -155,7 +155,7 @@ def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estima
 def _log_distances(values: list[float]) -> tuple[float, float]:
     """Return the distances from a median to the ends of its interval, as logarithms of ratios."""
     low, high = _interval(values, SIDE_CONFIDENCE)
-    median = float(np.median(values))
+    median = fast_median(values)
     return math.log(median / low), math.log(high / median)
 
 

@@ -34,13 +34,16 @@ MEASURED_DIGITS = 12
 Slot = tuple[str, int]  # (cell id, repeat)
 
 
+def csv_text(name: str, table: pd.DataFrame) -> str:
+    """Return the text of the file of a table, with the digits that it has in the results folder."""
+    if name == "epochs":
+        return to_exact_csv(table)
+    return to_csv(table, MEASURED_DIGITS) if name == "measurements" else to_csv(table)
+
+
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    exact = {
-        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
-        "epochs": to_exact_csv(collected["epochs"]),
-    }
-    return {name: exact[name] if name in exact else to_csv(collected[name]) for name in COLLECTED}
+    return {name: csv_text(name, collected[name]) for name in COLLECTED}
 
 
 def summaries_beside(launches: Path) -> Path:
@@ -51,15 +54,15 @@ def summaries_beside(launches: Path) -> Path:
 def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
     """Write measurements.csv at this path and the other tables beside it."""
     for name, text in collected_csv(collected).items():
-        write_text(_path_of(name, measurements), text)
+        write_text(path_of(name, measurements), text)
 
 
 def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
     """Read measurements.csv and the other tables beside it."""
-    return {name: read_csv(_path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
+    return {name: read_csv(path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
 
 
-def _path_of(name: str, measurements: Path) -> Path:
+def path_of(name: str, measurements: Path) -> Path:
     return measurements if name == "measurements" else measurements.with_name(f"{name}.csv")
 
 

@@ -12,8 +12,8 @@ from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.panels import Section
-from regatta.store.collect import collected_csv, read_collected, read_store, summaries_beside, write_collected
-from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
+from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
+from regatta.store.csv_files import COLLECTED, read_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.topics import (
     buckets,
@@ -147,6 +147,8 @@ def read_report_data(
 ) -> ReportData:
     """Read the data of a report. preflight: its result, if there was one."""
     collected = read_collected(measurements)
+    files = {name: path_of(name, measurements) for name in COLLECTED}
+    files |= {name: tables / f"{name}.csv" for name in TABLES}
     return ReportData(
         read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
@@ -154,6 +156,7 @@ def read_report_data(
         read_frozen(problems),
         launches,
         read_frozen(preflight) if preflight else None,
+        {name: path.read_text(encoding="utf-8") for name, path in files.items()},
     )
 
 
@@ -186,8 +189,8 @@ def render(data: ReportData) -> str:
         "cell_data": cells.encoded(block),
         "static": cells.static_rows(block),
         "downloads": [
-            *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
-            *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
+            (f"{name}.csv", data.texts[name] if name in data.texts else csv_text(name, table))
+            for name, table in sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
         ],
     }
     return page.load_template("report.html.j2", is_large).render(values)

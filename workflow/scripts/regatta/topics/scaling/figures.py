@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.text import (
@@ -81,7 +82,9 @@ def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[
     """Return the series, those as context whose bucket size is not the fastest at the largest shape of its kind."""
     same = [name for name in CELL if name in rows and name not in VARIED]
     measured = rows[rows["step_s"].notna()]
-    best = {best_of_largest(group).label for _, group in measured.groupby(same, dropna=False)}
+    used = ["label", "world_size", "step_s", "num_launches", "num_planned", "throughput_samples_per_s"]
+    groups = measured[list(dict.fromkeys([*same, *used]))].groupby(same, dropna=False)
+    best = {best_of_largest(group).label for _, group in groups}
     return tuple(replace(one, is_context=one.label not in best) for one in series)
 
 
@@ -237,14 +240,21 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 
     The median of fewer launches is more prone to selection bias.
     """
-    is_measured = rows["step_s"].notna()
-    is_largest = is_measured & (rows["world_size"] == rows["world_size"].where(is_measured).max())
-    is_complete = is_largest & (rows["num_launches"] >= rows["num_planned"]).fillna(False)
-    return rows[is_complete if is_complete.any() else is_largest]
+    return rows.iloc[_candidate_places(rows)]
+
+
+def _candidate_places(rows: pd.DataFrame) -> np.ndarray:
+    """Return the places of the candidates: columns as arrays, since data frames of a few rows take milliseconds."""
+    names = ("step_s", "world_size", "num_launches", "num_planned")
+    step, size, num, planned = (rows[name].to_numpy(dtype=float, na_value=np.nan) for name in names)
+    is_measured = ~np.isnan(step)
+    is_largest = is_measured & (size == np.max(size, where=is_measured, initial=0))
+    is_complete = is_largest & (num >= planned)
+    return np.flatnonzero(is_complete if is_complete.any() else is_largest)
 
 
 def best_of_largest(rows: pd.DataFrame):
     """Return the fastest of the candidates, the first of equal ones."""
-    chosen = candidates(rows)
-    fastest = chosen["throughput_samples_per_s"].to_numpy(dtype=float).argmax()
-    return next(chosen.iloc[[fastest]].itertuples())
+    places = _candidate_places(rows)
+    fastest = rows["throughput_samples_per_s"].to_numpy(dtype=float, na_value=np.nan)[places].argmax()
+    return next(rows.iloc[[places[fastest]]].itertuples())
