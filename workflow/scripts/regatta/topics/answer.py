@@ -14,6 +14,7 @@ from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import duration, is_unknown, plural, rank_word, ranks_word, status_text, three
 from regatta.report.findings import Finding, percent_number
 from regatta.report.page import shown_status
+from regatta.report.rows import table_rows
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.buckets import GROUP
@@ -262,10 +263,10 @@ def _worst_bucket(rows: pd.DataFrame, chosen: list[float]) -> tuple[float, float
     """Return the other bucket size that costs most, and its cost, among those beyond the interval of the best."""
     found = []
     for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
-        best = min(group.itertuples(), key=lambda row: row.step_s)
+        best = min(table_rows(group), key=lambda row: row.step_s)
         found += [
             (row.step_s / best.step_s - 1, float(row.bucket_cap_mb))
-            for row in group.itertuples()
+            for row in table_rows(group)
             if row.bucket_cap_mb not in chosen
             and not is_unknown(row.step_low_s)
             and not is_unknown(best.step_high_s)

@@ -39,6 +39,7 @@ from regatta.report.panels import (
     text_of,
 )
 from regatta.report.plotting import Axis, Panel, Series
+from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
@@ -94,9 +95,9 @@ OTHER_BUCKETS = "other bucket sizes"
 
 def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
     """Add the baseline's throughput per rank, and the threads of row and baseline if they differ."""
-    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
+    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in table_rows(scaling)}
     uneven = []
-    for row in scaling.itertuples():
+    for row in table_rows(scaling):
         known = {place: threads[place] for place in (shapes.get(row.baseline), shapes[row.cell]) if place in threads}
         uneven.append(known if len(set(map(frozenset, known.values()))) > 1 else {})
     world_sizes = scaling["baseline"].map(scaling.set_index("cell")["world_size"])
@@ -257,4 +258,4 @@ def best_of_largest(rows: pd.DataFrame):
     """Return the fastest of the candidates, the first of equal ones."""
     places = _candidate_places(rows)
     fastest = rows["throughput_samples_per_s"].to_numpy(dtype=float, na_value=np.nan)[places].argmax()
-    return next(rows.iloc[[places[fastest]]].itertuples())
+    return table_rows(rows)[places[fastest]]

@@ -21,6 +21,7 @@ from regatta.core.text import (
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
+from regatta.report.rows import table_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
@@ -110,7 +111,7 @@ def loss_rows(data: ReportData) -> list[dict]:
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
     """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
-    names = {row.cell: row.cell_name.full for row in name_rows(scaling, "train_step").itertuples()}
+    names = {row.cell: row.cell_name.full for row in table_rows(name_rows(scaling, "train_step"))}
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
         "cell": lambda row: names[row.cell],
