@@ -36,7 +36,7 @@ class CellName:
     def full(self) -> str:
         """Return the name outside any context. No two cells that were named together share it."""
         ranks = {"shape": f"{self.parts['shape']} {self.ranks}"} if "shape" in self.parts else {}
-        return replace(self, parts=self.parts | ranks).brief
+        return CellName(self.parts | ranks, self.varied, self.series, self.ranks).brief
 
     @property
     def brief(self) -> str:
@@ -155,7 +155,7 @@ def _distinguished(names: list[CellName]) -> list[CellName]:
     for places in by_text.values():
         fields = {field for place in places for field in names[place].parts}
         lacking = {field for field in fields if any(field not in names[place].parts for place in places)}
-        for place in places:
+        for place in places if lacking else ():
             found[place] = replace(names[place], varied=names[place].varied | lacking)
     return found
 

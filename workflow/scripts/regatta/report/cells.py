@@ -119,7 +119,7 @@ def decoded(text: str) -> dict:
 def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=six) -> list:
     """Return a column of a table with one row per cell, in the order of the block."""
     found = [None] * len(places)
-    for cell, value in zip(table["cell"], column_values(table, column), strict=True):
+    for cell, value in zip(table["cell"].to_numpy(dtype=object), column_values(table, column), strict=True):
         if cell in places and value is not None:
             found[places[cell]] = show(value)
     return found
