@@ -79,7 +79,11 @@ def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
 
 def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
     """Return for each cell the known values of a column, one for each ok launch."""
-    rows = measurements[(measurements["status"] == "ok") & measurements[column].notna()]
+    return values_of_cells(measurements[(measurements["status"] == "ok") & measurements[column].notna()], column)
+
+
+def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
+    """Return the values of a column by cell, in the order of the table."""
     found: dict[str, list[float]] = {}
     for cell, value in zip(rows["cell"].tolist(), rows[column].tolist(), strict=True):
         found.setdefault(cell, []).append(value)
