@@ -11,6 +11,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def read_summaries(
 
     folder: of the kept ones, None to keep none. New ones are added, and those of no launch file deleted.
     """
-    digests = {cell: hashlib.sha256(orjson.dumps(spec)).hexdigest()[:16] for cell, spec in specs.items()}
+    digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
     planned = Planned(specs, digests, waits_of, folder, code_version())
     num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
     used = set()
@@ -75,9 +76,11 @@ def read_summaries(
         texts = map(functools.partial(summary_text, planned=planned), paths)
         yield from _parsed(paths, texts, used)
     else:  # forked, so that the specs need not be sent
-        context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(num_processes, context, _set_planned, (planned,)) as pool:
+        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _begin, (planned,))
+        try:
             yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
+        finally:
+            pool.shutdown(cancel_futures=True)
     for kept in folder.glob("*.json") if folder else ():
         if kept.name not in used:
             _delete(kept)
@@ -92,7 +95,8 @@ def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str
 _planned: list[Planned] = []  # of this process, if it is one of the pool
 
 
-def _set_planned(planned: Planned) -> None:
+def _begin(planned: Planned) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends these
     _planned[:] = [planned]
 
 
