@@ -76,6 +76,8 @@ def read_summaries(
         texts = map(functools.partial(summary_text, planned=planned), paths)
         yield from _parsed(paths, texts, used)
     else:  # forked, so that the specs need not be sent
+        import scipy.stats  # noqa: F401  # 0.5 s, once instead of in each process
+
         pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _begin, (planned,))
         try:
             yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
