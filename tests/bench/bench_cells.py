@@ -13,6 +13,7 @@ SHORT_SAMPLING = {
     "min_samples": 6,
     "max_samples": 500,
     "max_warmup_seconds": 0.02,
+    "windows_ratio": 0.3,
 }
 
 

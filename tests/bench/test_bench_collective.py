@@ -196,13 +196,13 @@ def test_windows_of_a_workload_run_its_own_way_after_their_preparation(monkeypat
     log = []
     monkeypatch.setattr(timing.peers, "number_from_rank_0", lambda value, ranks: value)
     monkeypatch.setattr(timing.peers, "barrier", lambda ranks: log.append("barrier"))
-    monkeypatch.setattr(timing.sampling, "plan_windows", lambda median, elapsed: (2, 7))
+    monkeypatch.setattr(timing.sampling, "plan_windows", lambda median, elapsed, ratio: (2, 7))
     workload = timing.Workload(
         iterate=lambda: log.append("iterate"),
         check=dict,
         before_windows=lambda: log.append("before"),
         run_window=lambda steps: log.append(steps),
     )
-    steps, durations = timing.time_windows(workload, make_ranks(), timing.Blocks(ordered=[1]))
+    steps, durations = timing.time_windows(workload, make_ranks(), timing.Blocks(ordered=[1]), 0.3)
     assert (steps, len(durations)) == (7, 2)
     assert log == ["before", "barrier", 7, "barrier", 7]

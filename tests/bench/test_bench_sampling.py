@@ -6,7 +6,13 @@ from harness import sampling
 from harness.sampling import NS_PER_S, SamplingPlan
 
 PLAN = SamplingPlan(
-    target_precision=0.01, min_seconds=1.0, max_seconds=2.0, min_samples=10, max_samples=1000, max_warmup_seconds=1.0
+    target_precision=0.01,
+    min_seconds=1.0,
+    max_seconds=2.0,
+    min_samples=10,
+    max_samples=1000,
+    max_warmup_seconds=1.0,
+    windows_ratio=0.3,
 )
 MS = 1_000_000
 
@@ -86,7 +92,7 @@ def test_sampling_stops_for_one_of_three_reasons(ordered, elapsed_s, reason):
 
 def test_sampling_block_lasts_about_50_ms_or_5_percent():
     assert sampling.next_sampling_block([], 0, PLAN, 10 * MS) == (5, None)
-    patient = SamplingPlan(0.001, 100.0, 100.0, 10, 100_000, 1.0)
+    patient = SamplingPlan(0.001, 100.0, 100.0, 10, 100_000, 1.0, 0.3)
     assert sampling.next_sampling_block([10 * MS], 20 * NS_PER_S, patient, 1) == (100, None)
 
 
@@ -113,18 +119,31 @@ def test_sampling_whose_decisions_are_followed_ends_at_max_seconds():
     assert 2.0 * NS_PER_S <= elapsed <= 2.0 * NS_PER_S + 60 * MS
 
 
+def test_sampling_block_takes_at_most_a_tenth_of_a_small_budget():
+    small = SamplingPlan(0.5, 0.0, 0.1, 6, 100_000, 0.1, 0.3)
+    assert sampling.next_sampling_block([], 0, small, MS) == (10, None)  # not the 50 iterations of 50 ms
+    samples, elapsed, stop = [], 0, None
+    while stop is None:  # precise as soon as it may be, with the sixth sample
+        size, stop = sampling.next_sampling_block(samples, elapsed, small, MS)
+        samples, elapsed = samples + [MS] * size, elapsed + size * MS
+    assert (stop, elapsed) == ("precision", 10 * MS)
+
+
 @pytest.mark.parametrize(
-    ("median_ms", "elapsed_s", "windows"),
+    ("median_ms", "elapsed_s", "ratio", "windows"),
     [
-        (10, 1.0, (5, 10)),  # 0.5 s: 50 steps
-        (40, 1.5, (5, 2)),  # 12 steps
-        (100, 1.5, (3, 2)),  # 5 steps: fewer windows, not shorter ones
-        (1000, 10.0, (3, 2)),  # 3 s hold 3 steps, but six are the least
-        (10, 100.0, (5, 600)),  # 30 s
+        (10, 1.0, 0.3, (5, 6)),  # 0.3 s: 30 steps
+        (40, 1.5, 0.3, (5, 2)),  # 11 steps
+        (100, 1.5, 0.3, (2, 2)),  # 4 steps: fewer windows, not shorter ones
+        (1000, 10.0, 0.3, (1, 3)),
+        (1000, 10.0, 0.1, (1, 2)),  # 1 s holds one step, but one window of two is the minimum
+        (10, 100.0, 0.3, (5, 600)),
+        (10, 100.0, 0.05, (5, 100)),
+        (0.05, 0.001, 0.3, (3, 2)),  # 20 iterations of 50 us: 6 steps, not half a second
     ],
 )
-def test_windows_take_about_half_a_second_or_30_percent(median_ms, elapsed_s, windows):
-    assert sampling.plan_windows(median_ms * MS, int(elapsed_s * NS_PER_S)) == windows
+def test_windows_take_at_most_their_ratio_of_the_sampling_time(median_ms, elapsed_s, ratio, windows):
+    assert sampling.plan_windows(median_ms * MS, round(elapsed_s * NS_PER_S), ratio) == windows
 
 
 def test_quantiles_are_values_that_were_measured():

@@ -354,6 +354,7 @@ def test_defaults_are_filled_in_at_every_level(tmp_path):
         "min_samples": 10,
         "max_samples": 100000,
         "max_warmup_seconds": 5.0,
+        "windows_ratio": 0.3,
     }
     assert data["limits"] == {"cell_seconds": 9, "launch_start_seconds": 300, "max_batch_minutes": 60}
     assert data["stacks"] == {

@@ -50,12 +50,13 @@ def test_the_id_of_a_cell_is_pinned(tmp_path, monkeypatch):
     """If this fails, every store loses its history. Do that on purpose only, and say so in the change log."""
     pin_versions(monkeypatch)
     [cell] = cells(tmp_path, collectives("4KiB"))
-    assert cell.id == "collective-all_reduce-4096-n01g02-host-1e30b697d774"
+    assert cell.id == "collective-all_reduce-4096-n01g02-host-7f06bdf79102"
     text = (
         '{"backend":"gloo","benchmark":"collective","cluster":"tiny","device":"cpu","gpus_per_node":2,"nodes":1,'
         '"parameters":{"algorithm":"torch","dtype":"fp32","message_bytes":4096,"operation":"all_reduce"},'
         '"sampling":{"max_samples":100000,"max_seconds":10,"max_warmup_seconds":5,"min_samples":10,"min_seconds":1,'
-        '"target_precision":0.01},"stack":{"env":{},"kind":"host","name":"host","python":null},"version":1}'
+        '"target_precision":0.01,"windows_ratio":0.3},"stack":{"env":{},"kind":"host","name":"host","python":null},'
+        '"version":1}'
     )
     assert canonical_json(cell.spec) == text
     assert cell.id.endswith(hashlib.sha256(text.encode()).hexdigest()[:12])
@@ -159,7 +160,7 @@ def test_every_field_of_the_spec_changes_the_id(tmp_path):
     spec = cells(tmp_path, train(TRAIN, stacks={"host": {"kind": "host", "env": {"A": "1"}}}))[0].spec
     hashes = {content_hash(spec)}
     paths = list(leaves(spec))
-    assert len(paths) == 7 + 4 + 13 + 6  # the cell's own, stack, parameters, sampling
+    assert len(paths) == 7 + 4 + 13 + 7  # the cell's own, stack, parameters, sampling
     for path in paths:
         other = copy.deepcopy(spec)
         inner = other

@@ -34,7 +34,7 @@ def test_a_campaign_for_cpus_skips_nothing_and_takes_about_a_minute(name, num_ce
     found = expand(campaign)
     assert (len(found.cells), found.skipped, found.notes) == (num_cells, [], [])
     sampling = campaign.data["sampling"]
-    seconds = sampling["max_warmup_seconds"] + sampling["max_seconds"] + 0.5  # 0.5 s of pipelined windows
+    seconds = sampling["max_warmup_seconds"] + sampling["max_seconds"] * (1 + sampling["windows_ratio"])
     assert num_cells * campaign.data["repeats"] * seconds < 30
 
 

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.core.statistics import (
+    PERCENTILES,
     autocorrelation_time,
     drift,
     effective_samples,
+    fast_median,
     median_interval,
     min_samples,
     num_outliers,
     over_launches,
     paired_ratio_over_launches,
-    percentile,
+    percentiles,
     ratio_over_launches,
 )
 
@@ -29,11 +31,11 @@ def autoregressive(rho: float, shape: tuple[int, ...], seed: int = 1) -> np.ndar
     return samples
 
 
-@pytest.mark.parametrize(("probability", "num"), [(0.5, 5), (0.75, 11), (0.90, 29), (0.95, 59), (0.99, 299)])
-def test_a_percentile_needs_the_sample_that_can_carry_it(probability, num):
-    assert min_samples(probability) == num
-    assert percentile(np.arange(num - 1), probability) is None
-    assert percentile(np.arange(num), probability) == pytest.approx(probability * (num - 1))
+@pytest.mark.parametrize(("name", "num"), [("p75_s", 11), ("p90_s", 29), ("p95_s", 59), ("p99_s", 299)])
+def test_a_percentile_needs_the_sample_that_can_carry_it(name, num):
+    assert min_samples(PERCENTILES[name]) == num
+    assert percentiles(np.arange(num - 1))[name] is None
+    assert percentiles(np.arange(num))[name] == pytest.approx(PERCENTILES[name] * (num - 1))
 
 
 def test_the_interval_of_a_median_is_taken_by_ranks():
@@ -205,3 +207,12 @@ def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
     # 1 to 19 and one more: quartiles 5.75 and 15.25, so the fences are 5.75 - 28.5 = -22.75 and 15.25 + 28.5 = 43.75.
     assert [num_outliers(np.array([*range(1, 20), last])) for last in (43.0, 44.0, -30.0)] == [0, 1, 1]
     assert num_outliers(np.arange(1.0, 11.0)) is None
+
+
+@pytest.mark.parametrize("num", [1, 2, 5, 11, 29, 60, 299, 1000])
+def test_medians_and_percentiles_are_those_of_numpy_to_the_last_bit(num):
+    random = np.random.default_rng(num)
+    for samples in (random.lognormal(-5, 2, num), random.integers(10**5, 10**10, num), np.full(num, 0.1)):
+        assert fast_median(samples) == np.median(samples)
+        for name, value in percentiles(samples).items():
+            assert value is None or value == np.quantile(samples, PERCENTILES[name])

@@ -7,9 +7,9 @@ import pytest
 from synthetic import make_report
 from synthetic_waits import inside, late_times, write_waits
 
-from regatta.store.collect import hosts_by_rank
 from regatta.store.csv_files import WAITS, make_table
 from regatta.store.launch_files import read_frozen
+from regatta.store.summaries import hosts_by_rank
 from regatta.topics.catalog import collect
 from regatta.topics.stragglers import waits as store_waits
 from regatta.topics.stragglers.section import none_text

@@ -2,11 +2,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regatta.core.statistics import Estimate
-from regatta.core.verdicts import Compared, compare_launches, judge_all, noise_floor, sign_test, verdict_text
+from regatta.core.verdicts import Compared, _rank_p, compare_launches, judge_all, noise_floor, sign_test, verdict_text
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05
@@ -308,3 +309,17 @@ def test_a_settled_direction_is_not_called_inconclusive(word, low, high, kind, p
 def test_small_differences_keep_two_figures_and_a_margin_one_decimal():
     text = verdict_text("inconclusive", 1.0003, 1.345, "interval", 0.001, 0.0324)
     assert text == "slower by 0.030–34 %; whether beyond the 3.2 % margin is not settled"
+
+
+def test_the_rank_test_is_that_of_scipy_also_with_ties_and_zeros():
+    random = np.random.default_rng(1)
+    for digits in (12, 1):  # many values are equal if rounded
+        for num in (3, 5, 6, 12, 60):
+            base, test = (np.round(random.normal(size=size), digits) for size in (num, num + 1))
+            is_exact = num <= 49 and len({*base, *test}) == 2 * num + 1
+            method = "exact" if is_exact else "asymptotic"
+            assert _rank_p([base, test]) == scipy.stats.mannwhitneyu(base, test, method=method).pvalue
+            shifts = base - test[:num]
+            if np.any(shifts):
+                assert _rank_p([shifts]) == scipy.stats.wilcoxon(shifts).pvalue
+    assert _rank_p([np.zeros(5)]) == 1.0

@@ -1,4 +1,7 @@
-"""Compute the tables of the report, tables/*.csv, from the files of collect.py. Definitions: docs/metrics.md."""
+"""Compute the tables of the report, tables/*.csv, from the files of collect.py. Definitions: docs/metrics.md.
+
+With --launches, do first what collect.py does.
+"""
 
 import argparse
 from pathlib import Path
@@ -6,19 +9,27 @@ from pathlib import Path
 from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_collected
 from regatta.store.launch_files import read_frozen
-from regatta.topics.catalog import make_tables, write_tables
+from regatta.topics.catalog import make_tables, write_from_store, write_tables
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_log_option(parser)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
+    parser.add_argument("--launches", type=Path, help="folder of launch files (the store), to collect from it first")
     parser.add_argument(
         "--measurements", type=Path, required=True, help="measurements.csv, beside the other files of collect.py"
     )
+    parser.add_argument(
+        "--problems", type=Path, help="with --launches: excluded records (default: problems.json beside --measurements)"
+    )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
-    write_tables(make_tables(read_frozen(args.campaign, "campaign"), read_collected(args.measurements)), args.out_dir)
+    campaign = read_frozen(args.campaign, "campaign")
+    if args.launches:
+        problems = args.problems or args.measurements.with_name("problems.json")
+        write_from_store(campaign, args.launches, args.measurements, problems)
+    write_tables(make_tables(campaign, read_collected(args.measurements)), args.out_dir)
 
 
 if __name__ == "__main__":

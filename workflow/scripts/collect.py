@@ -8,9 +8,9 @@ import argparse
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.store.collect import read_store, write_collected
+from regatta.store.collect import read_store, summaries_beside, write_collected
 from regatta.store.launch_files import read_frozen, write_json
-from regatta.topics.stragglers.waits import wait_rows, waits_of
+from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
 
 def main() -> None:
@@ -23,7 +23,8 @@ def main() -> None:
         "--problems", type=Path, help="excluded records with reasons (default: problems.json beside --out)"
     )
     args = parser.parse_args()
-    collected, problems = read_store(read_frozen(args.campaign, "campaign"), args.launches, waits_of, wait_rows)
+    campaign, summaries = read_frozen(args.campaign, "campaign"), summaries_beside(args.launches)
+    collected, problems = read_store(campaign, args.launches, waits_of, rows_of_json, summaries)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_collected(collected, args.out)
 

@@ -35,6 +35,7 @@ UNITS = {
     "_bytes": "bytes",
     "_mb_per_node": "MiB",
     "target_precision": "ratio",
+    "windows_ratio": "ratio",
     "margin": "ratio",
 }
 TYPES = {"object": "mapping"}  # others have JSON Schema's names

@@ -12,9 +12,9 @@ from pathlib import Path
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
 from regatta.run.preflight import latest_preflight
-from regatta.store.collect import read_collected, write_collected
-from regatta.store.launch_files import read_frozen, write_json
-from regatta.topics.catalog import collect, make_tables, read_report_data, write_report, write_tables
+from regatta.store.collect import read_collected
+from regatta.store.launch_files import read_frozen
+from regatta.topics.catalog import make_tables, read_report_data, write_from_store, write_report, write_tables
 
 
 def main() -> None:
@@ -32,9 +32,7 @@ def rebuild(folder: Path, frozen: Path) -> None:
     """Run collect.py, analyse.py and report.py in this process; each reads what the one before it wrote."""
     campaign, launches, tables = read_frozen(frozen, "campaign"), folder / "launches", folder / "tables"
     measurements, problems = folder / "measurements.csv", folder / "problems.json"
-    collected, excluded = collect(campaign, launches)
-    write_json(problems, excluded)
-    write_collected(collected, measurements)
+    write_from_store(campaign, launches, measurements, problems)
     write_tables(make_tables(campaign, read_collected(measurements)), tables)
     preflight = next(map(Path, latest_preflight(folder)), None)
     write_report(read_report_data(frozen, measurements, problems, tables, launches, preflight), folder / "report.html")

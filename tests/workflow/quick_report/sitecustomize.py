@@ -1,7 +1,7 @@
-"""Replace analyse.py and report.py: empty tables, and a page that is the text of the report's inputs.
+"""Replace analyse.py and report.py: collect.py and empty tables, and a page that is the text of the report's inputs.
 
 Both take seconds, and tests of the workflow check which files are made, when and from what. PYTHONPATH names this folder.
-freeze.py, collect.py and gate.py run in forks of a process that has imported pandas (warm_start.server).
+collect.py, freeze.py and gate.py run in forks of a process that has imported pandas (warm_start.server).
 """
 
 import os
@@ -52,11 +52,19 @@ def run_in_fork(words: list[str]) -> int:
 
 script = Path(sys.orig_argv[1]) if len(sys.orig_argv) > 1 else Path()
 is_of_checkout = Path(__file__).resolve().parents[3] in script.resolve().parents  # a copy has other modules
+has_server = "WARM_START_SOCKET" in os.environ and is_of_checkout
 if script.name == "analyse.py":
     write_tables()
-    os._exit(0)
+    of_collect = {"--out": "--measurements"} | {
+        name: name for name in ("--campaign", "--launches", "--problems", "--log")
+    }
+    line = [str(script.with_name("collect.py"))]
+    line += [word for name, source in of_collect.items() for word in (name, str(option(source)))]
+    if not has_server:
+        os.execv(sys.executable, [sys.executable, *line])
+    os._exit(run_in_fork(line))
 if script.name == "report.py":
     write_page()
     os._exit(0)
-if script.name in ("freeze.py", "collect.py", "gate.py") and "WARM_START_SOCKET" in os.environ and is_of_checkout:
+if script.name in ("freeze.py", "gate.py") and has_server:
     os._exit(run_in_fork(sys.orig_argv[1:]))

@@ -27,6 +27,7 @@ SAMPLING_OPTIONS = (
     ("min_samples", int, 10, "minimum number of iterations"),
     ("max_samples", int, 100_000, "maximum number of iterations"),
     ("max_warmup_seconds", float, 5.0, "maximum warm-up time"),
+    ("windows_ratio", float, 0.3, "time of the pipelined windows / sampling time"),
 )
 MAY_BE_ZERO = ("min_seconds", "max_warmup_seconds")
 

@@ -78,7 +78,7 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
     progress.phase = "measure"
     samples = timing.take_samples(workload, ranks, plan, warmup) if warmup else timing.take_fixed(workload, ranks)
     parts = {name: durations[-len(samples.local) :] for name, durations in workload.parts().items()}
-    windows = timing.time_windows(workload, ranks, samples) if workload.has_windows else None
+    windows = timing.time_windows(workload, ranks, samples, plan.windows_ratio) if workload.has_windows else None
     peaks = peak_fields(ranks, has_peak_rss)
     progress.phase = "check"
     late_checks = peers.true_on_all_ranks(workload.check(), ranks)

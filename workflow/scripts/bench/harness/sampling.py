@@ -14,16 +14,15 @@ WARMUP_BLOCK = 5
 MIN_WARMUP_ITERATIONS = 3
 STEADY_RATIO = 0.95
 
-# A decision costs two small collectives and a sort. It is made at most every 50 ms or 5 % of the elapsed time.
+# A decision costs two small collectives and a sort. It is made at most every 50 ms or 5 % of the elapsed time, but at
+# least every 10 % of max_seconds, which bounds how far sampling runs past its stopping criteria.
 MIN_BLOCK_NS = 50_000_000
 BLOCK_SHARE = 0.05
+MAX_OVERSHOOT_RATIO = 0.1
 
-# Pipelined windows. Five, to show their variation; three if even two steps per window take longer than allowed.
+# Pipelined windows: five, so that one disturbance does not reach all of them. One step alone is a sample.
 MAX_WINDOWS = 5
-MIN_WINDOWS = 3
 MIN_STEPS_PER_WINDOW = 2
-MAX_WINDOWS_NS = 500_000_000
-WINDOWS_SHARE = 0.3
 
 # Rounds of whole and ablated iterations.
 MIN_ROUNDS = 3
@@ -33,7 +32,10 @@ ROUNDS_SHARE = 0.3
 
 @dataclass
 class SamplingPlan:
-    """The cell's `sampling`, as in docs/contracts.md. `target_precision` is a ratio: 0.01 is 1 % of the median."""
+    """The cell's `sampling`, as in docs/contracts.md. `target_precision` is a ratio: 0.01 is 1 % of the median.
+
+    windows_ratio: time of the pipelined windows, divided by the time of sampling.
+    """
 
     target_precision: float
     min_seconds: float
@@ -41,6 +43,7 @@ class SamplingPlan:
     min_samples: int
     max_samples: int
     max_warmup_seconds: float
+    windows_ratio: float
 
 
 def median_of_sorted(ordered: list[int]) -> float:
@@ -125,7 +128,7 @@ def next_sampling_block(
     if reason:
         return 0, reason
     duration = max(1.0, median_of_sorted(ordered) if ordered else expected)
-    block = max(MIN_BLOCK_NS, BLOCK_SHARE * elapsed)
+    block = min(max(MIN_BLOCK_NS, BLOCK_SHARE * elapsed), MAX_OVERSHOOT_RATIO * plan.max_seconds * NS_PER_S)
     remaining = plan.max_seconds * NS_PER_S - elapsed
     if remaining > 0:
         block = min(block, remaining)
@@ -135,16 +138,14 @@ def next_sampling_block(
     return num_iterations, None
 
 
-def plan_windows(median: float, sampling_elapsed: int) -> tuple[int, int]:
-    """Return (number of windows, steps in each): together about 0.5 s or 30 % of the sampling time, if longer.
+def plan_windows(median: float, sampling_elapsed: int, windows_ratio: float) -> tuple[int, int]:
+    """Return (number of windows, steps in each): together at most `windows_ratio` of the sampling time.
 
-    At least three windows of two steps, because one step alone is a sample. Long steps may take more than 30 %.
+    At least one window of two steps, even if these take longer.
     """
-    budget = max(MAX_WINDOWS_NS, WINDOWS_SHARE * sampling_elapsed)
-    num_steps = int(budget / max(1.0, median))
-    steps_per_window = max(MIN_STEPS_PER_WINDOW, num_steps // MAX_WINDOWS)
-    num_windows = min(MAX_WINDOWS, max(MIN_WINDOWS, num_steps // steps_per_window))
-    return num_windows, steps_per_window
+    num_steps = max(MIN_STEPS_PER_WINDOW, int(windows_ratio * sampling_elapsed / max(1.0, median)))
+    num_windows = min(MAX_WINDOWS, num_steps // MIN_STEPS_PER_WINDOW)
+    return num_windows, num_steps // num_windows
 
 
 def plan_rounds(median: float, sampling_elapsed: int, num_runs: int) -> int:

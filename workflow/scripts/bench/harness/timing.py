@@ -164,10 +164,15 @@ def time_ablations(workload: Workload, ranks: peers.Ranks, samples: Blocks) -> d
 
 
 def time_windows(
-    workload: Workload, ranks: peers.Ranks, samples: Blocks, clock: Callable[[], int] = time.perf_counter_ns
+    workload: Workload,
+    ranks: peers.Ranks,
+    samples: Blocks,
+    windows_ratio: float,
+    clock: Callable[[], int] = time.perf_counter_ns,
 ) -> tuple[int, list[int]]:
     """Return (steps per window, this rank's duration of each window). Within a window the host does not wait."""
-    num_windows, steps = sampling.plan_windows(sampling.median_of_sorted(samples.ordered), samples.elapsed)
+    median = sampling.median_of_sorted(samples.ordered)
+    num_windows, steps = sampling.plan_windows(median, samples.elapsed, windows_ratio)
     num_windows = peers.number_from_rank_0(num_windows, ranks)
     steps = peers.number_from_rank_0(steps, ranks)
     durations = []

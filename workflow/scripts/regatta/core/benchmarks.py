@@ -84,8 +84,13 @@ class Benchmark:
         return f"{SCHEMAS_FOLDER}/{self.name}.yaml"
 
 
-def benchmark_names() -> list[str]:
-    return sorted(path.stem for path in SCHEMAS.glob("*.yaml"))
+def benchmark_names() -> tuple[str, ...]:
+    return _names_in(SCHEMAS)
+
+
+@cache
+def _names_in(schemas: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in schemas.glob("*.yaml")))
 
 
 @cache

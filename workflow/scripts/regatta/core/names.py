@@ -4,6 +4,7 @@
 benchmark declares how its values read (x-subject, x-words).
 """
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -31,11 +32,11 @@ class CellName:
     series: tuple[str, ...]
     ranks: str
 
-    @property
+    @functools.cached_property
     def full(self) -> str:
         """Return the name outside any context. No two cells that were named together share it."""
         ranks = {"shape": f"{self.parts['shape']} {self.ranks}"} if "shape" in self.parts else {}
-        return replace(self, parts=self.parts | ranks).brief
+        return CellName(self.parts | ranks, self.varied, self.series, self.ranks).brief
 
     @property
     def brief(self) -> str:
@@ -122,17 +123,15 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     in_subject = set(re.findall(r"{(\w+)}", subject))
     series = tuple(name for name, axis in axes.items() if axis.is_series)
     order = [*series, *(name for name in axes if name not in series), *PLACE]
-    values = {
-        name: list({_key(cell[name]): cell[name] for cell in cells if not is_unknown(cell.get(name))}.values())
-        for name in order
-    }
+    known = [{name: cell[name] for name in order if not is_unknown(cell.get(name))} for cell in cells]
+    values = {name: list({_key(of[name]): of[name] for of in known if name in of}.values()) for name in order}
     texts = {name: _texts(axes.get(name), values[name]) for name in order}
     varied = {name for name in order if len(values[name]) > 1} - in_subject
     shapes = [shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else "" for cell in cells]  # "": a curve
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
     found = []
-    for cell, place in zip(cells, shapes, strict=True):
-        words = {name: texts[name][_key(cell[name])] for name in order if not is_unknown(cell.get(name))}
+    for cell, of_cell, place in zip(cells, known, shapes, strict=True):
+        words = {name: texts[name][_key(value)] for name, value in of_cell.items()}
         parts = {"subject": subject.format(**{name: words.get(name, "unknown") for name in in_subject})}
         parts |= {"shape": place} if place else {}
         parts |= {name: text for name, text in words.items() if name not in in_subject}
@@ -151,7 +150,7 @@ def _distinguished(names: list[CellName]) -> list[CellName]:
     for places in by_text.values():
         fields = {field for place in places for field in names[place].parts}
         lacking = {field for field in fields if any(field not in names[place].parts for place in places)}
-        for place in places:
+        for place in places if lacking else ():
             found[place] = replace(names[place], varied=names[place].varied | lacking)
     return found
 

@@ -66,16 +66,33 @@ class Drift:
     is_flagged: bool
 
 
+@functools.cache
 def min_samples(probability: float) -> int:
     """Return how many independent samples contain at least one above this quantile, with 95 % confidence."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(probability))
 
 
-def percentile(samples: np.ndarray, probability: float) -> float | None:
-    """Return a quantile (linear interpolation), or None if the sample is too small to reach it."""
-    if len(samples) < min_samples(probability):
-        return None
-    return float(np.quantile(samples, probability))
+def fast_median(samples: np.ndarray | list[float]) -> float:
+    """Return numpy.median of a few hundred values, to the last bit, in a fifth of its time."""
+    ordered, middle = sorted(samples) if isinstance(samples, list) else np.sort(samples), len(samples) // 2
+    return float(ordered[middle] if len(samples) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def percentiles(samples: np.ndarray) -> dict[str, float | None]:
+    """Return PERCENTILES by name (linear interpolation); None where the sample is too small to reach one."""
+    ordered = np.sort(samples)
+    return {
+        name: _quantile(ordered, probability) if len(samples) >= min_samples(probability) else None
+        for name, probability in PERCENTILES.items()
+    }
+
+
+def _quantile(ordered: np.ndarray, probability: float) -> float:
+    """Return numpy.quantile of sorted values, to the last bit: it interpolates from the nearer end."""
+    place = probability * (len(ordered) - 1)
+    index = int(place)
+    share, low, high = place - index, float(ordered[index]), float(ordered[min(index + 1, len(ordered) - 1)])
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
 def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
@@ -97,7 +114,7 @@ def over_launches(values: list[float]) -> Estimate:
     """Return the median of one value per launch with its range, or with its 95 % interval from six launches up."""
     if len(values) < 2:
         return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
-    median = float(np.median(values))
+    median = fast_median(values)
     if len(values) < MIN_LAUNCHES_INTERVAL:
         return Estimate(len(values), median, min(values), max(values), "range")
     return Estimate(len(values), median, *_interval(values, CONFIDENCE), "interval")
@@ -114,7 +131,7 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     num = min(len(above), len(below))
     if num == 0:
         return Estimate(0)
-    ratio = float(np.median(above) / np.median(below))
+    ratio = fast_median(above) / fast_median(below)
     if num == 1:
         return Estimate(1, ratio, None, None, "single")
     if num < MIN_LAUNCHES_INTERVAL:
@@ -138,7 +155,7 @@ def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estima
 def _log_distances(values: list[float]) -> tuple[float, float]:
     """Return the distances from a median to the ends of its interval, as logarithms of ratios."""
     low, high = _interval(values, SIDE_CONFIDENCE)
-    median = float(np.median(values))
+    median = fast_median(values)
     return math.log(median / low), math.log(high / median)
 
 
@@ -207,11 +224,16 @@ def drift(samples: np.ndarray) -> Drift | None:
     if m < MIN_SAMPLES_AUTOCORRELATION:
         return None
     blocks = _block_medians(samples, math.ceil(m / MAX_BLOCKS))
-    before, after = np.triu_indices(len(blocks), 1)
-    slope = np.median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
-    change_ratio = float(slope * (m - 1) / np.median(samples))
+    before, after = _pairs(len(blocks))
+    slope = fast_median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
+    change_ratio = slope * (m - 1) / fast_median(samples)
     is_flagged = abs(change_ratio) > DRIFT_RATIO and _trend_p(samples, slope) < DRIFT_P
     return Drift(change_ratio, is_flagged)
+
+
+@functools.cache
+def _pairs(num: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.triu_indices(num, 1)
 
 
 def num_outliers(samples: np.ndarray) -> int | None:
@@ -254,4 +276,5 @@ def _trend_p(samples: np.ndarray, slope: float) -> float:
 def _block_medians(samples: np.ndarray, per_block: int) -> np.ndarray:
     """Return the medians of consecutive blocks of samples. A remainder at the end is left out."""
     num = len(samples) // per_block
-    return np.median(np.reshape(samples[: num * per_block], (num, per_block)), axis=1)
+    blocks, middle = np.sort(np.reshape(samples[: num * per_block], (num, per_block)), axis=1), per_block // 2
+    return blocks[:, middle] if per_block % 2 else (blocks[:, middle - 1] + blocks[:, middle]) / 2

@@ -136,8 +136,9 @@ def natural(text: str) -> list[str | float]:
 
 def one_line(value: object, limit: int = 1000) -> str:
     """Return any value as one line that can be encoded: no line break, control character or lone surrogate."""
-    words = " ".join(str(value).split())
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    text = " ".join(str(value).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

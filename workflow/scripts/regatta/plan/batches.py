@@ -16,7 +16,6 @@ from regatta.store.history import ALWAYS_RETRIED, History, Slot
 
 SCHEMA = 1
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
-WINDOWS_FACTOR = 1.3  # a train_step cell adds at most 30 % for its pipelined windows
 
 
 @dataclass(frozen=True)
@@ -135,9 +134,14 @@ def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) ->
     return chosen
 
 
+def _sampled_seconds(sampling: dict) -> float:
+    """Return the maximum of a cell's warm-up, samples and pipelined windows, together."""
+    return sampling["max_warmup_seconds"] + (1 + sampling["windows_ratio"]) * sampling["max_seconds"]
+
+
 def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
     """Return the mean expected duration of a measurement, for the first estimate of the time left."""
-    sampled = sampling["max_warmup_seconds"] + sampling["max_seconds"]
+    sampled = _sampled_seconds(sampling)
     expected = [sampled if load_benchmark(cell.spec["benchmark"]).is_sampled else cell.limit_seconds for cell in cells]
     return sampled if set(expected) == {sampled} else statistics.fmean(expected)
 
@@ -205,7 +209,7 @@ def make_price(campaign: Campaign, history: History) -> Price:
     overheads = history.launch_overheads_s
     overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
     sampling = campaign.data["sampling"]
-    sampled = sampling["max_warmup_seconds"] + WINDOWS_FACTOR * sampling["max_seconds"]
+    sampled = _sampled_seconds(sampling)
 
     def cell_seconds(cell: Cell) -> float:
         if cell.id in known:

@@ -38,5 +38,7 @@ def column_values(table: pd.DataFrame, column: str) -> list:
 
 def printable(text: str, limit: int = 20_000) -> str:
     """Return a text without control characters and lone surrogates; a longer one is cut, with a note."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:limit])
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
     return shown if len(text) <= limit else f"{shown} [cut: the first {limit:,} of {len(text):,} characters]"

@@ -19,6 +19,7 @@ from regatta.report.block_values import Texts, column_values, printable, six
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
 from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, hours_per_million, with_derived
 from regatta.report.page import STATUSES, marked_status
+from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
 
@@ -118,7 +119,7 @@ def decoded(text: str) -> dict:
 def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=six) -> list:
     """Return a column of a table with one row per cell, in the order of the block."""
     found = [None] * len(places)
-    for cell, value in zip(table["cell"], column_values(table, column), strict=True):
+    for cell, value in zip(table["cell"].to_numpy(dtype=object), column_values(table, column), strict=True):
         if cell in places and value is not None:
             found[places[cell]] = show(value)
     return found
@@ -261,7 +262,7 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
         **{name: [six(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
-        "verdict": [texts["words"].index(_verdict(row)) for row in table.itertuples()],
+        "verdict": [texts["words"].index(_verdict(row)) for row in table_rows(table)],
     }
 
 

@@ -355,9 +355,15 @@ def _sampling(campaign: dict) -> str:
             f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
             f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
             f" {s['min_samples']:,} iterations; maximum: {s['max_seconds']:g} s or {s['max_samples']:,} iterations."
-            f" Warm-up: at most {s['max_warmup_seconds']:g} s."
+            f" Warm-up: at most {s['max_warmup_seconds']:g} s. {_windows(s.get('windows_ratio'))}"
         )
     return " Or: ".join(texts)
+
+
+def _windows(ratio: float | None) -> str:
+    """Return how long windows took. ratio: None in cells of versions that had no such key."""
+    share = "0.5 s or 30 % of the sampling time" if ratio is None else f"{100 * ratio:.3g} % of the sampling time"
+    return f"Pipelined windows: {share}."
 
 
 def _imported(campaign: dict) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
+from regatta.report.rows import table_rows
 from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
@@ -39,7 +40,7 @@ class Table:
         cls, caption: str, columns: dict[str, Callable], rows: pd.DataFrame, sources: tuple[str, ...] = ()
     ) -> "Table":
         """Return a table with a line for each row. columns: heading -> function that formats a row."""
-        texts = tuple(tuple(show(row) for show in columns.values()) for row in rows.itertuples())
+        texts = tuple(tuple(show(row) for show in columns.values()) for row in table_rows(rows))
         cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
         return cls(caption, tuple(columns), texts, sources=sources, cells=cells)
 
@@ -232,7 +233,7 @@ def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, report
     Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
     """
     rows_of: dict[str, list] = {name: [] for name in in_order(rows)[label]}
-    for row in rows.sort_values([x, "nodes"], kind="stable").itertuples():
+    for row in table_rows(rows.sort_values([x, "nodes"], kind="stable")):
         rows_of[getattr(row, label)].append(row)
     hues = dict(zip(rows[label][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
     series = []
@@ -318,7 +319,7 @@ def size_text(num_bytes: float | None) -> str:
 def ranks_axis(rows: pd.DataFrame) -> Axis:
     """Return the axis of world sizes of measured rows; each tick names its shapes too."""
     shapes: dict[int, set] = {}
-    for row in rows.itertuples():
+    for row in table_rows(rows):
         shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
     texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
     ranks = ranks_word(rows["device"].iloc[0])

@@ -15,57 +15,73 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.benchmarks import undeclared
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.launch_files import (
     END_NOT_RECORDED,
-    LaunchFile,
     jobs_of_batch,
     last_noted_utc,
     mismatch,
     open_job,
     read_file,
-    read_launch_file,
     write_text,
 )
 from regatta.store.launch_times import job_rows, launch_row
-from regatta.store.records import Training, device_of, measured, one_line, training_of, violation
+from regatta.store.records import device_of, one_line
+from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
 Slot = tuple[str, int]  # (cell id, repeat)
-WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
+
+
+def csv_text(name: str, table: pd.DataFrame) -> str:
+    """Return the text of the file of a table, with the digits that it has in the results folder."""
+    if name == "epochs":
+        return to_exact_csv(table)
+    return to_csv(table, MEASURED_DIGITS) if name == "measurements" else to_csv(table)
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the text of each file by the name of its table."""
-    exact = {
-        "measurements": to_csv(collected["measurements"], MEASURED_DIGITS),
-        "epochs": to_exact_csv(collected["epochs"]),
-    }
-    return {name: exact[name] if name in exact else to_csv(collected[name]) for name in COLLECTED}
+    return {name: csv_text(name, collected[name]) for name in COLLECTED}
+
+
+def summaries_beside(launches: Path) -> Path:
+    """Return the folder of the summaries of a results folder's launch files."""
+    return launches.parent / "cache" / "summaries"
 
 
 def write_collected(collected: dict[str, pd.DataFrame], measurements: Path) -> None:
     """Write measurements.csv at this path and the other tables beside it."""
     for name, text in collected_csv(collected).items():
-        write_text(_path_of(name, measurements), text)
+        write_text(path_of(name, measurements), text)
 
 
 def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
     """Read measurements.csv and the other tables beside it."""
-    return {name: read_csv(_path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
+    return {name: read_csv(path_of(name, measurements), columns) for name, columns in COLLECTED.items()}
 
 
-def _path_of(name: str, measurements: Path) -> Path:
+def path_of(name: str, measurements: Path) -> Path:
     return measurements if name == "measurements" else measurements.with_name(f"{name}.csv")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch file's name and first line, and what of it is in the rows. positions: of cells in its order, from 1."""
+
+    name: str
+    header: dict
+    device: dict[str, object]
+    positions: dict[str, int]
 
 
 @dataclass
 class Found:
     """The store's content for one campaign, and which part of it is not in the tables.
 
-    rows: for each slot (order among its records, row, training, waits). no_record: why a slot with a trace in the store
+    rows: for each slot (order among its records, row, training, waits as JSON). cell_rows: columns of each cell that
+    is planned. no_record: why a slot with a trace in the store
     has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
     ended before their batch was finished, even if a later job finished it. after_now: the latest time of each launch
     that has one in the future; its records are used. batches: the folder of all batches. launches, jobs: rows of these
@@ -74,9 +90,9 @@ class Found:
 
     planned: dict[str, dict]
     repeats: int
-    waits_of: WaitsOf
     batches: Path
-    rows: dict[Slot, tuple[tuple, dict, Training, object | None]] = field(default_factory=dict)
+    cell_rows: dict[str, dict]
+    rows: dict[Slot, tuple[tuple, dict, dict, dict | None]] = field(default_factory=dict)
     no_record: dict[Slot, str] = field(default_factory=dict)
     undeclared: set[str] = field(default_factory=set)
     corrupt: list[str] = field(default_factory=list)
@@ -99,19 +115,26 @@ class Found:
 
 
 def read_store(
-    campaign: dict, launches_dir: Path, waits_of: WaitsOf, wait_rows: Callable[[list], list[dict]]
+    campaign: dict,
+    launches_dir: Path,
+    waits_of: WaitsOf,
+    wait_rows: Callable[[list], list[dict]],
+    summaries: Path | None = None,
 ) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables of COLLECTED by name, and problems.json as an object.
 
-    wait_rows: returns the rows of waits.csv for (row, result of `waits_of`).
+    wait_rows: returns the rows of waits.csv for (row, result of `waits_of` as JSON). summaries: the folder in which
+    those of launch files are kept (store/summaries.py); None to keep none.
     """
-    batches = launches_dir.parent / "batches"
-    found = Found({cell["id"]: cell for cell in campaign["cells"]}, campaign["repeats"], waits_of, batches)
-    for path in sorted(launches_dir.glob("*.jsonl")):
-        launch_file = read_launch_file(path)
-        found.corrupt += [one_line(problem) for problem in launch_file.problems]
-        if launch_file.header is not None:
-            _read_launch(launch_file, found)
+    planned = {cell["id"]: cell for cell in campaign["cells"]}
+    cell_rows = {name: cell_row(cell) for name, cell in planned.items()}
+    found = Found(planned, campaign["repeats"], launches_dir.parent / "batches", cell_rows)
+    specs = {name: cell["spec"] for name, cell in planned.items()}
+    paths = sorted(launches_dir.glob("*.jsonl"))
+    for summary in read_summaries(paths, specs, waits_of, summaries):
+        found.corrupt += [one_line(problem) for problem in summary.problems]
+        if summary.header is not None:
+            _read_launch(summary, found)
     _read_batches(found)
     # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
@@ -122,8 +145,8 @@ def read_store(
     measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
     all_rows = {
         "measurements": rows,
-        "epochs": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.epochs],
-        "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training.ranks],
+        "epochs": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training["epochs"]],
+        "ranks": [_place_of(row) | line for _, row, training, _ in measured_rows for line in training["ranks"]],
         "waits": wait_rows([(row, waits) for _, row, _, waits in measured_rows if waits is not None]),
         "launches": found.launches,
         "jobs": found.jobs,
@@ -131,33 +154,33 @@ def read_store(
     return {name: make_table(all_rows[name], columns) for name, columns in COLLECTED.items()}, found.problems()
 
 
-def _read_launch(launch_file: LaunchFile, found: Found) -> None:
-    header, name = launch_file.header, launch_file.path.name
-    is_placed = isinstance(header.get("repeat"), int) and isinstance(header.get("time_utc"), str)
-    is_valid, valid_lines = violation(header) is None, []
-    for number, line in launch_file.lines:
-        problem = violation(line)
-        if problem:
-            _refuse(launch_file, number, line, problem, found)
-        if line is header and not is_placed:
-            return  # its records have no repeat or time
-        if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # absent, or reported as invalid; the records after it are read
-        if not problem and line is not header:
-            valid_lines.append(line)
-        if problem or line["kind"] not in ("start", "record"):
+def _read_launch(summary: Summary, found: Found) -> None:
+    header, name = summary.header, summary.path.name
+    order = header.get("order") if isinstance(header.get("order"), list) else []
+    positions = {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
+    launch = Launch(summary.launch, header, device_of(header), positions)
+    valid_lines = []
+    for line in summary.lines:
+        if line["problem"]:
+            _refuse(launch, name, line, line["problem"], found)
+            continue
+        valid_lines.append(line)
+        if line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
-            found.no_record[slot] = f"started (line {number} of {name}) but not recorded"
+            found.no_record[slot] = f"started (line {line['number']} of {name}) but not recorded"
         elif line["cell"] not in found.planned:
             found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
-            found.beyond_repeats.append(_place(slot, launch_file, number))
+            found.beyond_repeats.append(_place(slot, launch, line))
         else:
-            _read_record(launch_file, number, line, slot, found)
-    if is_valid and (row := launch_row(launch_file, valid_lines, found.batches)):
-        found.launches.append(row)
+            _read_record(launch, name, line, slot, found)
+    first = next(index for index, line in enumerate(summary.lines) if line["kind"] == "launch")
+    if not summary.lines[first]["problem"]:
+        valid_lines = [line for line in valid_lines if line is not summary.lines[first]]
+        if row := launch_row(header, summary.launch, valid_lines, found.batches):
+            found.launches.append(row)
 
 
 def _read_batches(found: Found) -> None:
@@ -200,62 +223,42 @@ def _part(path: Path, key: str, otherwise: object) -> object:
     return otherwise if mismatch(content, path.stem, key) else content[key]
 
 
-def _read_record(launch_file: LaunchFile, number: int, record: dict, slot: Slot, found: Found) -> None:
-    cell = found.planned[slot[0]]
-    columns, problem = measured(record, cell["spec"])
-    if problem:
-        _refuse(launch_file, number, record, problem, found)
+def _read_record(launch: Launch, name: str, line: dict, slot: Slot, found: Found) -> None:
+    if line["unreadable"]:
+        _refuse(launch, name, line, line["unreadable"], found)
         return
-    for text in undeclared(record):  # each field once; the rest of the record is used
+    for text in line["undeclared"]:  # each field once; the rest of the record is used
         if text not in found.undeclared:
             found.undeclared.add(text)
-            _note_invalid(launch_file, number, record, one_line(text, 300), found)
-    order = launch_file.header.get("order")
-    is_listed = isinstance(order, list) and slot[0] in order
-    row = cell_row(cell) | _place(slot, launch_file, number) | columns | device_of(launch_file.header)
-    row |= {"position": order.index(slot[0]) + 1 if is_listed else None}
-    row |= {"status": record["status"], "phase": record["phase"], "cause": _text(record["cause"])}
-    elapsed_ns = record["elapsed_ns"]
-    row |= {"elapsed_s": None if elapsed_ns is None else elapsed_ns * 1e-9, "time_utc": record["time_utc"]}
-    waits = found.waits_of(record, cell["spec"], hosts_by_rank(launch_file.header, row["world_size"]))
-    key = record_order(launch_file.path.stem, generation_of(launch_file.header), launch_file.header["time_utc"], number)
-    latest = (key, row, training_of(record, cell["spec"]), waits)
+            _note_invalid(launch, line, text, found)
+    row = found.cell_rows[slot[0]] | _place(slot, launch, line) | line["columns"] | launch.device
+    row |= {"position": launch.positions.get(slot[0])}
+    row |= {name: line[name] for name in ("status", "phase", "cause", "time_utc")}
+    row |= {"elapsed_s": None if line["elapsed_ns"] is None else line["elapsed_ns"] * 1e-9}
+    key = record_order(launch.name, generation_of(launch.header), launch.header["time_utc"], line["number"])
+    latest = (key, row, line["training"], line["waits"])
     if slot in found.rows:
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
         place = _place_of(older[1])
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
         found.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
-    time_utc = max(launch_file.header["time_utc"], record["time_utc"])
+    time_utc = max(launch.header["time_utc"], line["time_utc"])
     if is_after_now(time_utc):
-        found.after_now[launch_file.launch] = max(time_utc, found.after_now.get(launch_file.launch, ""))
+        found.after_now[launch.name] = max(time_utc, found.after_now.get(launch.name, ""))
 
 
-def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
-    """Return the host of each rank by the first line of a launch file; None if it is absent or malformed."""
-    found: list[str | None] = [None] * num_ranks
-    hosts = (header.get("environment") or {}).get("hosts")
-    for host in hosts if isinstance(hosts, list) else []:
-        name, ranks = (host.get("host"), host.get("ranks")) if isinstance(host, dict) else (None, None)
-        if isinstance(name, str) and isinstance(ranks, list):
-            for rank in ranks:
-                if isinstance(rank, int) and 0 <= rank < num_ranks:
-                    found[rank] = one_line(name)
-    return found
-
-
-def _refuse(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
+def _refuse(launch: Launch, name: str, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later version of Regatta may read it."""
-    _note_invalid(launch_file, number, line, problem, found)
-    repeat = launch_file.header.get("repeat")
-    if line["kind"] == "record" and isinstance(repeat, int):
-        text = f"line {number} of {launch_file.path.name} is not a valid record: {problem}"
-        found.no_record[_text(line.get("cell")), repeat] = text
+    _note_invalid(launch, line, problem, found)
+    if line["kind"] == "record":
+        text = f"line {line['number']} of {name} is not a valid record: {problem}"
+        found.no_record[_text(line["cell"]), launch.header["repeat"]] = text
 
 
-def _note_invalid(launch_file: LaunchFile, number: int, line: dict, problem: str, found: Found) -> None:
-    place = {"launch": launch_file.path.stem, "line": number, "kind": one_line(line["kind"])}
-    found.invalid.append(place | {"cell": _text(line.get("cell")), "problem": problem})
+def _note_invalid(launch: Launch, line: dict, problem: str, found: Found) -> None:
+    place = {"launch": launch.name, "line": line["number"], "kind": one_line(line["kind"])}
+    found.invalid.append(place | {"cell": _text(line["cell"]), "problem": problem})
 
 
 def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
@@ -263,11 +266,11 @@ def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
     if slot in found.rows:
         return found.rows[slot][1]
     cause = found.no_record.get(slot, "no record in the store")
-    return cell_row(cell) | {"repeat": repeat, "status": "not_measured", "cause": cause}
+    return found.cell_rows[cell["id"]] | {"repeat": repeat, "status": "not_measured", "cause": cause}
 
 
-def _place(slot: Slot, launch_file: LaunchFile, number: int) -> dict:
-    return {"cell": slot[0], "repeat": slot[1], "launch": launch_file.path.stem, "line": number}
+def _place(slot: Slot, launch: Launch, line: dict) -> dict:
+    return {"cell": slot[0], "repeat": slot[1], "launch": launch.name, "line": line["number"]}
 
 
 def _place_of(row: dict) -> dict:

@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import orjson
+
 from regatta.core.benchmarks import all_axes
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 
 SCHEMA = 1  # the version of all frozen files
+LARGE_FILE_BYTES = 300_000  # compiling a schema takes as long as checking this by jsonschema
 
 # Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
 NEEDED = {
@@ -49,10 +52,25 @@ class LaunchFile:
         return any(line["kind"] == "complete" for _, line in self.lines)
 
 
+_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_ABOVE_64_BITS = re.compile(rb"(?<![.\d])\d{20}")
+
+
+def load_json(text: bytes) -> object:
+    """Return what json.loads does, in 0.6 of its time. Raises ValueError or RecursionError.
+
+    orjson rejects NaN, Infinity and lone surrogates, and reads an integer of 20 digits or more as a float.
+    """
+    if b"0" * 20 not in text.translate(_TO_ZERO) or not _ABOVE_64_BITS.search(text):
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    return json.loads(text)
+
+
 def parse_line(text: bytes) -> dict:
     """Return one line of a launch file. Raises ValueError unless it is a JSON object with what every reader needs."""
     try:
-        line = json.loads(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        line = load_json(text)  # UnicodeDecodeError and JSONDecodeError are ValueErrors
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
@@ -73,16 +91,24 @@ def read_file(path: Path) -> bytes:
 
 def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
-    launch_file = LaunchFile(path)
+    content, problem = read_launch_bytes(path)
+    return parse_launch_file(path, content) if problem is None else LaunchFile(path, problems=[problem])
+
+
+def read_launch_bytes(path: Path) -> tuple[bytes, str | None]:
+    """Return the bytes of a launch file, and why it cannot be read or None."""
     try:
         path.name.encode()  # tables are UTF-8 and contain the name
-        content = read_file(path)
+        return read_file(path), None
     except UnicodeEncodeError:
-        launch_file.problems.append(f"{path.name}: its name is not UTF-8; skipped")
-        return launch_file
+        return b"", f"{path.name}: its name is not UTF-8; skipped"
     except OSError as error:  # a folder, a pipe or a dangling link of this name
-        launch_file.problems.append(f"{path.name}: cannot be read ({error.strerror}); skipped")
-        return launch_file
+        return b"", f"{path.name}: cannot be read ({error.strerror}); skipped"
+
+
+def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
+    """Return the lines of a launch file. Never raises on its content."""
+    launch_file = LaunchFile(path)
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
@@ -190,8 +216,9 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
     kind: what it must be, such as campaign, regardless of its name. Raises UserError if it is damaged, of another kind,
     or of another version of its schema.
     """
+    text = read_file(path)
     try:
-        value = json.loads(read_file(path).decode())
+        value = json.loads(text.decode())
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
@@ -202,6 +229,8 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
     # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
     name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
     found = None if isinstance(value, dict) else "not a JSON object"
+    if found is None and len(text) > LARGE_FILE_BYTES and name and name[1] == "campaign" and _is_campaign(text):
+        return value
     if kind and not (name and name[1] == kind):
         found = found or mismatch(value, kind)
         if found:
@@ -215,6 +244,25 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
             f"{path}: is damaged ({found}). Delete it and run the same command again; nothing measured is lost."
         )
     return value
+
+
+class _Real(float):
+    """A number that was written with a fraction or exponent, which fastjsonschema must not take for an integer."""
+
+    def is_integer(self) -> bool:
+        return False
+
+
+def _is_campaign(text: bytes) -> bool:
+    """Return whether a frozen campaign meets its schema: what `mismatch` finds out, 20 times as fast."""
+    import fastjsonschema
+
+    try:
+        value = json.loads(text, parse_float=_Real, parse_constant=str)  # a NaN becomes a word, which no schema allows
+        fastjsonschema.compile(frozen_schema()["$defs"]["campaign"], use_default=False)(value)
+    except fastjsonschema.JsonSchemaValueException:
+        return False
+    return True
 
 
 @cache

@@ -11,7 +11,7 @@ import re
 import time
 from pathlib import Path
 
-from regatta.store.launch_files import END_NOT_RECORDED, LaunchFile, noted_jobs, read_file
+from regatta.store.launch_files import END_NOT_RECORDED, noted_jobs, read_file
 from regatta.store.records import one_line
 
 TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
@@ -28,13 +28,12 @@ def utc_seconds(time_utc: object) -> int | None:
         return None
 
 
-def launch_row(launch_file: LaunchFile, lines: list[dict], batches: Path) -> dict | None:
-    """Return the row of a launch, or None if it was imported. lines: the valid lines of its file after the first."""
-    header = launch_file.header
+def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> dict | None:
+    """Return the row of a launch, or None if it was imported. lines: the valid ones after the first (Summary.lines)."""
     if "imported" in header:
         return None
     records = [line for line in lines if line["kind"] == "record"]
-    batch, launch = one_line(header.get("batch")), launch_file.launch
+    batch = one_line(header.get("batch"))
     ends = [line["kind"] for line in lines if line["kind"] in ("complete", "stopped")]
     return {
         "batch": batch,
@@ -46,15 +45,21 @@ def launch_row(launch_file: LaunchFile, lines: list[dict], batches: Path) -> dic
         "end_utc": max((line["time_utc"] for line in lines), default=None),
         "end": ends[0] if ends else None,
         "cells_s": sum(record["elapsed_ns"] or 0 for record in records) / 1e9,
-        "warmup_s": sum(_elapsed_ns(record["warmup"]) for record in records) / 1e9,
-        "measuring_s": sum(_elapsed_ns(record["sampling"]) + _windows_ns(record) for record in records) / 1e9,
+        "warmup_s": sum(record["warmup_ns"] for record in records) / 1e9,
+        "measuring_s": sum(record["measuring_ns"] for record in records) / 1e9,
         "num_ok": sum(record["status"] == "ok" for record in records),
         "num_failed": sum(record["status"] != "ok" for record in records),
     }
 
 
-def _elapsed_ns(phase: dict | None) -> int:
+def phase_ns(phase: dict | None) -> int:
+    """Return the time of the warm-up or sampling of a record; 0 without one."""
     return (phase or {}).get("elapsed_ns") or 0
+
+
+def measuring_ns(record: dict) -> int:
+    """Return the time of sampling and pipelined windows."""
+    return phase_ns(record["sampling"]) + _windows_ns(record)
 
 
 def _windows_ns(record: dict) -> int:

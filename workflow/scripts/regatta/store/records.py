@@ -13,7 +13,14 @@ import numpy as np
 
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.statistics import PERCENTILES, drift, effective_samples, median_interval, num_outliers, percentile
+from regatta.core.statistics import (
+    drift,
+    effective_samples,
+    fast_median,
+    median_interval,
+    num_outliers,
+    percentiles,
+)
 from regatta.core.text import one_line
 
 MOST_WHOLE = 2**63 - 1
@@ -257,7 +264,7 @@ def _parts(parts: object, world_size: int) -> dict:
         raise ValueError("parts_ns is not a mapping of names")
     times = {name: whole_times(rows, f"parts_ns.{name}", world_size, least=0) for name, rows in parts.items()}
     columns = {known.name: column for column, known in result_columns("parts_ns").items()}
-    return {columns[name]: float(np.median(rows.max(axis=0))) * 1e-9 for name, rows in times.items() if name in columns}
+    return {columns[name]: fast_median(rows.max(axis=0)) * 1e-9 for name, rows in times.items() if name in columns}
 
 
 def _window_step(windows: dict | None, world_size: int) -> float | None:
@@ -278,10 +285,10 @@ def _times(slowest: np.ndarray) -> dict:
     trend, effective = drift(slowest), effective_samples(slowest)
     return {
         "min_s": float(slowest.min()),
-        "p50_s": float(np.median(slowest)),
+        "p50_s": fast_median(slowest),
         "p50_low_s": low,
         "p50_high_s": high,
-        **{name: percentile(slowest, probability) for name, probability in PERCENTILES.items()},
+        **percentiles(slowest),
         "max_s": float(slowest.max()),
         "mean_s": float(slowest.mean()),
         "std_s": float(slowest.std(ddof=1)) if len(slowest) > 1 else None,

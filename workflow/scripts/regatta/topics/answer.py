@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from regatta.core.names import PLACE, CellName, campaign_names
+from regatta.core.names import PLACE, CellName
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import duration, is_unknown, plural, rank_word, ranks_word, status_text, three
 from regatta.report.findings import Finding, percent_number
 from regatta.report.page import shown_status
+from regatta.report.rows import table_rows
 from regatta.topics import communication, training_runs
-from regatta.topics.base import ReportData
+from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
@@ -46,6 +47,7 @@ class AnswerLine:
         return f"{self.lead}; {self.text}" if self.text else self.lead
 
 
+@once_per_report
 def answer(data: ReportData) -> list[AnswerLine]:
     """Return the lines in the page's order: what ran, what came out, then failures and confidence.
 
@@ -90,7 +92,7 @@ def answer_json(data: ReportData) -> dict:
 
 def subject(data: ReportData) -> AnswerLine:
     """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
-    cells, names = data.campaign["cells"], list(campaign_names(data.campaign).values())[: len(data.campaign["cells"])]
+    cells, names = data.campaign["cells"], list(data.cell_names.values())[: len(data.campaign["cells"])]
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
@@ -139,7 +141,7 @@ def scaling(data: ReportData) -> AnswerLine | None:
 
 def _workload_names(data: ReportData) -> dict[str, str]:
     """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
-    names = campaign_names(data.campaign)
+    names = data.cell_names
     return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
 
 
@@ -261,10 +263,10 @@ def _worst_bucket(rows: pd.DataFrame, chosen: list[float]) -> tuple[float, float
     """Return the other bucket size that costs most, and its cost, among those beyond the interval of the best."""
     found = []
     for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
-        best = min(group.itertuples(), key=lambda row: row.step_s)
+        best = min(table_rows(group), key=lambda row: row.step_s)
         found += [
             (row.step_s / best.step_s - 1, float(row.bucket_cap_mb))
-            for row in group.itertuples()
+            for row in table_rows(group)
             if row.bucket_cap_mb not in chosen
             and not is_unknown(row.step_low_s)
             and not is_unknown(best.step_high_s)
@@ -342,7 +344,7 @@ def failed(data: ReportData) -> AnswerLine:
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
     what = status_text(largest["status"], largest["phase"])
     what = what if len(largest["items"]) == num_failed else f"most common: {len(largest['items'])} {what}"
-    shared = shared_text([item["cell"] for item in largest["items"]], campaign_names(data.campaign))
+    shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
     hosts = largest["hosts"]
     where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
     texts = [", ".join(filter(None, (what, shared, where))), missing]

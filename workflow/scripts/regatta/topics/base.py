@@ -4,10 +4,12 @@ topics/catalog.py lists all topics in the page's order; tables, rules, sections,
 from that list.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
 
 Tables = Mapping[str, pd.DataFrame]
+Result = TypeVar("Result")
 
 
 def cells_of(campaign: dict, benchmark: str) -> list[dict]:
@@ -76,8 +79,15 @@ def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
 
 def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:
     """Return for each cell the known values of a column, one for each ok launch."""
-    rows = measurements[(measurements["status"] == "ok") & measurements[column].notna()]
-    return {cell: values.tolist() for cell, values in rows.groupby("cell")[column]}
+    return values_of_cells(measurements[(measurements["status"] == "ok") & measurements[column].notna()], column)
+
+
+def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
+    """Return the values of a column by cell, in the order of the table."""
+    found: dict[str, list[float]] = {}
+    for cell, value in zip(rows["cell"].tolist(), rows[column].tolist(), strict=True):
+        found.setdefault(cell, []).append(value)
+    return found
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,7 @@ class ReportData:
     """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
+    texts: the CSV files from which tables were read, by name. once: results of functions (`once_per_report`).
     """
 
     campaign: dict
@@ -104,6 +115,8 @@ class ReportData:
     problems: dict
     launches: Path
     preflight: dict | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def measurements(self) -> pd.DataFrame:
@@ -131,6 +144,18 @@ class ReportData:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
         stacks = dict.fromkeys(cell["spec"]["stack"]["name"] for cell in self.campaign["cells"])
         return table.assign(stack_place=table["stack"].map({name: place for place, name in enumerate(stacks)}))
+
+
+def once_per_report(function: Callable[[ReportData], Result]) -> Callable[[ReportData], Result]:
+    """Return a function that computes its result once for each report. Callers must not change it."""
+
+    @functools.wraps(function)
+    def found(data: ReportData) -> Result:
+        if function not in data.once:
+            data.once[function] = function(data)
+        return data.once[function]
+
+    return found
 
 
 def nothing(_: object) -> list:

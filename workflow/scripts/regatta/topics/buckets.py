@@ -25,6 +25,7 @@ from regatta.report.findings import Finding, Value, of_cells, percent_number, ti
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.page import MARKS
 from regatta.report.panels import Section, Table, milliseconds, name_rows
+from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
 from regatta.store.records import one_line
@@ -273,10 +274,10 @@ def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     rows = rows[rows["bucket_cap_mb"].notna()]
     sizes = set(rows["bucket_cap_mb"])
     base = USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
-    bases = {_key(row): row for row in rows[rows["bucket_cap_mb"] == base].itertuples()}
+    bases = {_key(row): row for row in table_rows(rows[rows["bucket_cap_mb"] == base])}
     found = []
     for (_, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
-        pairs = [(bases[_key(row)], row) for row in from_one_rank_up(group).itertuples() if _key(row) in bases]
+        pairs = [(bases[_key(row)], row) for row in table_rows(from_one_rank_up(group)) if _key(row) in bases]
         if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
             found.append(_comparison(workload, pairs, device))
     return tuple(found)
@@ -328,7 +329,7 @@ def _largest_difference(rows: pd.DataFrame, names: dict[str, str]) -> Finding | 
     pairs = []
     for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
         if group["bucket_cap_mb"].nunique() > 1:
-            best, *others = sorted(group.itertuples(), key=lambda row: row.step_s)
+            best, *others = sorted(table_rows(group), key=lambda row: row.step_s)
             pairs += [(best, row) for row in others]
     if not pairs:
         return None

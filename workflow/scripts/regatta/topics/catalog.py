@@ -12,8 +12,8 @@ from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.panels import Section
-from regatta.store.collect import collected_csv, read_collected, read_store
-from regatta.store.csv_files import COLLECTED, read_csv, to_csv, write_csv
+from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
+from regatta.store.csv_files import COLLECTED, read_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.topics import (
     buckets,
@@ -36,7 +36,7 @@ from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
-from regatta.topics.stragglers.waits import wait_rows, waits_of
+from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
 TOPICS: tuple[Topic, ...] = (
     matrix.TOPIC,
@@ -109,9 +109,16 @@ class _OnDemand(dict):
         return self[name]
 
 
-def collect(campaign: dict, launches: Path) -> tuple[dict[str, pd.DataFrame], dict]:
+def collect(campaign: dict, launches: Path, summaries: Path | None = None) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
-    return read_store(campaign, launches, waits_of, wait_rows)
+    return read_store(campaign, launches, waits_of, rows_of_json, summaries)
+
+
+def write_from_store(campaign: dict, launches: Path, measurements: Path, problems: Path) -> None:
+    """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
+    collected, excluded = collect(campaign, launches, summaries_beside(launches))
+    write_json(problems, excluded)
+    write_collected(collected, measurements)
 
 
 def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -140,6 +147,8 @@ def read_report_data(
 ) -> ReportData:
     """Read the data of a report. preflight: its result, if there was one."""
     collected = read_collected(measurements)
+    files = {name: path_of(name, measurements) for name in COLLECTED}
+    files |= {name: tables / f"{name}.csv" for name in TABLES}
     return ReportData(
         read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
@@ -147,6 +156,7 @@ def read_report_data(
         read_frozen(problems),
         launches,
         read_frozen(preflight) if preflight else None,
+        {name: path.read_text(encoding="utf-8") for name, path in files.items()},
     )
 
 
@@ -179,8 +189,8 @@ def render(data: ReportData) -> str:
         "cell_data": cells.encoded(block),
         "static": cells.static_rows(block),
         "downloads": [
-            *((f"{name}.csv", text) for name, text in collected_csv(data.tables).items()),
-            *((f"{name}.csv", to_csv(table)) for name, table in data.tables.items() if name not in COLLECTED),
+            (f"{name}.csv", data.texts[name] if name in data.texts else csv_text(name, table))
+            for name, table in sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
         ],
     }
     return page.load_template("report.html.j2", is_large).render(values)

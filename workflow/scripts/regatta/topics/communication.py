@@ -42,6 +42,7 @@ from regatta.report.panels import (
     text_of,
 )
 from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
+from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
 from regatta.topics.bandwidth import (
@@ -219,7 +220,7 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     known, lines = rows[rows["peak_gb_per_s"].notna()], {}
     for part in (known[known["nodes"] == 1], known[known["nodes"] > 1]):
         if len(part):
-            row = max(part.itertuples(), key=lambda row: row.world_size)
+            row = max(table_rows(part), key=lambda row: row.world_size)
             lines.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
     return tuple(
         (f"peak {', '.join(lines[place])}: {three(place)} GB/s", place) for place in sorted(lines, reverse=True)
@@ -332,7 +333,7 @@ def findings(data: ReportData) -> list[Finding]:
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
-        best = is_best(largest.itertuples(), key=lambda row: (getattr(row, column), row.cell))
+        best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "latency", "s")}
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:

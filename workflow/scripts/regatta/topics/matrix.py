@@ -14,6 +14,7 @@ from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
+from regatta.report.rows import table_rows
 from regatta.topics.base import ReportData, Topic
 from regatta.topics.communication import message_size
 from regatta.topics.scaling.figures import is_wide
@@ -73,7 +74,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     """Return a function from a benchmark and cells to their square."""
     statuses = statuses_by_cell(data.measurements)
     measured = {
-        benchmark: {row.cell: row for row in data.tables[table].dropna(subset=time).itertuples()}
+        benchmark: {row.cell: row for row in table_rows(data.tables[table].dropna(subset=time))}
         for benchmark, (table, time, _) in VALUES.items()
     }
 

@@ -8,6 +8,7 @@ import pandas as pd
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
 from regatta.core.text import NOT_PLANNED, four, is_unknown, rank_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
+from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
@@ -63,7 +64,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
             columns.append((f"{time.removesuffix('_s')} (ms)", text_of(time, exact_ms)))
             columns.append(("samples/s", text_of(rate_column(time), four)))
         heads, shows = zip(*columns, strict=True)
-        body = tuple(tuple(show(row) for show in shows) for row in from_one_rank_up(group).itertuples())
+        body = tuple(tuple(show(row) for show in shows) for row in table_rows(from_one_rank_up(group)))
         caption = f"Step-time percentiles of {workload} (samples/s per {rank_word(device)})"
         found.append(Table(caption, heads, body, sources=("percentiles",)))
     return tuple(found)

@@ -12,6 +12,7 @@ from regatta.core.text import UNKNOWN, is_unknown, plural, shape
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import ORDER
+from regatta.report.rows import table_rows
 from regatta.topics.comparison import texts
 
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
@@ -37,12 +38,12 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str]) -> list[
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matrix:
     rows = rows.assign(cell_name=[name.without(rows["axis"].iloc[0]) for name in cell_names(rows.to_dict("records"))])
-    places = sorted({_place(row) for row in rows.itertuples()}, key=lambda place: (place[0] * place[1], place))
+    places = sorted({_place(row) for row in table_rows(rows)}, key=lambda place: (place[0] * place[1], place))
     groups: dict[tuple, dict[str, dict[tuple, Square]]] = defaultdict(lambda: defaultdict(dict))
     for subject in rows[["benchmark", "cell_name"]].itertuples():
         groups[subject.benchmark, subject.cell_name.parts["subject"]]  # in the order of the campaign
     settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]
-    for row in rows.sort_values(settings, kind="stable", na_position="first").itertuples():
+    for row in table_rows(rows.sort_values(settings, kind="stable", na_position="first")):
         name = row.cell_name.without("subject", "shape")
         text, group = name.say(*name.parts, always=()), groups[row.benchmark, row.cell_name.parts["subject"]]
         if _place(row) in group[text]:  # one cell and several references

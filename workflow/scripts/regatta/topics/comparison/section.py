@@ -14,7 +14,7 @@ from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import heatmap, tables, texts
 
 MAX_ALIKE = 10  # rows of identical stacks; the others are closer to 1
@@ -74,6 +74,7 @@ def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str]
     }
 
 
+@once_per_report
 def findings(data: ReportData) -> list[Finding]:
     """Return the counts by verdict, how many pairs differ significantly, in which direction, and the largest effect."""
     judged = texts.judged_rows(data.tables["comparisons"])

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pandas as pd
 
 from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
+from regatta.core.statistics import fast_median
 from regatta.core.verdicts import (
     MIN_LAUNCHES_TEST,
     Compared,
@@ -261,7 +261,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
 
 
 def _median(values: list[float]) -> float | None:
-    return float(np.median(values)) if values else None
+    return fast_median(values) if values else None
 
 
 def _statistics(compared: Compared, verdict: Verdict | None) -> dict:

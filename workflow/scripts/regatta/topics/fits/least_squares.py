@@ -91,7 +91,7 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
 
     gradients: (quantities, parameters). Infinite where the points do not determine the fit.
     """
-    import scipy.stats
+    from scipy.special import stdtrit  # scipy.stats.t.ppf, in a hundredth of its time
 
     rows = np.sqrt(fit.weights)[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
     scales = np.linalg.norm(rows, axis=0)
@@ -102,7 +102,7 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     inverse = np.linalg.inv((rows / scales).T @ (rows / scales))
     scaled = gradients / scales
     deviations = np.sqrt(variance * np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
-    return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, free) * deviations
+    return stdtrit(free, (1 + CONFIDENCE) / 2) * deviations
 
 
 def interval_kind(num_launches: list[int]) -> str:
@@ -138,7 +138,7 @@ def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | No
     point, its values. A parameter that the fit holds at 0 leaves its degree of freedom to the residuals. Source:
     Draper and Smith, Applied Regression Analysis (1998), chapter 2, doi:10.1002/9781118625590.
     """
-    import scipy.stats
+    from scipy.special import fdtrc  # scipy.stats.f.sf, in a hundredth of its time
 
     nums = np.array([len(values) for values in launches])
     spare = int(nums.sum()) - len(nums)
@@ -152,7 +152,7 @@ def lack_of_fit(terms: np.ndarray, launches: list[np.ndarray]) -> LackOfFit | No
     between = (nums * (means - np.log(terms @ fit.parameters)) ** 2).sum() / free
     within = sum(((np.log(values) - mean) ** 2).sum() for values, mean in zip(launches, means, strict=True)) / spare
     within = max(float(within), RESOLUTION**2)
-    return LackOfFit(float(scipy.stats.f.sf(between / within, free, spare)), within**0.5)
+    return LackOfFit(float(fdtrc(free, spare, between / within)), within**0.5)
 
 
 def _aicc(deviance: float, num_points: int, num_terms: int) -> float:

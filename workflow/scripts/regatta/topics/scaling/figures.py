@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.text import (
@@ -38,6 +39,7 @@ from regatta.report.panels import (
     text_of,
 )
 from regatta.report.plotting import Axis, Panel, Series
+from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
 from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
 
@@ -81,7 +83,9 @@ def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[
     """Return the series, those as context whose bucket size is not the fastest at the largest shape of its kind."""
     same = [name for name in CELL if name in rows and name not in VARIED]
     measured = rows[rows["step_s"].notna()]
-    best = {best_of_largest(group).label for _, group in measured.groupby(same, dropna=False)}
+    used = ["label", "world_size", "step_s", "num_launches", "num_planned", "throughput_samples_per_s"]
+    groups = measured[list(dict.fromkeys([*same, *used]))].groupby(same, dropna=False)
+    best = {best_of_largest(group).label for _, group in groups}
     return tuple(replace(one, is_context=one.label not in best) for one in series)
 
 
@@ -91,9 +95,9 @@ OTHER_BUCKETS = "other bucket sizes"
 
 def _with_baseline(scaling: pd.DataFrame, threads: Threads) -> pd.DataFrame:
     """Add the baseline's throughput per rank, and the threads of row and baseline if they differ."""
-    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in scaling.itertuples()}
+    shapes = {row.cell: (row.nodes, row.gpus_per_node) for row in table_rows(scaling)}
     uneven = []
-    for row in scaling.itertuples():
+    for row in table_rows(scaling):
         known = {place: threads[place] for place in (shapes.get(row.baseline), shapes[row.cell]) if place in threads}
         uneven.append(known if len(set(map(frozenset, known.values()))) > 1 else {})
     world_sizes = scaling["baseline"].map(scaling.set_index("cell")["world_size"])
@@ -237,14 +241,21 @@ def candidates(rows: pd.DataFrame) -> pd.DataFrame:
 
     The median of fewer launches is more prone to selection bias.
     """
-    is_measured = rows["step_s"].notna()
-    is_largest = is_measured & (rows["world_size"] == rows["world_size"].where(is_measured).max())
-    is_complete = is_largest & (rows["num_launches"] >= rows["num_planned"]).fillna(False)
-    return rows[is_complete if is_complete.any() else is_largest]
+    return rows.iloc[_candidate_places(rows)]
+
+
+def _candidate_places(rows: pd.DataFrame) -> np.ndarray:
+    """Return the places of the candidates: columns as arrays, since data frames of a few rows take milliseconds."""
+    names = ("step_s", "world_size", "num_launches", "num_planned")
+    step, size, num, planned = (rows[name].to_numpy(dtype=float, na_value=np.nan) for name in names)
+    is_measured = ~np.isnan(step)
+    is_largest = is_measured & (size == np.max(size, where=is_measured, initial=0))
+    is_complete = is_largest & (num >= planned)
+    return np.flatnonzero(is_complete if is_complete.any() else is_largest)
 
 
 def best_of_largest(rows: pd.DataFrame):
     """Return the fastest of the candidates, the first of equal ones."""
-    chosen = candidates(rows)
-    fastest = chosen["throughput_samples_per_s"].to_numpy(dtype=float).argmax()
-    return next(chosen.iloc[[fastest]].itertuples())
+    places = _candidate_places(rows)
+    fastest = rows["throughput_samples_per_s"].to_numpy(dtype=float, na_value=np.nan)[places].argmax()
+    return table_rows(rows)[places[fastest]]

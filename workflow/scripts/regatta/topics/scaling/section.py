@@ -21,7 +21,8 @@ from regatta.core.text import (
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
+from regatta.report.rows import table_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -86,6 +87,7 @@ def losses_of(values: dict) -> list[tuple[str, float | None]]:
     return losses
 
 
+@once_per_report
 def loss_rows(data: ReportData) -> list[dict]:
     """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
 
@@ -109,7 +111,7 @@ def loss_rows(data: ReportData) -> list[dict]:
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
     """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
-    names = {row.cell: row.cell_name.full for row in name_rows(scaling, "train_step").itertuples()}
+    names = {row.cell: row.cell_name.full for row in table_rows(name_rows(scaling, "train_step"))}
     world_sizes = scaling.set_index("cell")["world_size"]
     columns = {
         "cell": lambda row: names[row.cell],
@@ -189,7 +191,7 @@ def findings(data: ReportData) -> list[Finding]:
         fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
         return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
     # Uncertain ones come after those that say how much is lost.
-    found.sort(key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
+    found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
     shown = found[:MOST_EFFICIENCIES]
     if len(found) > len(shown):
         source = Source("tables/scaling.csv", what="all rows with an efficiency")
@@ -197,12 +199,14 @@ def findings(data: ReportData) -> list[Finding]:
     return shown
 
 
+@once_per_report
 def workloads(data: ReportData) -> list[pd.DataFrame]:
     """Return the rows of scaling.csv of each workload and stack."""
     groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
     return [rows for _, rows in groups]
 
 
+@once_per_report
 def efficiency_findings(data: ReportData) -> list[Finding]:
     """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
 
@@ -222,7 +226,7 @@ def _throughput(row, data: ReportData) -> Finding:
 def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData) -> Finding:
     best, chosen = best_of_largest(rows), candidates(rows)
     overlapping = chosen[(chosen["step_low_s"] <= best.step_high_s).fillna(False) & (chosen["cell"] != best.cell)]
-    base = scaling.set_index("cell").loc[best.baseline]
+    base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
     values = {

@@ -3,7 +3,7 @@
 Rates are never averaged: the median over launches is taken of the time per step, and the rate derived from it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from regatta.core.statistics import Estimate, interval_values, over_launches, ra
 from regatta.core.text import is_unknown
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
-from regatta.topics.base import cells_of, steps_by_cell
+from regatta.topics.base import cells_of, steps_by_cell, values_of_cells
 
 SCALING = {
     **cell_columns(STEP_COLUMNS),
@@ -49,10 +49,11 @@ class BaselineLookup:
         A parameter that is null in the found cell has no effect there, so it need not be equal.
         """
         wanted = _flat(spec) | changes
+        last_first = list(reversed(wanted))  # parameters, in which cells differ, come after the long fields of a spec
 
         def is_like(found: dict) -> bool:
             return wanted.keys() == found.keys() and all(
-                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in wanted
+                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in last_first
             )
 
         matches = [cell for cell in self._like.get(_key(wanted), []) if is_like(self._flat[cell])]
@@ -71,8 +72,8 @@ TFLOP = 10**12
 UTILIZATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # in measurements.csv
 
 
-def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: float | None) -> dict:
-    """Return operations and tokens per second and MFU of one cell. launches: rows of measurements.csv.
+def utilization(campaign: dict, spec: dict, launches: Mapping, step_s: float | None) -> dict:
+    """Return operations and tokens per second and MFU of one cell. launches: columns of measurements.csv.
 
     What launches do not agree on is unknown.
     """
@@ -93,7 +94,7 @@ def utilization(campaign: dict, spec: dict, launches: pd.DataFrame, step_s: floa
     return row
 
 
-def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
+def peak_of(campaign: dict, spec: dict, launches: Mapping) -> dict | None:
     """Return the entry of the cluster file's `peaks` that MFU is relative to, or None if it is unknown.
 
     It is the peak for the fastest math mode that torch allows, so that MFU is never overstated: with fp32 that of tf32,
@@ -110,9 +111,9 @@ def peak_of(campaign: dict, spec: dict, launches: pd.DataFrame) -> dict | None:
     return None if None in is_allowed else peaks.get("tf32" if any(is_allowed) else "fp32")
 
 
-def _agreed(launches: pd.DataFrame, column: str) -> object | None:
+def _agreed(launches: Mapping, column: str) -> object | None:
     """Return the one value that all launches have, or None."""
-    values = launches[column].unique()
+    values = list(dict.fromkeys(launches[column]))
     return None if len(values) != 1 or pd.isna(values[0]) else values[0]
 
 
@@ -127,10 +128,10 @@ def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     cells, steps = cells_of(campaign, "train_step"), steps_by_cell(measurements)
     lookup, rows = BaselineLookup(cells), []
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
-    launches = dict(list(ok.groupby("cell")))
+    launches = {name: values_of_cells(ok, name) for name in UTILIZATION_COLUMNS}
     for cell in cells:
         row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
-        of_cell = launches.get(cell["id"], ok.iloc[:0])
+        of_cell = {name: values.get(cell["id"], []) for name, values in launches.items()}
         rows.append(row | utilization(campaign, cell["spec"], of_cell, row["step_s"]))
     return make_table(rows, SCALING)
 

@@ -27,7 +27,8 @@ TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
 def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with a known range, the largest first; equal ones in the order of their ids."""
     known = ranges[ranges["range_ratio"].notna()]
-    places = sorted(range(len(known)), key=lambda i: (-known["range_ratio"].iloc[i], natural(known["cell"].iloc[i])))
+    ratios, cells = known["range_ratio"].tolist(), known["cell"].tolist()
+    places = sorted(range(len(known)), key=lambda i: (-ratios[i], natural(cells[i])))
     return known.iloc[places]
 
 

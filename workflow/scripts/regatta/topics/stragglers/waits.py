@@ -252,6 +252,18 @@ def wait_rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     return [line for key in sorted(groups) for line in _rows(groups[key])]
 
 
+def rows_of_json(records: list[tuple[dict, dict]]) -> list[dict]:
+    """Return `wait_rows` of records whose Waits have been read from a summary (store/summaries.py)."""
+    return wait_rows([(row, _from_json(values)) for row, values in records])
+
+
+def _from_json(values: dict) -> Waits:
+    suspects = {name: values[name] and Suspect(**values[name]) for name in ("suspect", "suspect_host")}
+    outliers = values["outliers"]
+    found = None if outliers is None else tuple(Outlier(**outlier) for outlier in outliers)
+    return Waits(**values | suspects | {"hosts": tuple(values["hosts"]), "outliers": found})
+
+
 def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     """Return the rows of one launch and quantity."""
     row, first = records[0]

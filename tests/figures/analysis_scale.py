@@ -1,0 +1,110 @@
+"""Cost of tables and report over the number of records: from nothing, and after one more batch of five launches.
+
+Goals for 25,000 records: 30 s and 1 GB from nothing, 8 s after one more batch, 15 s for compare.py of two such
+campaigns. With --large also 250,000 records (1.6 GB on disk; goals: 6 min, 4 GB). The results are those of
+five_thousand_cells.py: a tenth of its cells, all with 5 launches each, and all with 50.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import ROOT
+from five_thousand_cells import MACHINE, campaign
+
+from synthetic import write_results  # isort: skip
+
+FROZEN = "campaign.0123456789ab.json"
+
+
+def main() -> None:
+    print("| records | state | step | wall time (s) | CPU time (s) | largest process (MB) |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        all_cells = Path(name) / "all"
+        write_results(all_cells, campaign(), MACHINE)
+        tenth = campaign()
+        tenth["cells"] = tenth["cells"][::10]
+        measure(write_results(Path(name) / "tenth", tenth, MACHINE))
+        measure(all_cells)
+        shutil.copytree(all_cells, Path(name) / "same")
+        show(
+            "24,820",
+            "two campaigns",
+            "compare",
+            "compare.py",
+            all_cells,
+            Path(name) / "same",
+            "--html",
+            f"{name}/x.html",
+        )
+        if "--large" in sys.argv:
+            measure(with_more_launches(all_cells, Path(name) / "large"))
+
+
+def measure(folder: Path) -> None:
+    """Print what tables and report cost, first without the last batch, then with it."""
+    files = sorted((folder / "launches").iterdir())
+    last_batch = files[-1].name.rsplit("-", 2)[0]
+    aside = Path(tempfile.mkdtemp(dir=folder.parent))
+    for file in (file for file in files if file.name.startswith(last_batch)):
+        file.rename(aside / file.name)
+    write_all(folder, "from nothing, without the last batch")
+    for file in list(aside.iterdir()):
+        file.rename(folder / "launches" / file.name)
+    write_all(folder, "after one more batch")
+    shutil.rmtree(folder / "cache")
+    write_all(folder, "from nothing")
+
+
+def write_all(folder: Path, state: str) -> None:
+    frozen, launches = ["--campaign", folder / FROZEN], ["--launches", folder / "launches"]
+    tables = [*frozen, *launches, "--measurements", folder / "measurements.csv"]
+    num = sum(file.read_bytes().count(b'{"kind":"record"') for file in (folder / "launches").iterdir())
+    show(f"{num:,}", state, "collect and analyse", "analyse.py", *tables, "--out-dir", folder / "tables")
+    show(
+        f"{num:,}",
+        state,
+        "report",
+        "report.py",
+        *tables,
+        "--tables",
+        folder / "tables",
+        "--out",
+        folder / "report.html",
+    )
+
+
+def with_more_launches(folder: Path, target: Path) -> Path:
+    """Write a campaign with ten times as many launches of each cell: copies with other repeats."""
+    (target / "launches").mkdir(parents=True)
+    text = (folder / FROZEN).read_text(encoding="utf-8")
+    (target / FROZEN).write_text(text.replace('"repeats": 5', '"repeats": 50'), encoding="utf-8")
+    for file in (folder / "launches").iterdir():
+        batch, launch, attempt = file.name.rsplit("-", 2)
+        content, first = file.read_bytes(), int(launch[1:])
+        for repeat in range(first, 50, 5):
+            more = content.replace(b'"repeat":%d,' % first, b'"repeat":%d,' % repeat)
+            (target / "launches" / f"{batch}-l{repeat:03d}-{attempt}").write_bytes(more)
+    return target
+
+
+def show(num: str, state: str, step: str, script: str, *arguments: object) -> None:
+    """Run a script and print its times and its peak memory."""
+    begin = time.monotonic()
+    line = [sys.executable, str(ROOT / "workflow" / "scripts" / script), *map(str, arguments)]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status) not in (0, 1):  # 1: compare.py found slower cells
+        sys.exit(f"{script} failed")
+    seconds, cpu_s = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
+    peak_mb = usage.ru_maxrss * 1024 / 1e6
+    print(f"| {num} | {state} | {step} | {seconds:.1f} | {cpu_s:.1f} | {peak_mb:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Summaries of launch files: what the tables need of them, without samples, kept in cache/summaries.
+
+Most of the time of collecting is spent on samples. A summary is found by the SHA-256 of the launch file's bytes and of
+the code that made it: all bytes of the store are read each time, since size and time of a file prove nothing. The
+folder may be deleted at any time, and need not be writable.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
+from regatta.core.files import sources
+from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
+from regatta.store.launch_times import measuring_ns, phase_ns
+from regatta.store.records import measured, one_line, training_of, violation
+
+MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
+MOST_PROCESSES = 8  # login nodes are shared
+WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One launch file. header: its first `launch` line, None without one. problems: of lines that are not readable.
+
+    lines: for each readable line `number`, `kind`, `cell` and `problem` (how it breaks the schema, or None). Valid ones
+    also have `time_utc`; valid records their times by phase, and those of planned cells `columns`, `unreadable` (why
+    the samples are), `undeclared`, `training` and `waits`.
+    """
+
+    path: Path
+    header: dict | None
+    problems: list[str]
+    lines: list[dict]
+
+    @property
+    def launch(self) -> str:
+        return self.path.stem
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The specs of the planned cells, a digest of each, and the folder of summaries."""
+
+    specs: dict[str, dict]
+    digests: dict[str, str]
+    waits_of: WaitsOf
+    folder: Path | None
+    version: bytes
+
+
+def read_summaries(
+    paths: list[Path], specs: dict[str, dict], waits_of: WaitsOf, folder: Path | None
+) -> Iterator[Summary]:
+    """Yield the summary of each launch file in turn.
+
+    folder: of the kept ones, None to keep none. New ones are added, and those of no launch file deleted.
+    """
+    digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
+    planned = Planned(specs, digests, waits_of, folder, code_version())
+    num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    used = set()
+    if num_processes < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
+        texts = map(functools.partial(summary_text, planned=planned), paths)
+        yield from _parsed(paths, texts, used)
+    else:  # forked, so that the specs need not be sent
+        import scipy.stats  # noqa: F401  # 0.5 s, once instead of in each process
+
+        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _begin, (planned,))
+        try:
+            yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for kept in folder.glob("*.json") if folder else ():
+        if kept.name not in used:
+            _delete(kept)
+
+
+def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str]) -> Iterator[Summary]:
+    for path, (name, text) in zip(paths, texts, strict=True):
+        used.add(name)
+        yield Summary(path, **from_json(text))
+
+
+_planned: list[Planned] = []  # of this process, if it is one of the pool
+
+
+def _begin(planned: Planned) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends these
+    _planned[:] = [planned]
+
+
+def _summary_text_of_planned(path: Path) -> tuple[str, bytes]:
+    return summary_text(path, _planned[0])
+
+
+def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
+    """Return the summary of a launch file as JSON, and the name of its file in the folder of summaries."""
+    content, problem = read_launch_bytes(path)
+    if problem is not None:
+        return "", to_json({"header": None, "problems": [problem], "lines": []})
+    key = hashlib.sha256(planned.version + path.name.encode() + b"\0" + content).hexdigest()
+    kept = planned.folder and planned.folder / f"{key}.json"
+    text = _kept_text(kept, planned) if kept else None
+    if text is None:
+        text = to_json(_summary(parse_launch_file(path, content), planned))
+        if kept:
+            _keep(kept, text)
+    return f"{key}.json", text
+
+
+def _kept_text(path: Path, planned: Planned) -> bytes | None:
+    """Return a kept summary; None if there is none, it is damaged, or it was made for other cells or specs."""
+    try:
+        digest, text = path.read_bytes().split(b"\n", 1)
+    except (OSError, ValueError):
+        return None
+    if digest != hashlib.sha256(text).hexdigest().encode():
+        return None
+    lines = from_json(text)["lines"]
+    is_of_plan = all(line["spec"] == planned.digests.get(line["cell"]) for line in lines if "spec" in line)
+    return text if is_of_plan else None
+
+
+def _keep(path: Path, text: bytes) -> None:
+    """Write a summary atomically, but not durably: a damaged one is made again."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        temporary.replace(path)
+    except OSError:  # a full disk, or a folder of a different user
+        _delete(temporary)
+
+
+def _delete(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+@functools.cache
+def code_version() -> bytes:
+    """Return a digest of all that a summary depends on, besides the launch file and the plan."""
+    digest = hashlib.sha256(np.__version__.encode())
+    for path in sources("collect.py"):
+        digest.update(Path(path).read_bytes())
+    for name in benchmark_names():
+        digest.update(f"{name} {load_benchmark(name).version}".encode())
+    return digest.digest()
+
+
+def to_json(value: object) -> bytes:
+    """Return JSON of a value with dataclasses. It begins with a space if orjson cannot write or read it.
+
+    Damaged lines may have lone surrogates and integers above 64 bits.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return b" " + json.dumps(value, default=vars).encode()
+
+
+def from_json(text: bytes) -> dict:
+    return json.loads(text) if text.startswith(b" ") else orjson.loads(text)
+
+
+def _summary(launch_file: LaunchFile, planned: Planned) -> dict:
+    header = launch_file.header
+    lines = []
+    for number, line in launch_file.lines if header is not None else ():
+        problem = violation(line)
+        if line is header and not isinstance(header.get("environment"), dict):
+            header["environment"] = {}  # absent, or reported as invalid; the records after it are read
+        entry = {"number": number, "kind": line["kind"], "cell": line.get("cell"), "problem": problem}
+        if problem is None:
+            entry["time_utc"] = line["time_utc"]
+            if line["kind"] == "record":
+                entry |= _record(line, header, planned)
+        lines.append(entry)
+    return {"header": header, "problems": launch_file.problems, "lines": lines}
+
+
+def _record(record: dict, header: dict, planned: Planned) -> dict:
+    entry = {name: record[name] for name in ("status", "phase", "elapsed_ns")}
+    entry |= {"cause": None if record["cause"] is None else one_line(record["cause"])}
+    entry |= {"warmup_ns": phase_ns(record["warmup"]), "measuring_ns": measuring_ns(record)}
+    entry["spec"] = planned.digests.get(record["cell"])
+    spec = planned.specs.get(record["cell"])
+    if spec is None:
+        return entry
+    columns, entry["unreadable"] = measured(record, spec)
+    if entry["unreadable"] is None:
+        hosts = hosts_by_rank(header, spec["nodes"] * spec["gpus_per_node"])
+        entry["columns"] = {name: value for name, value in columns.items() if value is not None}
+        entry["undeclared"] = [one_line(text, 300) for text in undeclared(record)]
+        entry["training"] = training_of(record, spec)
+        entry["waits"] = planned.waits_of(record, spec, hosts)
+    return entry
+
+
+def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
+    """Return the host of each rank by the first line of a launch file; None if it is absent or malformed."""
+    found: list[str | None] = [None] * num_ranks
+    hosts = (header.get("environment") or {}).get("hosts")
+    for host in hosts if isinstance(hosts, list) else []:
+        name, ranks = (host.get("host"), host.get("ranks")) if isinstance(host, dict) else (None, None)
+        if isinstance(name, str) and isinstance(ranks, list):
+            for rank in ranks:
+                if isinstance(rank, int) and 0 <= rank < num_ranks:
+                    found[rank] = one_line(name)
+    return found
