@@ -15,7 +15,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
-from regatta.report.block_values import Texts, column_values, printable, six
+from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
 from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, hours_per_million, with_derived
 from regatta.report.page import STATUSES, marked_status
@@ -115,7 +115,7 @@ def decoded(text: str) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=six) -> list:
+def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=rounded) -> list:
     """Return a column of a table with one row per cell, in the order of the block."""
     found = [None] * len(places)
     for cell, value in zip(table["cell"], column_values(table, column), strict=True):
@@ -234,7 +234,8 @@ def _number(number: Number, places: Mapping, table: pd.DataFrame, texts: Mapping
     if found[""] not in table:
         return {"": [None] * len(places)}
     values = {
-        end: _by_cell(table, column, places, lambda value: six(value, number.factor)) for end, column in found.items()
+        end: _by_cell(table, column, places, lambda value: rounded(value, number.factor))
+        for end, column in found.items()
     }
     if "_low" in values:
         values["_interval"] = _by_cell(table, number.interval, places, texts["intervals"].index)
@@ -248,7 +249,7 @@ def _where_unknown(values: list, others: list[list]) -> list:
 
 def _with_hours(columns: dict) -> dict[str, list]:
     rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
-    return {"": [None if rate is None else six(hours_per_million(rate)) for rate in rates]}
+    return {"": [None if rate is None else rounded(hours_per_million(rate)) for rate in rates]}
 
 
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:
@@ -259,7 +260,7 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "cell": [places[cell] for cell in table["cell"]],
         "reference": [places[cell] for cell in table["reference"]],
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
-        **{name: [six(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
+        **{name: [rounded(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
         "verdict": [texts["words"].index(_verdict(row)) for row in table.itertuples()],
     }
@@ -287,7 +288,7 @@ def _predictions(rows: list[dict], buckets: pd.DataFrame, texts: Mapping[str, Te
         by_key.get(tuple(row.get(name) for name in names)) if is_one else None
         for row, is_one in zip(rows, is_bucketed, strict=True)
     ]
-    found = {name: [six(value) for value in column_values(buckets, column)] for name, column in PREDICTED.items()}
+    found = {name: [rounded(value) for value in column_values(buckets, column)] for name, column in PREDICTED.items()}
     found |= {
         name: [texts["words"].index(value) for value in column_values(buckets, name)]
         for name in ("indistinguishable_mb", "source", "reason")

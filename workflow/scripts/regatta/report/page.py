@@ -4,7 +4,7 @@ topics/catalog.py adds the topics and renders the page: one reproducible file wi
 """
 
 import base64
-import gzip
+import bz2
 import hashlib
 import re
 from collections import Counter
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 import pandas as pd
@@ -33,7 +34,8 @@ MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read fro
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
+MAX_PLAIN_BYTES = {False: 20_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
@@ -170,11 +172,11 @@ def _git(headers: list[dict]) -> list[str]:
 
 
 def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
-    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.gz."""
+    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.bz2."""
     raw = csv.encode()
     if len(raw) <= max_plain_bytes:
-        return name, data_uri(raw, "text/csv")
-    return f"{name}.gz", data_uri(gzip.compress(raw, 6, mtime=0), "application/gzip")
+        return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
+    return f"{name}.bz2", data_uri(bz2.compress(raw), "application/x-bzip2")
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

@@ -86,6 +86,8 @@ STYLE = {
     "ytick.labelsize": 9,
     "xtick.color": INK,
     "ytick.color": INK,
+    "xtick.major.size": 0,  # grid lines mark the ticks
+    "ytick.major.size": 0,
     "path.simplify": False,
 }
 
@@ -283,7 +285,6 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
         set_ticks(side, axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ()))
     axes.grid(visible=True, color=GRID, linewidth=0.8)
-    axes.tick_params(length=3)
 
 
 def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, float]:
