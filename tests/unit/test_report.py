@@ -20,7 +20,8 @@ from synthetic import (
 
 import warm_start
 from regatta.report.cells import decoded
-from regatta.report.page import script_source
+from regatta.report.page import in_columns, script_source
+from regatta.report.panels import Section, Table
 from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics.catalog import TABLES, TOPICS
 
@@ -451,3 +452,17 @@ def test_a_long_table_is_folded_and_a_short_one_open(tmp_path, laptop):
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-18[^<]* \(5 rows\)</summary>", laptop)
     text = report_of(tmp_path, cluster_campaign(repeats=1), CLUSTER)
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-50[^<]* \(38 rows\)</summary>", text)
+
+
+def test_a_small_campaign_has_two_columns_above_the_first_open_table():
+    def section(name, num_figures=0, num_rows=0):
+        tables = (Table("", ("a",), (("1",),) * num_rows),) if num_rows else ()
+        return Section(name, name, figures=(None,) * num_figures, tables=tables)
+
+    sections = [section("matrix"), section("scaling", 2, 8), section("bucket"), section("communication", 1)]
+    sections += [section("models", 0, 1), section("memory", 0, 9)]
+    columns, below = in_columns(sections, {"cells": [{}] * 30})
+    assert [[one.id for one in column] for column in columns] == [["matrix", "scaling"], ["bucket", "communication"]]
+    assert [one.id for one in below] == ["models", "memory"]
+    assert in_columns(sections, {"cells": [{}] * 31}) == ([], sections)
+    assert in_columns(sections[4:], {"cells": [{}]}) == ([], sections[4:])

@@ -32,6 +32,7 @@ from regatta.store.records import one_line, violation
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read from top to bottom
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
+MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 MAX_PLAIN_BYTES = {False: 20_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
@@ -117,6 +118,25 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     found.append(("cells", "All cells", "", ""))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
+
+
+def in_columns(shown: list[Section], campaign: dict) -> tuple[list[list[Section]], list[Section]]:
+    """Return the sections of two columns at the top of a small campaign's page, and those below at full width.
+
+    A table that is not folded needs the full width. Columns have about the same number of figures and tables.
+    """
+    is_wide = (section.id == "stability" or _has_open_table(section) for section in shown)
+    num_beside = next((place for place, is_one in enumerate(is_wide) if is_one), len(shown))
+    if len(campaign["cells"]) > MOST_CELLS_IN_COLUMNS or num_beside < 2:
+        return [], shown
+    weights = [1 + len(section.figures) + bool(section.tables) + bool(section.beside) for section in shown[:num_beside]]
+    cut = min(range(1, num_beside), key=lambda place: abs(sum(weights[:place]) - sum(weights[place:])))
+    return [shown[:cut], shown[cut:num_beside]], shown[num_beside:]
+
+
+def _has_open_table(section: Section) -> bool:
+    tables = (table for one in (section, *section.parts) for table in one.tables)
+    return any(len(table.rows) <= MOST_ROWS_OPEN for table in tables)
 
 
 def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

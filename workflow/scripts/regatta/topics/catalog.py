@@ -170,7 +170,7 @@ def render(data: ReportData) -> str:
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "findings": findings_by_section(data),
-        "sections": shown,
+        "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
         "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
         "left_out": page.left_out(data.problems, data.names),
