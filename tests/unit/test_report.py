@@ -447,8 +447,8 @@ def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):
 
 
 def test_a_long_table_is_folded_and_a_short_one_open(tmp_path, laptop):
-    assert "<caption>Versions by stack" in laptop  # one row
-    assert "<details><summary>Versions by stack" not in laptop
+    assert "<caption>Communication models" in laptop  # one row
+    assert "<details><summary>Communication models" not in laptop
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-18[^<]* \(5 rows\)</summary>", laptop)
     text = report_of(tmp_path, cluster_campaign(repeats=1), CLUSTER)
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-50[^<]* \(38 rows\)</summary>", text)
