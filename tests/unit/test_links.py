@@ -7,7 +7,7 @@ import pytest
 from campaign_files import SLURM, UserError, collectives, load, small
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CLUSTER, analyse, collective_cell, make_campaign, train_cell, write_results
+from synthetic import CLUSTER, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
 from test_figures import drawn_panels
 
 from regatta.campaign.matrix import expand
@@ -236,6 +236,23 @@ def test_findings_say_the_percentage_and_the_section_the_links_with_their_source
     assert f"450 GB/s from a GPU to the others of its node ({GPU}, source: {SOURCE})" in lead
     assert f"100 GB/s per node ({GPU}, source: {SOURCE})" in lead
     assert [term for term, _ in communication.methods(data.campaign)] == ["Bandwidth", "Peak bus bandwidth"]
+
+
+def test_a_bandwidth_above_the_peak_is_a_warning():
+    # 2**30 bytes in 10 ms: 107.37 GB/s, as bus bandwidth x 7/4 = 187.9 of 175 on two nodes, x 3/2 of 450 on one.
+    cells = [nccl_cell(2**30, 1, 4), nccl_cell(2**30, 2, 4)]
+    campaign, measurements = tables_of([(cell, 0.01) for cell in cells])
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    [warning] = communication.warnings(data)
+    assert warning.values == {"num": 1, "num_known": 2, "largest_ratio": pytest.approx(1.0737, rel=1e-4)}
+    assert warning.cells == (cells[1]["id"],)
+    assert "107 %" in warning.found
+    campaign, measurements = tables_of([(cell, 0.011) for cell in cells])  # 170.8 of 175
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    assert communication.warnings(data) == []
+    campaign, measurements = tables_of([(cell, 0.01) for cell in cells], links=None)
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    assert communication.warnings(data) == []
 
 
 def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):

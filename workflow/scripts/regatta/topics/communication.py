@@ -17,12 +17,13 @@ from regatta.core.text import (
     interval_heading,
     is_unknown,
     percent,
+    plural,
     shape,
     size,
     three,
     times,
 )
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.report.findings import Advice, Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
     Section,
@@ -352,6 +353,21 @@ def sentence(finding: Finding) -> str:
     return f"{values['name']}: {rate}, {time_text(values['time'])} per call."
 
 
+def warnings(data: ReportData) -> list[Advice]:
+    """Return the warning on cells above the peak of their links: the peak or the time is wrong."""
+    peaks, collectives = peaks_by_cell(data.campaign, data.measurements), data.tables["collectives"]
+    ratios = (collectives["busbw_gb_per_s"] / collectives["cell"].map(peaks).astype("Float64")).dropna()
+    above = ratios[ratios > 1].sort_values(ascending=False, kind="stable")
+    if above.empty:
+        return []
+    cells = tuple(collectives.loc[above.index, "cell"])
+    values = {"num": len(above), "num_known": len(ratios), "largest_ratio": float(above.iloc[0])}
+    largest = f"{percent_number(values['largest_ratio'])} % ({data.names[cells[0]]})"
+    text = f"Above the peak: bus bandwidth of {values['num']} of {plural(len(ratios), 'cell')}, up to {largest}."
+    advice = "Check links in the cluster file. With a reduction in the network, an all-reduce can exceed this peak."
+    return [Advice(text, advice, (of_cells("collectives", cells),), values, cells)]
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "collective"):
         return []
@@ -368,4 +384,4 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 TABLES = {
     "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, warnings, methods)

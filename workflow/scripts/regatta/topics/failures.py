@@ -88,13 +88,14 @@ def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[Lost,
 
 def lost_text(lost: tuple[Lost, Lost], device: str) -> str:
     """Return `Time lost: 1.2 GPU hours in 3 launches without a valid record; ...`; empty if there are none."""
-    words = ("launch", "launches", "without a valid record"), ("failed measurement", None, "of other launches")
+    others = " of other launches" if lost[0].num else ""
+    words = ("launch", "launches", " without a valid record"), ("failed measurement", None, others)
     parts = []
     for one, (noun, nouns, which) in zip(lost, words, strict=True):
         if one.num:
             time = UNKNOWN if one.hours is None else rank_time(one.hours, device)
             unknown = f" (time of {one.num_unknown} unknown)" if one.num_unknown else ""
-            parts.append(f"{time} in {plural(one.num, noun, nouns)} {which}{unknown}")
+            parts.append(f"{time} in {plural(one.num, noun, nouns)}{which}{unknown}")
     return f"Time lost: {'; '.join(parts)}." if parts else ""
 
 
