@@ -12,7 +12,7 @@ function three(value, figures = 3) {
   const digits = figures - 1 - Number(rounded.toExponential(figures - 1).split("e")[1]);
   const [whole, decimals] = Math.abs(rounded).toFixed(Math.max(digits, 0)).split(".");
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
-  return (value < 0 ? "-" : "") + grouped + (decimals ? "." + decimals : "");
+  return (value < 0 ? "−" : "") + grouped + (decimals ? "." + decimals : "");
 }
 
 /** Return a number with this many significant figures; ties go to the even digit, as in Python. */

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
+from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
@@ -59,7 +59,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of}
+    environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters["drawn_and_listed"] = drawn_and_listed
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])

@@ -31,6 +31,9 @@ FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
 COORDINATES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 COMMAND = re.compile(r"\s*([MLCQz]|\"$)\s*")  # of a path
+LINE_TO = re.compile(r"([ML])([-\d.]+) ([-\d.]+)")
+PLACE = re.compile(r'x="([-\d.]+)" y="([-\d.]+)"')
+NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
 # What a page does not need: paths without paint, rotations by 0, groups without attributes around other elements.
 UNSEEN = re.compile(r'<path [^>]*style="fill: none"/>| transform="rotate\(-0 [^)]*\)"|<g/>')
 PLAIN_GROUP = re.compile(r"<g>\s*((?:<(?:path|use|text)\b[^>]*(?:/>|>[^<]*</text>)\s*)*)</g>")
@@ -84,7 +87,22 @@ def _compact(body: str) -> str:
 def _rounded(attribute: re.Match) -> str:
     """Return an attribute with its numbers rounded to 0.1, a path without spaces around commands."""
     short = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), attribute[0])
-    return COMMAND.sub(r"\1", short)
+    short = COMMAND.sub(r"\1", short)
+    return short if "C" in short or "Q" in short else _with_short_lines(short)
+
+
+def _with_short_lines(path: str) -> str:
+    """Return a path of straight lines with H and V for horizontal and vertical ones."""
+    before = ("", "")
+
+    def short(match: re.Match) -> str:
+        nonlocal before
+        command, *place = match.groups()
+        is_same = [old == new for old, new in zip(before, place, strict=True)]
+        before = tuple(place)
+        return match[0] if command == "M" or not any(is_same) else f"V{place[1]}" if is_same[0] else f"H{place[0]}"
+
+    return LINE_TO.sub(short, path)
 
 
 def _text_style(match: re.Match) -> str:
@@ -95,8 +113,8 @@ def _text_style(match: re.Match) -> str:
 def _with_cells(plot: str, cells: Sequence[str]) -> str:
     """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
 
-    Marks of a cell in the same place are drawn once.
-    Marks outside the canvas are not drawn. If one is missing, the cells of the others are unknown, so none is assigned.
+    Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
+    cells of the others are unknown, so none is assigned.
     """
     end = plot.index("</g>")
     marks = MARK.findall(plot[:end])
@@ -105,7 +123,12 @@ def _with_cells(plot: str, cells: Sequence[str]) -> str:
     style = MARK_STYLE.search(marks[0])[0]
     texts = []
     for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
-        drawn = "\n".join(dict.fromkeys(mark.replace(style, "") for _, mark in run))
+        apart = {_near(mark): mark.replace(style, "") for _, mark in run}
+        drawn = "\n".join(apart.values())
         texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
     begin = plot.index(marks[0])
     return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
+
+
+def _near(mark: str) -> tuple[int, ...]:
+    return tuple(round(float(number) / NEAR) for number in PLACE.search(mark).groups())

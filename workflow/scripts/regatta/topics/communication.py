@@ -196,9 +196,8 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
-    data = shown[list(COLLECTIVES)]
     panel = Panel(x, y, series, limits=_peak_lines(shown))
-    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, data, "collectives")
+    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, "collectives")
 
 
 def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict, value: Callable) -> tuple[Series, ...]:
@@ -255,8 +254,7 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
         columns["algorithm buffers"] = text_of("algorithm_bytes", size_text)
         columns["largest rel. error"] = text_of("max_rel_error", error_text)
     table = Table.of(f"Time of {title}", _cell_columns(rows) | columns, rows)
-    data = rows[list(COLLECTIVES)]
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, data, "collectives")
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, "collectives")
 
 
 def error_text(error: float | None) -> str:
