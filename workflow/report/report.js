@@ -2,8 +2,6 @@
 // Filters, cell drawer and table of all cells of the report. The page is complete without this script.
 // Names, causes and commands may contain anything: they become text nodes or attributes, never markup.
 
-// Numbers as text, as regatta/core/text.py writes them.
-
 /** Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if unknown. */
 function three(value, figures = 3) {
   if (value == null || Number.isNaN(value)) return "n/a";
@@ -15,7 +13,7 @@ function three(value, figures = 3) {
   return (value < 0 ? "−" : "") + grouped + (decimals ? "." + decimals : "");
 }
 
-/** Return a number with this many significant figures; ties go to the even digit, as in Python. */
+/** Round to significant figures; ties go to the even digit, as in Python. */
 function roundHalfEven(value, figures) {
   const [digits, exponent] = value.toExponential(60).split("e"); // exact: ties have few digits
   const all = digits.replace(/[-.]/g, "");
@@ -23,12 +21,12 @@ function roundHalfEven(value, figures) {
   return Number((value < 0 ? "-" : "") + all[0] + "." + all.slice(1, figures) + "e" + exponent);
 }
 
-/** Return a ratio with three decimals near 1, else with three significant figures. */
+/** Return a ratio with three decimals near 1. */
 function ratioText(ratio) {
   return ratio === null || !(ratio >= 0.1 && ratio < 10) ? three(ratio) : ratio.toFixed(3);
 }
 
-/** Return a range over launches as (low to high), an interval as [low, high]; empty if unknown. */
+/** Return a range as (low to high), an interval as [low, high]; empty if unknown. */
 function intervalText(low, high, kind, show = three) {
   if (low == null || high == null) return "";
   return kind === "range" ? `(${show(low)} to ${show(high)})` : `[${show(low)}, ${show(high)}]`;
@@ -149,8 +147,6 @@ function launchRanges(numPlanned) {
   return numPlanned.map((num) => [end, (end += num)]);
 }
 
-// Distribution of samples by launch.
-
 /** Return the factor and the unit in which times given in milliseconds read well. */
 function timeUnit(milliseconds) {
   if (milliseconds < 1) return { factor: 1e3, unit: "µs" };
@@ -200,8 +196,6 @@ function strips(launches, width) {
     }),
   };
 }
-
-// The page.
 
 /** Return an element. children: elements or texts; what is null is left out. */
 function make(tag, attributes = {}, ...children) {
@@ -341,11 +335,14 @@ function enhance(block) {
     const listed = columns();
     const table = byId("cells-table");
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
-    const cellOf = (column, text) => {
+    const cellOf = (column, cell) => {
+      const text = columnText(block, column, cell);
       if (column.key !== "name") return make("td", { class: column.kind }, text);
-      return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text));
+      const title = block.texts.words[cells.warning[cell]];
+      const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
+      return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
     };
-    const rowOf = (cell) => listed.map((column) => cellOf(column, columnText(block, column, cell)));
+    const rowOf = (cell) => listed.map((column) => cellOf(column, cell));
     const body = rows.slice(0, numRows).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
     table.tBodies[0].replaceChildren(...body);
     const count = `${whole(Math.min(numRows, rows.length))} of ${whole(rows.length)} cells shown`;

@@ -26,7 +26,8 @@ MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
-RESERVED |= {"prediction", "rejected_fit", "stack_facts", "cell", "search", "sort", *(number.key for number in NUMBERS)}
+RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "cell", "search", "sort"}
+RESERVED |= {number.key for number in NUMBERS}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
@@ -60,14 +61,18 @@ def cell_indices(campaign: dict) -> dict[str, int]:
     return {cell["id"]: index for index, cell in enumerate(campaign_cells(campaign))}
 
 
-def data_block(data) -> dict:
-    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package)."""
+def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
+    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package).
+
+    warnings: what the warnings on a cell are about, by its id.
+    """
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
     names = [data.cell_names[cell] for cell in places]
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
     columns = {"id": list(places), "name": [name.full for name in names]}
     columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]
+    columns["warning"] = [texts["words"].index((warnings or {}).get(cell)) for cell in places]
     columns["stack_facts"] = [texts["words"].index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
     launches = add_launches(columns, places, tables, texts)
     statuses = columns["status"]
@@ -313,15 +318,16 @@ def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]
 
 
 def static_rows(block: dict) -> dict:
-    """Return headings, rows (index, texts), number of cells, and the (label, definition) of all columns that have one.
+    """Return headings, rows (index, texts), warnings by index, number of cells, and (label, definition) of columns.
 
     At most MOST_STATIC_ROWS rows, in the default order.
     """
     shown = [column for column in block["columns"] if column["is_shown"]]
-    chosen = block["order"][:MOST_STATIC_ROWS]
+    chosen, words = block["order"][:MOST_STATIC_ROWS], block["texts"]["words"]
     return {
         "columns": shown,
         "rows": [(index, [_text(block, column, index) for column in shown]) for index in chosen],
+        "warnings": {index: words[word] for index in chosen if (word := block["cells"]["warning"][index]) is not None},
         "num_cells": len(block["order"]),
         "definitions": [(column["label"], column["help"]) for column in block["columns"] if "help" in column],
     }
