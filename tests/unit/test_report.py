@@ -454,15 +454,15 @@ def test_a_long_table_is_folded_and_a_short_one_open(tmp_path, laptop):
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-50[^<]* \(38 rows\)</summary>", text)
 
 
-def test_a_small_campaign_has_two_columns_above_the_first_open_table():
+def test_a_small_campaign_has_sections_side_by_side_above_the_first_open_table():
     def section(name, num_figures=0, num_rows=0):
         tables = (Table("", ("a",), (("1",),) * num_rows),) if num_rows else ()
         return Section(name, name, figures=(None,) * num_figures, tables=tables)
 
     sections = [section("matrix"), section("scaling", 2, 8), section("bucket"), section("communication", 1)]
     sections += [section("models", 0, 1), section("memory", 0, 9)]
-    columns, below = in_columns(sections, {"cells": [{}] * 30})
-    assert [[one.id for one in column] for column in columns] == [["matrix", "scaling"], ["bucket", "communication"]]
+    beside, below = in_columns(sections, {"cells": [{}] * 30})
+    assert [one.id for one in beside] == ["matrix", "scaling", "bucket", "communication"]
     assert [one.id for one in below] == ["models", "memory"]
     assert in_columns(sections, {"cells": [{}] * 31}) == ([], sections)
     assert in_columns(sections[4:], {"cells": [{}]}) == ([], sections[4:])

@@ -120,18 +120,16 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
-def in_columns(shown: list[Section], campaign: dict) -> tuple[list[list[Section]], list[Section]]:
-    """Return the sections of two columns at the top of a small campaign's page, and those below at full width.
+def in_columns(shown: list[Section], campaign: dict) -> tuple[list[Section], list[Section]]:
+    """Return the first sections of a small campaign, which stand side by side, and the others, at full width.
 
-    A table that is not folded needs the full width. Columns have about the same number of figures and tables.
+    A table that is not folded needs the full width.
     """
     is_wide = (section.id == "stability" or _has_open_table(section) for section in shown)
     num_beside = next((place for place, is_one in enumerate(is_wide) if is_one), len(shown))
     if len(campaign["cells"]) > MOST_CELLS_IN_COLUMNS or num_beside < 2:
         return [], shown
-    weights = [1 + len(section.figures) + bool(section.tables) + bool(section.beside) for section in shown[:num_beside]]
-    cut = min(range(1, num_beside), key=lambda place: abs(sum(weights[:place]) - sum(weights[place:])))
-    return [shown[:cut], shown[cut:num_beside]], shown[num_beside:]
+    return shown[:num_beside], shown[num_beside:]
 
 
 def _has_open_table(section: Section) -> bool:
