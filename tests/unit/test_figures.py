@@ -113,6 +113,14 @@ def test_the_launches_of_a_cell_are_one_group_and_the_style_of_a_series_stands_o
     assert len(re.findall(r'<g style="fill: var\(--ground\)', svg)) == 1  # the third is not on the line
 
 
+def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawing):
+    points = (Point(1.0, (1.0, 1.0, 2.0), 1.0, cell="a"), Point(2.0, (1.0,), 1.0, cell="b"))
+    svg = svg_of(Series("ddp", points))
+    assert svg.count("<use") == 3  # two of the three launches of a are equal
+    assert re.search(r'<g data-line="a b">\n<path d="M[\d.]+ [\d.]+H[\d.]+"', svg)  # from (1, 1) to (2, 1)
+    assert not re.search(r'[ "]-?\d+\.\d\d+[ "]', " ".join(re.findall(r' (?:d|x|y)="[^"]*"', svg)))
+
+
 def test_of_very_many_launches_the_ranges_are_drawn(drawing):
     many = Series("many", (Point(1.0, tuple(range(1, MAX_POINTS + 2)), 500.0), Point(2.0, (5.0,), 5.0)))
     assert svg_of(many).count("<use") < 20

@@ -1,7 +1,10 @@
+import base64
+import bz2
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from published_columns import new_columns
@@ -20,7 +23,7 @@ from synthetic import (
 
 import warm_start
 from regatta.report.cells import decoded
-from regatta.report.page import in_columns, script_source
+from regatta.report.page import download, in_columns, script_source
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics.catalog import TABLES, TOPICS
@@ -466,3 +469,14 @@ def test_a_small_campaign_has_sections_side_by_side_above_the_first_open_table()
     assert [one.id for one in below] == ["models", "memory"]
     assert in_columns(sections, {"cells": [{}] * 31}) == ([], sections)
     assert in_columns(sections[4:], {"cells": [{}]}) == ([], sections[4:])
+
+
+def test_a_small_csv_is_embedded_as_text_and_a_large_one_compressed():
+    csv = 'a,b\n"x%20#&",µ\n'
+    name, uri = download(csv, "t.csv", 100)
+    assert name == "t.csv"
+    assert unquote(uri.removeprefix("data:text/csv;charset=utf-8,")) == csv
+    assert not set(uri) & set('"#& \n')
+    name, uri = download(csv, "t.csv", 5)
+    assert name == "t.csv.bz2"
+    assert bz2.decompress(base64.b64decode(uri.partition("base64,")[2])).decode() == csv
