@@ -197,7 +197,6 @@ def test_the_largest_shapes_on_one_node_and_on_several_have_a_line_and_each_row_
     found = [(row[5], row[-1]) for row in bandwidth.table.rows]
     assert found == [("22.2", "450"), ("33.3", "450"), ("100.0", "175")]
     assert not any("peak" in column for column in latency.table.columns)
-    assert "peak" not in bandwidth.csv  # the columns of collectives.csv
 
 
 def test_equal_peaks_are_one_line(monkeypatch):
