@@ -184,7 +184,7 @@ def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
     height_in = ABOVE_IN + PLOT_IN + below_in
     with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
-        axes = figure.add_axes((0.16, below_in / height_in, 0.825, PLOT_IN / height_in))
+        axes = figure.add_axes((0.16, below_in / height_in, 0.79, PLOT_IN / height_in))
         _scale(axes, panel)
         for guide, line in panel.guides:
             dashes = _guide_dashes(panel, guide)
