@@ -31,7 +31,7 @@ const block = () => ({
 
 test("numbers have three significant figures", () => {
   const cases = [
-    [null, "n/a"], [0, "0"], [0.000123, "0.000123"], [1.2, "1.20"], [12345, "12,300"], [-0.5, "-0.500"],
+    [null, "n/a"], [0, "0"], [0.000123, "0.000123"], [1.2, "1.20"], [12345, "12,300"], [-0.5, "−0.500"],
     [999.6, "1,000"], [1234567, "1,230,000"], [1.125, "1.12"], [1.135, "1.14"],
   ];
   for (const [value, text] of cases) assert.equal(report.three(value), text);

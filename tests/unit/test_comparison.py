@@ -24,6 +24,8 @@ from regatta.topics.comparison.tables import (
 )
 from regatta.topics.comparison.texts import (
     counts_text,
+    detectable_ratios,
+    detectable_text,
     interval_text,
     launches_text,
     margin_text,
@@ -290,3 +292,14 @@ def test_a_summary_counts_every_word():
     assert counts_text(comparisons_table(*results_of(times))) == (
         "1 of 2 comparisons slower, 0 faster, 0 inconclusive, 1 equivalent"
     )
+
+
+def test_the_smallest_detectable_difference_is_half_the_width_of_an_interval():
+    kinds = ["interval", "interval", "interval", "range"]
+    ends = {"time_low_ratio": [1.0, 0.5, 2.0, 1.0], "time_high_ratio": [1.21, 0.5, 2.0808, 9.0]}
+    rows = pd.DataFrame({"interval": kinds, **ends})
+    assert detectable_ratios(rows) == pytest.approx([0.0, 0.02, 0.1])  # sqrt(1), sqrt(1.0404), sqrt(1.21)
+    text = detectable_text(rows)
+    assert "2.0 % in half of 3 pairs, 10.0 % in all" in text
+    assert "n/a for 1 pair" in text
+    assert ": n/a" in detectable_text(rows.tail(1))

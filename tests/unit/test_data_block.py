@@ -18,10 +18,11 @@ from regatta.report.cells import (
     encoded,
     static_rows,
 )
+from regatta.report.findings import Advice
 from regatta.report.page import load_template
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
-from regatta.topics.catalog import make_tables
+from regatta.topics.catalog import make_tables, warnings_by_cell
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")
@@ -300,3 +301,18 @@ def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path)
     failed = next(cell for cell in indices if "mobilenet_v3_small-ddp-1-n01g02" in cell)
     assert f'<li data-cell="{indices[failed]}">' in page
     assert page.count(f'<tr data-cell="{indices[failed]}">') >= 2  # the static table, and a table of a section
+
+
+def test_a_cell_has_the_subjects_of_the_warnings_on_it():
+    data = small()
+    first, second, *_ = (cell["id"] for cell in data.campaign["cells"])
+    advice = [
+        Advice("Outliers: 3 of 23.", "", (), cells=(first, second)),
+        Advice("Variation: 12 %.", "", (), cells=(second, "another")),
+        Advice("3 launches per cell: too few.", "", ()),
+    ]
+    block = data_block(data, warnings_by_cell(advice))
+    words, indices = block["texts"]["words"], block["cells"]["warning"]
+    assert [words[index] for index in indices[:2]] == ["Outliers", "Outliers; Variation"]
+    assert set(indices[2:]) == {None}
+    assert static_rows(block)["warnings"] == {0: "Outliers", 1: "Outliers; Variation"}

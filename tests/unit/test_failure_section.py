@@ -8,8 +8,18 @@ from synthetic import make_report
 from synthetic_failures import CAUSES, LOG, write_failing
 
 from regatta.core.text import PHASE_WORDS, status_text
-from regatta.store.csv_files import make_table
-from regatta.topics.failures import FAILURES, PLACE, STATUSES, failure_groups, skipped_groups
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.failures import (
+    FAILURES,
+    PLACE,
+    STATUSES,
+    Lost,
+    failure_groups,
+    lost_text,
+    lost_time,
+    skipped_groups,
+)
+from regatta.topics.timeline.tables import TIMELINE
 
 OOM = "RuntimeError: you tried to allocate {} bytes"
 
@@ -164,3 +174,32 @@ def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tm
     assert of_launcher not in section
     assert "job 4711: stopped (n6): SIGTERM: Slurm's time limit" in section
     assert "1 cell: message_bytes x ranks does not fit in 94.99 GiB" in section
+
+
+def timed_launch(name, duration_s, num_ok, num_failed):
+    counts = {"num_ok": num_ok, "num_failed": num_failed}
+    return {"launch": name, "nodes": 2, "gpus_per_node": 4, "duration_s": duration_s} | counts
+
+
+def timed_record(launch, status, elapsed_s):
+    return {"cell": "c", "repeat": 0, "launch": launch, "status": status, "elapsed_s": elapsed_s, "world_size": 8}
+
+
+def test_the_time_lost_is_that_of_launches_without_a_record_and_of_failed_records_of_others():
+    launches = [timed_launch("a", 900.0, 0, 3), timed_launch("b", 450.0, 0, 0), timed_launch("c", 60.0, 2, 2)]
+    launches.append(timed_launch("d", None, 0, 1))
+    records = [timed_record("a", "failed", 100.0), timed_record("c", "ok", 20.0), timed_record("c", "timeout", 45.0)]
+    records += [timed_record("c", "failed", None), timed_record(None, "not_measured", None)]
+    lost = lost_time(make_table(launches, TIMELINE), make_table(records, MEASUREMENTS))
+    # (900 + 450) s x 8 GPUs = 3 GPU hours, one launch unknown; 45 s x 8 GPUs = 0.1 GPU hours, one record unknown.
+    assert lost == (Lost(3, 1, 3.0), Lost(2, 1, 0.1))
+    text = lost_text(lost, "cuda")
+    assert "3.00 GPU hours in 3 launches" in text or "3.0 GPU hours in 3 launches" in text
+    assert "6.0 GPU minutes in 2 failed measurements" in text
+
+
+def test_time_lost_of_unknown_length_is_not_zero():
+    lost = lost_time(make_table([timed_launch("d", None, 0, 1)], TIMELINE), make_table([], MEASUREMENTS))
+    assert lost == (Lost(1, 1, None), Lost(0, 0, None))
+    assert lost_text(lost, "cuda").startswith("Time lost: n/a in 1 launch without")
+    assert lost_text((Lost(0, 0, None), Lost(0, 0, None)), "cuda") == ""

@@ -16,7 +16,7 @@ from synthetic import (
 )
 
 from regatta.core.names import PLACE
-from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three
+from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three, with_minus_signs
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.plotting import (
     MAX_POINTS,
@@ -113,6 +113,14 @@ def test_the_launches_of_a_cell_are_one_group_and_the_style_of_a_series_stands_o
     assert len(re.findall(r'<g style="fill: var\(--ground\)', svg)) == 1  # the third is not on the line
 
 
+def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawing):
+    points = (Point(1.0, (1.0, 1.0, 2.0), 1.0, cell="a"), Point(2.0, (1.0,), 1.0, cell="b"))
+    svg = svg_of(Series("ddp", points))
+    assert svg.count("<use") == 3  # two of the three launches of a are equal
+    assert re.search(r'<g data-line="a b">\n<path d="M[\d.]+ [\d.]+H[\d.]+"', svg)  # from (1, 1) to (2, 1)
+    assert not re.search(r'[ "]-?\d+\.\d\d+[ "]', " ".join(re.findall(r' (?:d|x|y)="[^"]*"', svg)))
+
+
 def test_of_very_many_launches_the_ranges_are_drawn(drawing):
     many = Series("many", (Point(1.0, tuple(range(1, MAX_POINTS + 2)), 500.0), Point(2.0, (5.0,), 5.0)))
     assert svg_of(many).count("<use") < 20
@@ -190,7 +198,6 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     assert f'aria-label="Throughput: ResNet-50: samples/s {by}"' in figures[0].svg
     assert f'aria-label="Efficiency: ResNet-50: efficiency (%) {by}"' in figures[1].svg
     assert len(figures[0].table.rows) == 4
-    assert figures[0].csv.startswith("cell,model,")
 
 
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
@@ -359,9 +366,24 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("-0.5", "−0.5"),
+        ("[-1.20, -0.3]", "[−1.20, −0.3]"),
+        ("(-2 to 3)", "(−2 to 3)"),
+        ("1e-05", "1e-05"),
+        ("node-1", "node-1"),
+        ("2026-11-21", "2026-11-21"),
+    ],
+)
+def test_a_page_has_minus_signs_before_negative_numbers_alone(text, shown):
+    assert with_minus_signs(text) == shown
+
+
 def test_a_page_draws_the_first_figure_of_each_subject_before_the_second_of_any():
     titles = [f"Efficiency: {model} · {stack}" for model in "abc" for stack in ("bound", "contained")]
-    figures = [Figure(title, title, "<svg/>", "", "", Table("", (), ()), "") for title in titles]
+    figures = [Figure(title, title, "<svg/>", Table("", (), ())) for title in titles]
     drawn, listed = drawn_and_listed(figures, most=4)
     assert [figure.title[12:] for figure in drawn] == ["a · bound", "a · contained", "b · bound", "c · bound"]
     assert [figure.title[12:] for figure in listed] == ["b · contained", "c · contained"]

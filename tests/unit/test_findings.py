@@ -29,11 +29,10 @@ from test_training_runs import ALONE, DDP, OWN, T, write_store
 
 from regatta.report.findings import Value, percent_text, time_text
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv, to_exact_csv
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
 
-COMPUTED = ("straggler-map", "rank-times", "ecdf")  # figures whose data are samples, no rows of a table
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
@@ -280,21 +279,14 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
 
 
-def test_sections_of_a_campaign_draw_rows_of_the_table_that_they_name(analysed):
+def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):
     _, data = analysed
     for topic in TOPICS:
         section = topic.section(data) if topic.section else None
         shown = {"warnings"} | ({section.id} if section and section.has_content else set())
         assert {finding.anchor or topic.id for finding in topic.findings(data)} <= shown, "a dead link"
         for figure in section.figures if section else ():
-            if figure.id.startswith(COMPUTED):
-                continue
-            write = to_exact_csv if figure.source == "epochs" else to_csv
-            heading, *rows = write(data.tables[figure.source]).splitlines()
-            own_heading, *own = figure.csv.splitlines()
-            assert own_heading == heading
-            assert own
-            assert set(own) <= set(rows), figure.id
+            assert figure.source in {*TABLES, *COLLECTED} or figure.source.startswith("launches/"), figure.id
         for table in section.tables if section else ():
             assert table.sources, table.caption
             assert set(table.sources) <= {*TABLES, *COLLECTED, "launches/*.jsonl"}

@@ -7,7 +7,7 @@ import pytest
 from campaign_files import SLURM, UserError, collectives, load, small
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CLUSTER, analyse, collective_cell, make_campaign, train_cell, write_results
+from synthetic import CLUSTER, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
 from test_figures import drawn_panels
 
 from regatta.campaign.matrix import expand
@@ -197,7 +197,6 @@ def test_the_largest_shapes_on_one_node_and_on_several_have_a_line_and_each_row_
     found = [(row[5], row[-1]) for row in bandwidth.table.rows]
     assert found == [("22.2", "450"), ("33.3", "450"), ("100.0", "175")]
     assert not any("peak" in column for column in latency.table.columns)
-    assert "peak" not in bandwidth.csv  # the columns of collectives.csv
 
 
 def test_equal_peaks_are_one_line(monkeypatch):
@@ -238,6 +237,23 @@ def test_findings_say_the_percentage_and_the_section_the_links_with_their_source
     assert [term for term, _ in communication.methods(data.campaign)] == ["Bandwidth", "Peak bus bandwidth"]
 
 
+def test_a_bandwidth_above_the_peak_is_a_warning():
+    # 2**30 bytes in 10 ms: 107.37 GB/s, as bus bandwidth x 7/4 = 187.9 of 175 on two nodes, x 3/2 of 450 on one.
+    cells = [nccl_cell(2**30, 1, 4), nccl_cell(2**30, 2, 4)]
+    campaign, measurements = tables_of([(cell, 0.01) for cell in cells])
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    [warning] = communication.warnings(data)
+    assert warning.values == {"num": 1, "num_known": 2, "largest_ratio": pytest.approx(1.0737, rel=1e-4)}
+    assert warning.cells == (cells[1]["id"],)
+    assert "107 %" in warning.found
+    campaign, measurements = tables_of([(cell, 0.011) for cell in cells])  # 170.8 of 175
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    assert communication.warnings(data) == []
+    campaign, measurements = tables_of([(cell, 0.01) for cell in cells], links=None)
+    data = report_data(campaign, measurements, collectives=collectives_table(campaign, measurements))
+    assert communication.warnings(data) == []
+
+
 def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4)], gpu="another")
     assert "peak_ratio" not in communication.findings(data)[0].values
@@ -248,11 +264,11 @@ def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
 def test_a_series_its_marks_and_its_fit_are_one_group(tmp_path):
     cells = [nccl_cell(4**i, *shape) for i in range(5, 15) for shape in ((1, 4), (2, 4))]
     figure = communication.section(linked_report(tmp_path / "r", cells)).figures[0]
-    root = ElementTree.fromstring(figure.svg.replace("xlink:", ""))
+    root = ElementTree.fromstring(figure.svg)
     groups = root.findall(".//g[@class='series']")
     assert len(groups) == 2
     for group, nodes in zip(groups, (1, 2), strict=True):
-        marks = {mark.get("data-cell") for mark in group.findall(".//g[@data-cell]")}
+        marks = {mark.get("data-cell") for mark in group.findall(".//*[@data-cell]")}
         assert marks == {cell["id"] for cell in cells if cell["spec"]["nodes"] == nodes}
         text, curve = group.findall("./g[@class='fit']")
         assert "".join(text.itertext()).strip().startswith("fit: a ")

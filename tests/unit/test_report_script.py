@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regatta.core.text import three
+from regatta.core.text import three, with_minus_signs
 from regatta.report.page import TEMPLATES, script_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,9 @@ def test_the_pure_functions_pass_their_tests_and_numbers_read_as_python_writes_t
     numbers = [rng.uniform(0.1, 10) * 10 ** rng.randint(-7, 7) for _ in range(2000)]
     numbers += [float(f"{number:.4g}") for number in numbers]  # half of those that end in 5 are ties
     numbers += [1.125, 1.375, 100.5, 101.5, 1005, 12345, 0.5, 0.25, 1e-7, 999.5, 99950, -1.125]
-    (tmp_path / "numbers.json").write_text(json.dumps([(number, three(number)) for number in numbers]))
+    (tmp_path / "numbers.json").write_text(
+        json.dumps([(number, with_minus_signs(three(number))) for number in numbers])
+    )
     environment = os.environ | {"REGATTA_NUMBERS": str(tmp_path / "numbers.json")}
     done = subprocess.run(
         [node, "--test", str(ROOT / "tests" / "script")], env=environment, capture_output=True, text=True, check=False

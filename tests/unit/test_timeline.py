@@ -206,7 +206,7 @@ def test_a_row_is_a_host_with_its_launches_and_its_allocation():
     ]
     _, allocated, bars = found["rows"][1]
     assert allocated == [(0, 100)]
-    assert [(bar["left"], bar["width"], bar["batch"]) for bar in bars] == [(0, 40, BATCH), (60, 40, BATCH)]
+    assert [(bar["left"], bar["width"]) for bar in bars] == [(0, 40), (60, 40)]
     for word in (BATCH, "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
         assert word in bars[1]["text"]
 
@@ -237,6 +237,12 @@ def test_many_launches_limit_the_rows():
 )
 def test_a_launch_has_a_state(num_ok, num_failed, state):
     assert state_of({"num_ok": num_ok, "num_failed": num_failed}) == state
+
+
+@pytest.mark.parametrize(("num_ok", "num_failed", "percent"), [(3, 1, 25), (27, 0, None), (0, 3, None), (0, 0, None)])
+def test_the_share_of_a_launch_that_failed_is_marked(num_ok, num_failed, percent):
+    [(_, _, [bar])] = chart_of([launch(hosts="n1", num_ok=num_ok, num_failed=num_failed)])["rows"]
+    assert bar["failed_percent"] == percent
 
 
 def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):
@@ -289,7 +295,8 @@ def test_the_page_shows_a_bar_for_each_launch_and_host_without_a_script(tmp_path
     page = make_report(write_nights(tmp_path / "r")).read_text(encoding="utf-8")
     shown = page.partition('<section id="timeline"')[2].partition("</section>")[0]
     bars = re.findall(
-        r'<span class="(\w+)" role="img" style="left: ([\d.]+)%; width: ([\d.]+)%" title="([^"]+)"', shown
+        r'<span class="(\w+)" role="img" style="left: ([\d.]+)%; width: ([\d.]+)%(?:; --failed: \d+%)?" title="([^"]+)"',
+        shown,
     )
     # By batch: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2.
     assert len(bars) == 6 + 12 + 24 + 12

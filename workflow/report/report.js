@@ -2,8 +2,6 @@
 // Filters, cell drawer and table of all cells of the report. The page is complete without this script.
 // Names, causes and commands may contain anything: they become text nodes or attributes, never markup.
 
-// Numbers as text, as regatta/core/text.py writes them.
-
 /** Return three significant figures without an exponent: 0.000123, 1.20, 12,300. n/a if unknown. */
 function three(value, figures = 3) {
   if (value == null || Number.isNaN(value)) return "n/a";
@@ -12,10 +10,10 @@ function three(value, figures = 3) {
   const digits = figures - 1 - Number(rounded.toExponential(figures - 1).split("e")[1]);
   const [whole, decimals] = Math.abs(rounded).toFixed(Math.max(digits, 0)).split(".");
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
-  return (value < 0 ? "-" : "") + grouped + (decimals ? "." + decimals : "");
+  return (value < 0 ? "−" : "") + grouped + (decimals ? "." + decimals : "");
 }
 
-/** Return a number with this many significant figures; ties go to the even digit, as in Python. */
+/** Round to significant figures; ties go to the even digit, as in Python. */
 function roundHalfEven(value, figures) {
   const [digits, exponent] = value.toExponential(60).split("e"); // exact: ties have few digits
   const all = digits.replace(/[-.]/g, "");
@@ -23,12 +21,12 @@ function roundHalfEven(value, figures) {
   return Number((value < 0 ? "-" : "") + all[0] + "." + all.slice(1, figures) + "e" + exponent);
 }
 
-/** Return a ratio with three decimals near 1, else with three significant figures. */
+/** Return a ratio with three decimals near 1. */
 function ratioText(ratio) {
   return ratio === null || !(ratio >= 0.1 && ratio < 10) ? three(ratio) : ratio.toFixed(3);
 }
 
-/** Return a range over launches as (low to high), an interval as [low, high]; empty if unknown. */
+/** Return a range as (low to high), an interval as [low, high]; empty if unknown. */
 function intervalText(low, high, kind, show = three) {
   if (low == null || high == null) return "";
   return kind === "range" ? `(${show(low)} to ${show(high)})` : `[${show(low)}, ${show(high)}]`;
@@ -36,7 +34,7 @@ function intervalText(low, high, kind, show = three) {
 
 // The view: what is filtered, searched, sorted and open. It lives in the fragment of the URL.
 
-/** Return the section and the values of a fragment: #scaling, #model=resnet50&cell=..., or both. */
+/** Return section and values of a fragment such as #scaling&model=resnet50. */
 function parseFragment(fragment) {
   const found = { section: "", values: {} };
   for (const part of fragment.replace(/^#/, "").split("&").filter(Boolean)) {
@@ -56,14 +54,13 @@ function decoded(text) {
 }
 
 function formatFragment(section, values) {
-  const parts = Object.keys(values)
-    .filter((key) => values[key] !== "")
-    .map((key) => `${encodeURIComponent(key)}=${encodeURIComponent(values[key])}`);
+  const known = Object.entries(values).filter(([, value]) => value !== "");
+  const parts = known.map((pair) => pair.map(encodeURIComponent).join("="));
   const all = section ? [encodeURIComponent(section), ...parts] : parts;
   return all.length ? "#" + all.join("&") : "";
 }
 
-/** Return the view that values of a fragment describe. `ignored` lists what this campaign does not have. */
+/** Return the view of a fragment's values. `ignored` lists what this campaign does not have. */
 function readView(block, values) {
   const view = { filters: {}, query: values.search || "", sort: null, cell: null, ignored: [] };
   for (const [key, value] of Object.entries(values)) {
@@ -89,7 +86,7 @@ function viewValues(block, view) {
   return values;
 }
 
-/** Return for each cell whether it passes all filters and contains all words of the search. */
+/** Return for each cell whether it passes the filters and contains all words of the search. */
 function matching(block, view) {
   const { id, name } = block.cells;
   const wanted = Object.entries(view.filters).map(([key, index]) => [block.cells[key], index]);
@@ -101,7 +98,7 @@ function matching(block, view) {
   });
 }
 
-/** Return cells sorted by a column; unknown values come last in both directions, equal ones stay in their order. */
+/** Return cells sorted by a column; unknown values come last in both directions. The sort is stable. */
 function sorted(block, cells, sort) {
   if (!sort) return cells;
   const values = block.cells[sort.key];
@@ -113,7 +110,7 @@ function sorted(block, cells, sort) {
   });
 }
 
-/** Return the value of a column as text: a facet's or a number's, as the table shows it. */
+/** Return the value of a column as the table shows it. */
 function columnText(block, column, cell) {
   const value = block.cells[column.key][cell];
   if (column.key === "num_ok") return block.cells.num_planned[cell] ? `${value}/${block.cells.num_planned[cell]}` : "–";
@@ -137,7 +134,7 @@ function csv(block, cells, columns) {
   return lines.map((line) => line.map(quoted).join(",") + "\n").join("");
 }
 
-/** Return the first shown number that a cell has, with its label, such as "Step time (ms): 12.3". */
+/** Return the first shown number of a cell with its label: "Step time (ms): 12.3". */
 function mainNumber(block, cell) {
   const isMain = (column) => column.kind === "number" && column.is_shown && column.group === "results";
   const column = block.columns.find((column) => isMain(column) && block.cells[column.key][cell] !== null);
@@ -150,15 +147,13 @@ function launchRanges(numPlanned) {
   return numPlanned.map((num) => [end, (end += num)]);
 }
 
-// Distribution of samples by launch.
-
 /** Return the factor and the unit in which times given in milliseconds read well. */
 function timeUnit(milliseconds) {
   if (milliseconds < 1) return { factor: 1e3, unit: "µs" };
   return milliseconds < 1000 ? { factor: 1, unit: "ms" } : { factor: 1e-3, unit: "s" };
 }
 
-/** Return about four round numbers from low to high, as texts with equally many decimals. */
+/** Return about four round numbers from low to high as texts. */
 function ticks(low, high) {
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -172,10 +167,8 @@ function ticks(low, high) {
 const UPPER = ["p99", "p95", "p90", "p75"]; // the largest known one ends a strip's bar
 
 /**
- * Return the geometry of one strip per launch on a common axis from 0 to `width`: line from minimum to maximum, bar from
- * the median to the largest known quantile. launches: quantiles by name in ms; null if unknown.
- *
- * A far outlier would leave no room for the rest of the axis: a maximum beyond it is clipped and marked.
+ * Return one strip per launch on an axis from 0 to `width`: line from minimum to maximum, bar from the median to the
+ * largest known quantile. A maximum far beyond the bars is clipped and marked. launches: quantiles by name in ms.
  */
 function strips(launches, width) {
   const measured = launches.filter((launch) => launch.p50 != null);
@@ -204,8 +197,6 @@ function strips(launches, width) {
   };
 }
 
-// The page.
-
 /** Return an element. children: elements or texts; what is null is left out. */
 function make(tag, attributes = {}, ...children) {
   const isSvg = ["svg", "g", "line", "rect", "text"].includes(tag);
@@ -222,7 +213,9 @@ const byId = (id) => document.getElementById(id);
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
-  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (letter) => letter.charCodeAt(0));
+  const text = atob(byId("data-block").textContent.trim());
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -232,9 +225,10 @@ function enhance(block) {
   const { cells } = block;
   const numCells = cells.id.length;
   const ranges = launchRanges(cells.num_planned);
-  const marks = findMarks(block);
-  const groups = findGroups(marks);
-  const lines = [...document.querySelectorAll("svg [data-line]")];
+  const marks = [];
+  const groups = new Map();
+  const lineOf = (element) => ({ element, cells: cellsOf(element, "line") });
+  const lines = [...document.querySelectorAll("svg [data-line]")].map(lineOf);
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
   let view = readView(block, fragment.values);
@@ -276,20 +270,30 @@ function enhance(block) {
     byId("filter-box").open = !isNarrow();
   };
 
-  /** Show what the view says: filters, marks, table and URL. */
-  const update = () => {
-    isOn = matching(block, view);
+  const addMarks = (root) => {
+    const added = findMarks(block, root);
+    marks.push(...added);
+    addGroups(groups, added);
+  };
+
+  const showMarks = () => {
     for (const mark of marks) {
-      const isOff = ![...mark.cells, ...mark.others].some((cell) => isOn[cell]);
+      const isOff = !mark.cells.some((cell) => isOn[cell]) && !mark.others.some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
-    for (const line of lines) line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
-    for (const { element, marks, note } of groups) {
+    for (const { element, cells } of lines) element.classList.toggle("is-off", !cells.every((cell) => isOn[cell]));
+    for (const [element, { marks, note }] of groups) {
       const isOff = marks.every((mark) => mark.isOff);
       element.classList.toggle("is-off", isOff);
       if (note) note.hidden = !isOff;
     }
     keepOneStop();
+  };
+
+  /** Show what the view says: filters, marks, table and URL. */
+  const update = () => {
+    isOn = matching(block, view);
+    showMarks();
     const num = isOn.filter(Boolean).length;
     const counted = `${whole(num)} of ${whole(numCells)} ${numCells === 1 ? "cell" : "cells"}`;
     byId("filter-count").textContent = num ? counted : `${counted}: no cell matches`;
@@ -331,11 +335,14 @@ function enhance(block) {
     const listed = columns();
     const table = byId("cells-table");
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
-    const cellOf = (column, text) => {
+    const cellOf = (column, cell) => {
+      const text = columnText(block, column, cell);
       if (column.key !== "name") return make("td", { class: column.kind }, text);
-      return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text));
+      const title = block.texts.words[cells.warning[cell]];
+      const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
+      return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
     };
-    const rowOf = (cell) => listed.map((column) => cellOf(column, columnText(block, column, cell)));
+    const rowOf = (cell) => listed.map((column) => cellOf(column, cell));
     const body = rows.slice(0, numRows).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
     table.tBodies[0].replaceChildren(...body);
     const count = `${whole(Math.min(numRows, rows.length))} of ${whole(rows.length)} cells shown`;
@@ -368,13 +375,13 @@ function enhance(block) {
       setTimeout(() => URL.revokeObjectURL(url), 1000);
     });
     const worst = [...byId("cells-table").tBodies[0].rows]; // of the page without script
-    window.addEventListener("beforeprint", () => {
+    addEventListener("beforeprint", () => {
       const isDefault = !Object.keys(view.filters).length && !view.query && !view.sort;
       if (!isDefault || columns().length !== worst[0]?.cells.length) return;
       byId("cells-table").tBodies[0].replaceChildren(...worst);
       byId("cells-note").hidden = false;
     });
-    window.addEventListener("afterprint", () => {
+    addEventListener("afterprint", () => {
       byId("cells-note").hidden = true;
       fillTable();
     });
@@ -439,17 +446,17 @@ function enhance(block) {
   };
 
   // Marks in a figure are one stop of the tab key; arrows move between them.
-  const drawings = groups.filter(({ element }) => element.matches("svg"));
   const keepOneStop = () => {
-    for (const { marks } of drawings) {
-      const on = marks.filter((mark) => !mark.isOff);
-      const current = on.find((mark) => mark.element === document.activeElement) || on[0];
-      for (const mark of marks) mark.element.setAttribute("tabindex", mark === current ? "0" : "-1");
+    for (const [drawing, group] of groups) {
+      if (!drawing.matches("svg")) continue;
+      const on = group.marks.filter((mark) => !mark.isOff);
+      group.stop?.element.setAttribute("tabindex", "-1");
+      group.stop = on.find((mark) => mark.element === document.activeElement) || on[0];
+      group.stop?.element.setAttribute("tabindex", "0");
     }
   };
   const moveFocus = (element, step) => {
-    const { marks } = drawings.find((drawing) => drawing.element.contains(element));
-    const on = marks.filter((mark) => !mark.isOff);
+    const on = groups.get(element.closest("svg")).marks.filter((mark) => !mark.isOff);
     const place = on.findIndex((mark) => mark.element === element);
     on[(place + step + on.length) % on.length].element.focus();
     keepOneStop();
@@ -460,7 +467,9 @@ function enhance(block) {
   setUpDrawer();
   setUpTip(block);
   markSection();
+  addMarks(document);
   update();
+  document.addEventListener("toggle", ({ target }) => (addMarks(target), showMarks()), true);
   keepClear(byId("filters"));
   document.documentElement.classList.add("has-script");
   const goToView = () => {
@@ -469,7 +478,7 @@ function enhance(block) {
     else if (drawer.open) closeDrawer();
   };
   goToView();
-  window.addEventListener("hashchange", () => {
+  addEventListener("hashchange", () => {
     const found = parseFragment(location.hash);
     const isPlain = !Object.keys(found.values).length; // an anchor of the page: the view stays
     fragment = isPlain ? { ...fragment, section: found.section } : found;
@@ -487,20 +496,19 @@ function keepClear(bar) {
   set();
 }
 
+const FOLDED = "#cells-table, details:not([open]) > :not(summary, [data-filter-group] *)";
 const NO_MATCH = "No cell matches the filters.";
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
 
-/** Return the rows, tables and figures that are hidden if none of their marks match; tables and figures get a note. */
-function findGroups(marks) {
+/** Add the rows, tables and figures that are hidden if none of their marks match. */
+function addGroups(groups, marks) {
   const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg";
-  const groups = new Map();
   for (const mark of marks) {
     for (let at = mark.element.closest(kinds); at; at = at.parentElement.closest(kinds)) {
-      if (!groups.has(at)) groups.set(at, { element: at, marks: [], note: noteOf(at) });
+      if (!groups.has(at)) groups.set(at, { marks: [], note: noteOf(at) });
       groups.get(at).marks.push(mark);
     }
   }
-  return [...groups.values()];
 }
 
 function noteOf(element) {
@@ -511,11 +519,12 @@ function noteOf(element) {
   return note;
 }
 
-/** Return the elements that stand for cells, and let the keyboard reach them. */
-function findMarks(block) {
+/** Return the elements that stand for cells once they are unfolded; let the keyboard reach them. */
+function findMarks(block, root) {
   const found = [];
-  for (const element of document.querySelectorAll("[data-cell]")) {
-    if (element.closest("#cells-table")) continue;
+  for (const element of root.querySelectorAll("[data-cell]")) {
+    if (element.isMark || element.closest(FOLDED)) continue;
+    element.isMark = true;
     const cells = cellsOf(element, "cell").filter((cell) => cell < block.cells.id.length);
     if (!cells.length) continue;
     const drawing = element.closest("svg");
@@ -523,6 +532,7 @@ function findMarks(block) {
     if (drawing) {
       drawing.setAttribute("role", "group"); // an image has no parts that can be focused
       element.setAttribute("role", "button");
+      element.setAttribute("tabindex", "-1");
       element.setAttribute("aria-label", cells.length === 1 ? `${name}: ${mainNumber(block, cells[0])}` : name);
     } else if (!element.matches("a, button")) {
       const host = element.matches("tr") ? element.cells[0] : element;
@@ -542,7 +552,7 @@ function findMarks(block) {
   return found;
 }
 
-/** Show the name and main number of the mark under the pointer or with the focus. */
+/** Show name and main number of the mark under the pointer or with the focus. */
 function setUpTip(block) {
   const tip = make("div", { id: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);
@@ -583,7 +593,7 @@ function markSection() {
 
 // The content of the drawer.
 
-/** Return the elements that describe one cell. open: opens the drawer with other cells. */
+/** Return what describes one cell. open: opens the drawer with other cells. */
 function cellDetails(block, cell, [first, end], open) {
   const { cells, texts, launches } = block;
   const all = Array.from({ length: end - first }, (_, index) => first + index);
@@ -613,7 +623,7 @@ function part(title, ...children) {
   return make("section", {}, make("h3", {}, title), ...children);
 }
 
-/** Return a table in a region that scrolls. rows: a name and its values, numbers as strings and words as elements. */
+/** Return a table in a region that scrolls. rows: a name and its values; words are elements. */
 function tableOf(caption, heads, rows) {
   const kind = (value) => (typeof value === "string" ? "number" : "text");
   const headOf = (text, column) => make("th", { scope: "col", class: column ? kind(rows[0][column]) : null }, text);
@@ -770,7 +780,7 @@ function comparisons(block, cell, open) {
   return found;
 }
 
-/** Return the measured and predicted bucket sizes of a cell's curve, and why its model was rejected. */
+/** Return the best and predicted bucket sizes of a cell's curve, and why its model was rejected. */
 function bucket(block, cell) {
   const { predictions, texts, cells } = block;
   const row = cells.prediction[cell];

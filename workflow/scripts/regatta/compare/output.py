@@ -162,10 +162,9 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     ticks = tuple((place, f"{date}\n{_heading(history, place).strip()}") for place, date in enumerate(dates))
     x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
     series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
-    rows = history.table[history.table["cell"].isin(cells)]
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
     panel, table = Panel(x, Axis("ratio to first campaign"), series), history_table(history, cells)
-    return make_figure(f"history-{index + 1}", title, panel, table, rows, "")
+    return make_figure(f"history-{index + 1}", title, panel, table, "")
 
 
 def _points(history: History, cell: str) -> tuple[Point, ...]:

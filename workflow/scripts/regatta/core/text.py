@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
+NEGATIVE = re.compile(r"(?<![\w.\])-])-(?=\d)")  # the hyphen of a negative number, none within a name or a range
 # Words for statuses and phases of records; other statuses are shown unchanged.
 STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
 PHASE_WORDS = {
@@ -37,6 +38,11 @@ def four(value: float | None) -> str:
 def percent(ratio: float | None) -> str:
     """Return a ratio in percent with one decimal, without the sign; never -0.0."""
     return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
+
+
+def with_minus_signs(text: str) -> str:
+    """Return a text with minus signs before its negative numbers instead of hyphens, for a page."""
+    return NEGATIVE.sub("\N{MINUS SIGN}", text)
 
 
 def ratio_text(ratio: float | None) -> str:

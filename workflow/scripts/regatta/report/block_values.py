@@ -1,4 +1,4 @@
-"""Values of the data block: numbers with six digits, distinct texts by index, columns of a table as lists."""
+"""Values of the data block: rounded numbers, distinct texts by index, columns of a table as lists."""
 
 import math
 
@@ -21,14 +21,14 @@ class Texts:
         return list(self._indices)
 
 
-def six(value: object, factor: float = 1) -> float | int | None:
-    """Return value x factor with six significant digits, an integer where it is one."""
+def rounded(value: object, factor: float = 1, digits: int = 6) -> float | int | None:
+    """Return value x factor with `digits` significant digits, an integer where it is one."""
     if is_unknown(value):
         return None
-    rounded = float(f"{float(value) * factor:.6g}")
-    if not math.isfinite(rounded):
+    number = float(f"{float(value) * factor:.{digits}g}")
+    if not math.isfinite(number):
         return None
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
 def column_values(table: pd.DataFrame, column: str) -> list:

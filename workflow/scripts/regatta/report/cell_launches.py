@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from regatta.report.block_values import Texts, column_values, printable, six
+from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_numbers import IN_MILLISECONDS
 from regatta.report.page import STATUSES, marked_status, shown_status
 from regatta.report.same_hosts import hosts_by_launch, other_results
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
+DIGITS = 4  # of a launch's times, as the drawer shows them
 QUANTILES = ("min", "p50", "p75", "p90", "p95", "p99", "max")
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 
@@ -52,7 +53,7 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, text
         "others": [texts["words"].index(others[row].text) if row in others else None for row in in_order],
     }
     for name, column in times.items():
-        found[name] = [six(table[column][row], IN_MILLISECONDS) for row in in_order]
+        found[name] = [rounded(table[column][row], IN_MILLISECONDS, DIGITS) for row in in_order]
     return found
 
 

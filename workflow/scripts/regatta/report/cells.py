@@ -15,7 +15,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
-from regatta.report.block_values import Texts, column_values, printable, six
+from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
 from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, hours_per_million, with_derived
 from regatta.report.page import STATUSES, marked_status
@@ -27,7 +27,8 @@ MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
-RESERVED |= {"prediction", "rejected_fit", "stack_facts", "cell", "search", "sort", *(number.key for number in NUMBERS)}
+RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "cell", "search", "sort"}
+RESERVED |= {number.key for number in NUMBERS}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
@@ -61,14 +62,18 @@ def cell_indices(campaign: dict) -> dict[str, int]:
     return {cell["id"]: index for index, cell in enumerate(campaign_cells(campaign))}
 
 
-def data_block(data) -> dict:
-    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package)."""
+def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
+    """Return the data of the page's script. data: ReportData (of topics.base, which imports this package).
+
+    warnings: what the warnings on a cell are about, by its id.
+    """
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
     names = [data.cell_names[cell] for cell in places]
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
     columns = {"id": list(places), "name": [name.full for name in names]}
     columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]
+    columns["warning"] = [texts["words"].index((warnings or {}).get(cell)) for cell in places]
     columns["stack_facts"] = [texts["words"].index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
     launches = add_launches(columns, places, tables, texts)
     statuses = columns["status"]
@@ -116,7 +121,7 @@ def decoded(text: str) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=six) -> list:
+def _by_cell(table: pd.DataFrame, column: str, places: Mapping[str, int], show=rounded) -> list:
     """Return a column of a table with one row per cell, in the order of the block."""
     found = [None] * len(places)
     for cell, value in zip(table["cell"].to_numpy(dtype=object), column_values(table, column), strict=True):
@@ -235,7 +240,8 @@ def _number(number: Number, places: Mapping, table: pd.DataFrame, texts: Mapping
     if found[""] not in table:
         return {"": [None] * len(places)}
     values = {
-        end: _by_cell(table, column, places, lambda value: six(value, number.factor)) for end, column in found.items()
+        end: _by_cell(table, column, places, lambda value: rounded(value, number.factor))
+        for end, column in found.items()
     }
     if "_low" in values:
         values["_interval"] = _by_cell(table, number.interval, places, texts["intervals"].index)
@@ -249,7 +255,7 @@ def _where_unknown(values: list, others: list[list]) -> list:
 
 def _with_hours(columns: dict) -> dict[str, list]:
     rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
-    return {"": [None if rate is None else six(hours_per_million(rate)) for rate in rates]}
+    return {"": [None if rate is None else rounded(hours_per_million(rate)) for rate in rates]}
 
 
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:
@@ -260,7 +266,7 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "cell": [places[cell] for cell in table["cell"]],
         "reference": [places[cell] for cell in table["reference"]],
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
-        **{name: [six(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
+        **{name: [rounded(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
         "verdict": [texts["words"].index(_verdict(row)) for row in table_rows(table)],
     }
@@ -288,7 +294,7 @@ def _predictions(rows: list[dict], buckets: pd.DataFrame, texts: Mapping[str, Te
         by_key.get(tuple(row.get(name) for name in names)) if is_one else None
         for row, is_one in zip(rows, is_bucketed, strict=True)
     ]
-    found = {name: [six(value) for value in column_values(buckets, column)] for name, column in PREDICTED.items()}
+    found = {name: [rounded(value) for value in column_values(buckets, column)] for name, column in PREDICTED.items()}
     found |= {
         name: [texts["words"].index(value) for value in column_values(buckets, name)]
         for name in ("indistinguishable_mb", "source", "reason")
@@ -313,15 +319,16 @@ def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]
 
 
 def static_rows(block: dict) -> dict:
-    """Return headings, rows (index, texts), number of cells, and the (label, definition) of all columns that have one.
+    """Return headings, rows (index, texts), warnings by index, number of cells, and (label, definition) of columns.
 
     At most MOST_STATIC_ROWS rows, in the default order.
     """
     shown = [column for column in block["columns"] if column["is_shown"]]
-    chosen = block["order"][:MOST_STATIC_ROWS]
+    chosen, words = block["order"][:MOST_STATIC_ROWS], block["texts"]["words"]
     return {
         "columns": shown,
         "rows": [(index, [_text(block, column, index) for column in shown]) for index in chosen],
+        "warnings": {index: words[word] for index in chosen if (word := block["cells"]["warning"][index]) is not None},
         "num_cells": len(block["order"]),
         "definitions": [(column["label"], column["help"]) for column in block["columns"] if "help" in column],
     }

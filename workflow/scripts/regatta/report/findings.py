@@ -64,12 +64,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Advice:
-    """A warning: what was found, what to do, and the source rows, the shown one first."""
+    """A warning: what was found, what to do, the source rows (the shown one first), and the cells that it concerns."""
 
     found: str
     advice: str
     sources: tuple[Source, ...]
     values: dict[str, object] = field(default_factory=dict)
+    cells: tuple[str, ...] = ()
 
 
 def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:

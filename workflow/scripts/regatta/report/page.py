@@ -4,7 +4,7 @@ topics/catalog.py adds the topics and renders the page: one reproducible file wi
 """
 
 import base64
-import gzip
+import bz2
 import hashlib
 import re
 from collections import Counter
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 import pandas as pd
@@ -19,7 +20,7 @@ from markupsafe import Markup
 
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text
+from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
@@ -31,9 +32,11 @@ from regatta.store.records import one_line, violation
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read from top to bottom
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
+MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-MAX_PLAIN_BYTES = {False: 100_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.gz
+MAX_PLAIN_BYTES = {False: 20_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
@@ -56,7 +59,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"status": marked_status, "file": file_of, "anchor": anchor_of}
+    environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters["drawn_and_listed"] = drawn_and_listed
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
@@ -117,6 +120,23 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
 
 
+def in_columns(shown: list[Section], campaign: dict) -> tuple[list[Section], list[Section]]:
+    """Return the first sections of a small campaign, which stand side by side, and the others, at full width.
+
+    A table that is not folded needs the full width.
+    """
+    is_wide = (section.id == "stability" or _has_open_table(section) for section in shown)
+    num_beside = next((place for place, is_one in enumerate(is_wide) if is_one), len(shown))
+    if len(campaign["cells"]) > MOST_CELLS_IN_COLUMNS or num_beside < 2:
+        return [], shown
+    return shown[:num_beside], shown[num_beside:]
+
+
+def _has_open_table(section: Section) -> bool:
+    tables = (table for one in (section, *section.parts) for table in one.tables)
+    return any(len(table.rows) <= MOST_ROWS_OPEN for table in tables)
+
+
 def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:
     """Return cluster, processor, torch version and time of the measurements, for one line of the page's head."""
     facts_of = dict(facts(campaign, headers, measurements))
@@ -170,11 +190,11 @@ def _git(headers: list[dict]) -> list[str]:
 
 
 def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
-    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.gz."""
+    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.bz2."""
     raw = csv.encode()
     if len(raw) <= max_plain_bytes:
-        return name, data_uri(raw, "text/csv")
-    return f"{name}.gz", data_uri(gzip.compress(raw, 6, mtime=0), "application/gzip")
+        return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
+    return f"{name}.bz2", data_uri(bz2.compress(raw), "application/x-bzip2")
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

@@ -12,7 +12,6 @@ from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_tex
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
 from regatta.report.rows import table_rows
-from regatta.store.csv_files import to_csv
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
@@ -49,25 +48,20 @@ class Table:
 class Figure:
     """One figure.
 
-    image: an inline SVG element, or a function that draws it, so that only what a page shows is drawn. legend: of its
-    series. data: its data as CSV, or a function that returns it. source: the table whose rows these are.
+    image: an inline SVG element, or a function that draws it, so that only what a page shows is drawn. source: the
+    table whose rows it draws. legend: of its series.
     """
 
     id: str
     title: str
     image: str | Callable[[], str]
     table: Table
-    data: str | Callable[[], str]
     source: str = ""
     legend: tuple[Entry, ...] = ()
 
     @property
     def svg(self) -> str:
         return self.image if isinstance(self.image, str) else self.image()
-
-    @property
-    def csv(self) -> str:
-        return self.data if isinstance(self.data, str) else self.data()
 
 
 @dataclass(frozen=True)
@@ -276,13 +270,13 @@ def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
     return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
 
 
-def make_figure(figure_id: str, title: str, panel: Panel, table: Table, rows: pd.DataFrame, source: str) -> Figure:
-    """Return a figure of a panel with its numbers. rows: from the table `source`."""
+def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str) -> Figure:
+    """Return a figure of a panel with its numbers."""
 
     def image() -> str:
         return draw(panel, figure_id, title).svg
 
-    return Figure(figure_id, title, image, table, lambda: to_csv(rows), source, legend(panel))
+    return Figure(figure_id, title, image, table, source, legend(panel))
 
 
 def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -74,7 +74,8 @@ MARKERS = {  # of matplotlib, with the path of the same shape in a legend
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 FAINTEST = 0.4  # opacity of the last series of a hue
 DOT = 4.5
-WIDTH_IN, HEIGHT_IN = 3.9, 2.6  # small, so that its text is legible at 300 pixels on a phone
+WIDTH_IN, PLOT_IN = 3.3, 1.35  # small, so that its text is legible with four figures in a row; height without labels
+ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 STYLE = {
     "svg.hashsalt": "regatta",
     "svg.fonttype": "none",
@@ -90,6 +91,8 @@ STYLE = {
     "ytick.labelsize": 9,
     "xtick.color": INK,
     "ytick.color": INK,
+    "xtick.major.size": 0,  # grid lines mark the ticks
+    "ytick.major.size": 0,
     "path.simplify": False,
 }
 
@@ -182,8 +185,10 @@ def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
     """Draw a panel. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     styles = _styles(panel.series)
     has_points = sum(len(p.values) for s in panel.series for p in s.points) <= MAX_POINTS
-    with new_canvas(WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as figure:
-        axes = figure.add_axes((0.135, 0.26, 0.85, 0.64))
+    below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
+    height_in = ABOVE_IN + PLOT_IN + below_in
+    with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
+        axes = figure.add_axes((0.16, below_in / height_in, 0.79, PLOT_IN / height_in))
         _scale(axes, panel)
         for guide, line in panel.guides:
             dashes = _guide_dashes(panel, guide)
@@ -287,7 +292,6 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
         set_ticks(side, axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ()))
     axes.grid(visible=True, color=GRID, linewidth=0.8)
-    axes.tick_params(length=3)
 
 
 def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, float]:

@@ -27,8 +27,24 @@ MARK = re.compile(r"<use [^>]*/>")
 MARK_STYLE = re.compile(r' style="[^"]*"')
 FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
 LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
-DIGITS = re.compile(r">[^<]+</text>|(\d\.\d\d)\d+")  # of coordinates; texts keep theirs
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
+COORDINATES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
+LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+COMMAND = re.compile(r"\s*([MLCQz]|\"$)\s*")  # of a path
+LINE_TO = re.compile(r"([ML])([-\d.]+) ([-\d.]+)")
+PLACE = re.compile(r'x="([-\d.]+)" y="([-\d.]+)"')
+NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
+# What a page does not need: paths without paint, rotations by 0, groups without attributes around other elements.
+UNSEEN = re.compile(r'<path [^>]*style="fill: none"/>| transform="rotate\(-0 [^)]*\)"|<g/>')
+PLAIN_GROUP = re.compile(r"<g>\s*((?:<(?:path|use|text)\b[^>]*(?:/>|>[^<]*</text>)\s*)*)</g>")
+LONE_MARK = re.compile(r'<g( data-cell="[^"]*")>\s*<use([^>]*/>)\s*</g>')
+# Styles that style.css has, for all texts of a drawing and as classes.
+TEXT_STYLE = re.compile(r'<text style="([^"]*)"')
+TEXT_DEFAULTS = ("font-size: 9px", "font-family: 'DejaVu Sans'", "fill: var(--ink)")
+CLASSES = {
+    "fill: none; stroke: var(--line); stroke-width: 0.8; stroke-linecap: square": "rule",
+    "fill: none; stroke: var(--soft); stroke-width: 0.8; stroke-linejoin: miter; stroke-linecap: square": "axis",
+}
 
 
 def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
@@ -40,7 +56,7 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
-    body = UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :])
+    body = COORDINATES.sub(_rounded, UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :]))
     first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
     body = first + "".join(
         f"<g>{_with_cells(plot, cells[int(number)])}" for number, plot in zip(plots[::2], plots[1::2], strict=True)
@@ -53,16 +69,52 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
     ):
         body = body.replace(f"<g {begin}", f"<g {instead}")
     body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
-    body = FONT.sub(r"font-size: \1", DIGITS.sub(lambda match: match[1] or match[0], body))
-    body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], body)
-    body = "\n".join(line.strip() for line in body.splitlines() if line.strip())
-    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}'
+    body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], FONT.sub(r"font-size: \1", body))
+    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{_compact(body)}'
+
+
+def _compact(body: str) -> str:
+    """Return a drawing that looks the same in about half the bytes."""
+    body = UNSEEN.sub("", TEXT_STYLE.sub(_text_style, body).replace("xlink:href", "href"))
+    for style, name in CLASSES.items():
+        body = re.sub(rf'(?: clip-path="[^"]*")? style="{re.escape(style)}"', f' class="{name}"', body)
+    body = LONE_MARK.sub(r"<use\1\2", body)
+    while (flatter := PLAIN_GROUP.sub(r"\1", body)) != body:
+        body = flatter
+    return "\n".join(line.strip() for line in body.splitlines() if line.strip())
+
+
+def _rounded(attribute: re.Match) -> str:
+    """Return an attribute with its numbers rounded to 0.1, a path without spaces around commands."""
+    short = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), attribute[0])
+    short = COMMAND.sub(r"\1", short)
+    return short if "C" in short or "Q" in short else _with_short_lines(short)
+
+
+def _with_short_lines(path: str) -> str:
+    """Return a path of straight lines with H and V for horizontal and vertical ones."""
+    before = ("", "")
+
+    def short(match: re.Match) -> str:
+        nonlocal before
+        command, *place = match.groups()
+        is_same = [old == new for old, new in zip(before, place, strict=True)]
+        before = tuple(place)
+        return match[0] if command == "M" or not any(is_same) else f"V{place[1]}" if is_same[0] else f"H{place[0]}"
+
+    return LINE_TO.sub(short, path)
+
+
+def _text_style(match: re.Match) -> str:
+    words = [word for word in match[1].split("; ") if word not in TEXT_DEFAULTS]
+    return f'<text style="{"; ".join(words)}"' if words else "<text"
 
 
 def _with_cells(plot: str, cells: Sequence[str]) -> str:
     """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
 
-    Marks outside the canvas are not drawn. If one is missing, the cells of the others are unknown, so none is assigned.
+    Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
+    cells of the others are unknown, so none is assigned.
     """
     end = plot.index("</g>")
     marks = MARK.findall(plot[:end])
@@ -71,7 +123,12 @@ def _with_cells(plot: str, cells: Sequence[str]) -> str:
     style = MARK_STYLE.search(marks[0])[0]
     texts = []
     for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
-        drawn = "\n".join(mark.replace(style, "") for _, mark in run)
+        apart = {_near(mark): mark.replace(style, "") for _, mark in run}
+        drawn = "\n".join(apart.values())
         texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
     begin = plot.index(marks[0])
     return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
+
+
+def _near(mark: str) -> tuple[int, ...]:
+    return tuple(round(float(number) / NEAR) for number in PLACE.search(mark).groups())

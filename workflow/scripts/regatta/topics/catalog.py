@@ -11,6 +11,7 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
+from regatta.report.findings import Advice
 from regatta.report.panels import Section
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, read_csv, write_csv
@@ -164,9 +165,10 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     campaign, measurements = data.campaign, data.measurements
     is_large = page.is_large(campaign)
-    shown = sections(data)
+    advice = warnings(data)
+    shown = sections(data, advice)
     num_launches = len(list(data.launches.glob("*.jsonl")))
-    block = cells.data_block(data)
+    block = cells.data_block(data, warnings_by_cell(advice))
     values = {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
@@ -180,7 +182,7 @@ def render(data: ReportData) -> str:
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
         "findings": findings_by_section(data),
-        "sections": shown,
+        "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
         "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
         "left_out": page.left_out(data.problems, data.names),
@@ -202,15 +204,27 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
-def sections(data: ReportData) -> list[Section]:
-    """Return the sections with content in the page's order, each with its parts."""
+def warnings(data: ReportData) -> list[Advice]:
+    return [advice for topic in TOPICS for advice in topic.warnings(data)]
+
+
+def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
+    """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for one in advice:
+        for cell in one.cells:
+            found[cell][one.found.partition(":")[0]] = None
+    return {cell: "; ".join(subjects) for cell, subjects in found.items()}
+
+
+def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
+    """Return the sections with content in the page's order, each with its parts. advice: of `warnings`."""
     made = [(topic, topic.section(data)) for topic in TOPICS if topic.section]
     found = [(topic, section) for topic, section in made if section is not None]
     shown = []
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            advice = [advice for topic in TOPICS for advice in topic.warnings(data)]
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content={"warnings": advice}))
             section = replace(section, state=(plural(len(advice), "warning") if advice else "", "quiet"))
         if not topic.part_of:

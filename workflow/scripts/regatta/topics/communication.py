@@ -17,12 +17,13 @@ from regatta.core.text import (
     interval_heading,
     is_unknown,
     percent,
+    plural,
     shape,
     size,
     three,
     times,
 )
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.report.findings import Advice, Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
     Section,
@@ -196,9 +197,8 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
-    data = shown[list(COLLECTIVES)]
     panel = Panel(x, y, series, limits=_peak_lines(shown))
-    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, data, "collectives")
+    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, "collectives")
 
 
 def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict, value: Callable) -> tuple[Series, ...]:
@@ -255,8 +255,7 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
         columns["algorithm buffers"] = text_of("algorithm_bytes", size_text)
         columns["largest rel. error"] = text_of("max_rel_error", error_text)
     table = Table.of(f"Time of {title}", _cell_columns(rows) | columns, rows)
-    data = rows[list(COLLECTIVES)]
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, data, "collectives")
+    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, "collectives")
 
 
 def error_text(error: float | None) -> str:
@@ -353,6 +352,21 @@ def sentence(finding: Finding) -> str:
     return f"{values['name']}: {rate}, {time_text(values['time'])} per call."
 
 
+def warnings(data: ReportData) -> list[Advice]:
+    """Return the warning on cells above the peak of their links: the peak or the time is wrong."""
+    peaks, collectives = peaks_by_cell(data.campaign, data.measurements), data.tables["collectives"]
+    ratios = (collectives["busbw_gb_per_s"] / collectives["cell"].map(peaks).astype("Float64")).dropna()
+    above = ratios[ratios > 1].sort_values(ascending=False, kind="stable")
+    if above.empty:
+        return []
+    cells = tuple(collectives.loc[above.index, "cell"])
+    values = {"num": len(above), "num_known": len(ratios), "largest_ratio": float(above.iloc[0])}
+    largest = f"{percent_number(values['largest_ratio'])} % ({data.names[cells[0]]})"
+    text = f"Above the peak: bus bandwidth of {values['num']} of {plural(len(ratios), 'cell')}, up to {largest}."
+    advice = "Check links in the cluster file. With a reduction in the network, an all-reduce can exceed this peak."
+    return [Advice(text, advice, (of_cells("collectives", cells),), values, cells)]
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "collective"):
         return []
@@ -369,4 +383,4 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 TABLES = {
     "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, warnings, methods)

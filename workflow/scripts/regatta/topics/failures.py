@@ -4,11 +4,12 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural, shape, status_text
+from regatta.core.text import UNKNOWN, natural, plural, rank_time, shape, status_text
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
@@ -48,6 +49,7 @@ def section(data: ReportData) -> Section:
     content = {
         "num_planned": len(planned),
         "most_hosts": MOST_HOSTS,
+        "lost": lost_text(lost_time(data.tables["timeline"], data.measurements), data.device),
         "groups": groups_of(data, data.launches.parent),
         "skipped": skipped_groups(data.tables["failures"]),
         "interruptions": interruptions(data.problems),
@@ -55,6 +57,53 @@ def section(data: ReportData) -> Section:
     num_bad = int((planned["status"] != "ok").sum())
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
     return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Time that gave no valid record. hours: ranks x hours, None if all are unknown. num_unknown: not in `hours`."""
+
+    num: int
+    num_unknown: int
+    hours: float | None
+
+    @classmethod
+    def of(cls, seconds: pd.Series, num_ranks: pd.Series) -> "Lost":
+        hours = (seconds * num_ranks / 3600).dropna()
+        return cls(len(seconds), len(seconds) - len(hours), float(hours.sum()) if len(hours) else None)
+
+
+def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[Lost, Lost]:
+    """Return what was lost in launches without an ok record, and in records that are not ok of other launches."""
+    launches = timeline[(timeline["num_ok"] == 0).fillna(False)]
+    is_record = measurements["launch"].notna() & ~measurements["status"].isin(["ok", "skipped", "not_measured"])
+    records = measurements[is_record & ~measurements["launch"].isin(launches["launch"])]
+    return (
+        Lost.of(launches["duration_s"], launches["nodes"] * launches["gpus_per_node"]),
+        Lost.of(records["elapsed_s"], records["world_size"]),
+    )
+
+
+def lost_text(lost: tuple[Lost, Lost], device: str) -> str:
+    """Return `Time lost: 1.2 GPU hours in 3 launches without a valid record; ...`; empty if there are none."""
+    others = " of other launches" if lost[0].num else ""
+    words = ("launch", "launches", " without a valid record"), ("failed measurement", None, others)
+    parts = []
+    for one, (noun, nouns, which) in zip(lost, words, strict=True):
+        if one.num:
+            time = UNKNOWN if one.hours is None else rank_time(one.hours, device)
+            unknown = f" (time of {one.num_unknown} unknown)" if one.num_unknown else ""
+            parts.append(f"{time} in {plural(one.num, noun, nouns)}{which}{unknown}")
+    return f"Time lost: {'; '.join(parts)}." if parts else ""
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    text = (
+        "Launches without an ok record: from start to end, times the GPUs (processes on CPUs) of the shape. Other"
+        " launches: from the start of a cell to its record that is not ok, times its ranks. Idle time of an allocation"
+        " is listed under Timeline. n/a if the times were not recorded."
+    )
+    return [("Time lost", text)]
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -234,4 +283,4 @@ def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | 
 
 
 TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
-TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings)
+TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings, methods)

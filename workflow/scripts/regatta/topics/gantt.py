@@ -14,7 +14,7 @@ LAST_LABEL_PERCENT = 90.0  # a label further right ends at its tick
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 NO_HOST = "unknown host"
-STATES = {"ok": "all ok", "some": "some failed", "failed": "all failed", "none": "no records"}
+STATES = {"ok": "all ok", "some": "some failed (share)", "failed": "all failed", "none": "no records"}
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _bar(row: dict, axis: Axis, device: str) -> dict:
     where = f"{row['batch']}, stack {row['stack']}, {_place_text(row, device)}"
     counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
     text = f"{where}: {elapsed_text(round(row['duration_s']))}, {counts}"
-    return {"left": left, "width": width, "state": state_of(row), "text": text, "batch": row["batch"]}
+    failed = 100 * row["num_failed"] / (row["num_ok"] + row["num_failed"]) if state_of(row) == "some" else None
+    return {"left": left, "width": width, "state": state_of(row), "text": text, "failed_percent": failed}
 
 
 def _not_shown(num_rows: int, noun: str, launches: list[dict]) -> str:

@@ -129,7 +129,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
         "calls": lambda row: UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
     }
     table = Table.of(f"Step and communication of {title}", columns, pd.concat([rows, rest]))
-    return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, data, "strategies")
+    return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
 
 
 def section(data: ReportData) -> Section:

@@ -21,6 +21,12 @@ from regatta.topics.scaling.figures import is_wide
 
 NO_RECORD = ("not_measured", "not_started")
 
+NUMBERS = (
+    "Number: scaling efficiency (%) with the fastest bucket size, or samples/s without a baseline; collectives: bus"
+    " bandwidth at the largest message, or latency; others: valid / planned measurements. Color: efficiency, 0 to"
+    " 100 %."
+)
+
 Value = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
 
 
@@ -28,7 +34,9 @@ def section(data: ReportData) -> Section | None:
     if not data.campaign["cells"] and not data.campaign["skipped"]:
         return None
     matrix = status_matrix(data)
-    return Section("matrix", "Status and efficiency", template="matrix.html.j2", content={"matrix": matrix})
+    return Section(
+        "matrix", "Status and efficiency", template="matrix.html.j2", content={"matrix": matrix, "numbers": NUMBERS}
+    )
 
 
 def status_matrix(data: ReportData) -> Matrix:
@@ -130,4 +138,8 @@ def _collective(rows: list, names: dict[str, str]) -> Value:
 VALUES = {"train_step": ("scaling", "step_s", _training), "collective": ("collectives", "latency_s", _collective)}
 
 
-TOPIC = Topic("matrix", "Status and efficiency", section=section)
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    return [("Status and efficiency", NUMBERS)] if campaign["cells"] or campaign["skipped"] else []
+
+
+TOPIC = Topic("matrix", "Status and efficiency", section=section, methods=methods)

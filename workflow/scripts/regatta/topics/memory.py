@@ -88,8 +88,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
         **size_columns(rows, LINES | {"allocator peak": "peak_allocated_bytes"}),
         "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
     }
-    table, data = Table.of(f"Memory of {title} by batch size", columns, rows), rows[list(MEMORY)]
-    return make_figure(figure_id, f"Memory by batch size: {title}", Panel(x, y, tuple(series)), table, data, "memory")
+    table = Table.of(f"Memory of {title} by batch size", columns, rows)
+    return make_figure(figure_id, f"Memory by batch size: {title}", Panel(x, y, tuple(series)), table, "memory")
 
 
 def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:

@@ -54,7 +54,7 @@ def machine_warnings(data: ReportData) -> list[Advice]:
     )
     found = [
         *(
-            Advice(shared_host_sentence(finding), shared, finding.sources, finding.values)
+            Advice(shared_host_sentence(finding), shared, finding.sources, finding.values, finding.cells)
             for finding in shared_host_findings(data)
         ),
         _oversubscribed(headers),
@@ -215,7 +215,10 @@ def precision_warnings(data: ReportData) -> list[Advice]:
         " confidence interval of the median; longer sampling does not."
     )
     found = [
-        *(Advice(noise_sentence(finding), noisy, finding.sources, finding.values) for finding in noise_findings(data)),
+        *(
+            Advice(noise_sentence(finding), noisy, finding.sources, finding.values, finding.cells)
+            for finding in noise_findings(data)
+        ),
         imprecise(campaign, ok, data.tables["launch_ranges"]),
         drifting(ok, names),
         autocorrelated(ok, names),
@@ -252,7 +255,7 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
         if between > 2 * half_width:  # the whole width of an interval
             advice = "Between-launch variation dominates; increase repeats."
     sources = (of_runs("measurements", missed), *([of_cells("launch_ranges", ranges["cell"])] if len(ranges) else []))
-    return Advice(text, advice, sources, values)
+    return Advice(text, advice, sources, values, _cells(missed))
 
 
 def _requested(campaign: dict, missed: pd.DataFrame) -> str:
@@ -283,7 +286,12 @@ def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         " max_warmup_seconds.",
         (of_runs("measurements", found, most.name),),
         {"num": len(found), "num_tested": len(tested), "num_rising": rises, "largest": float(most["drift_ratio"])},
+        _cells(found),
     )
+
+
+def _cells(rows: pd.DataFrame) -> tuple[str, ...]:
+    return tuple(rows["cell"].unique())
 
 
 def _run(row: pd.Series, names: dict[str, str]) -> str:
@@ -306,6 +314,7 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         " affected. Increase repeats; longer sampling helps little.",
         (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
         {"num": len(few), "num_known": len(ratio), "least_effective_samples": effective},
+        _cells(ok.loc[few.index]),
     )
 
 
@@ -326,6 +335,7 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         " other load on the machine.",
         (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
         {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
+        _cells(counted.loc[many.index]),
     )
 
 
@@ -341,6 +351,7 @@ def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         "It is part of the warm-up and excluded from all results. A job that restarts often pays this cost each time.",
         (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
         {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
+        _cells(ok.loc[slow.index]),
     )
 
 

@@ -103,8 +103,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
         "input gradient error": text_of("largest_input_gradient_error", error_text),
     }
     table = Table.of(f"Time, memory and errors of {title}", columns, rows)
-    data = rows[list(BATCH_NORMS)]
-    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), table, data, "batch_norms")
+    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), table, "batch_norms")
 
 
 def section(data: ReportData) -> Section:

@@ -28,7 +28,6 @@ from regatta.report.panels import (
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import (
-    EPOCHS,
     FLAG,
     REAL,
     TEXT,
@@ -36,7 +35,6 @@ from regatta.store.csv_files import (
     cell_columns,
     interval_columns,
     make_table,
-    to_exact_csv,
 )
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
@@ -230,10 +228,9 @@ def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: p
     dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, shown), dot=dot)
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
-    csv = to_exact_csv(shown[list(EPOCHS)])
     figure_id, title = f"{curve.kind}-{number}", f"{curve.title}: {title}"
     drawing = draw(panel, figure_id, title)
-    return Figure(figure_id, title, drawing.svg, table, csv, "epochs", drawing.legend)
+    return Figure(figure_id, title, drawing.svg, table, "epochs", drawing.legend)
 
 
 def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:

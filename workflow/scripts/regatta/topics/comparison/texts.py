@@ -8,6 +8,7 @@ import pandas as pd
 from regatta.core import verdicts
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import SEPARATOR, cell_names, value_text
+from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size
 from regatta.core.verdicts import MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, settled_direction
 from regatta.report.panels import Table
@@ -79,6 +80,28 @@ def margin_text(judged: pd.DataFrame) -> str:
     if len(margins) == 1:
         return next(iter(margins))
     return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
+
+
+def detectable_ratios(judged: pd.DataFrame) -> list[float]:
+    """Return the smallest difference that each pair could have shown, ascending, of the pairs with a 95 % interval.
+
+    On a log scale, it is half the interval's width: an interval around a smaller difference would include 1.
+    """
+    known = judged[(judged["interval"] == "interval").fillna(False)]
+    return sorted((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1)
+
+
+def detectable_text(judged: pd.DataFrame) -> str:
+    found = detectable_ratios(judged)
+    lead = "Smallest detectable difference"
+    if not found:
+        return f"{lead}: n/a; a 95 % interval needs {MIN_LAUNCHES_INTERVAL} launches."
+    half, largest = percent(found[(len(found) - 1) // 2]), percent(found[-1])
+    num_unknown = len(judged) - len(found)
+    unknown = f" n/a for {plural(num_unknown, 'pair')} with fewer launches." if num_unknown else ""
+    if len(found) == 1:
+        return f"{lead}: {largest} %.{unknown}"
+    return f"{lead}: at most {half} % in half of {plural(len(found), 'pair')}, {largest} % in all.{unknown}"
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:

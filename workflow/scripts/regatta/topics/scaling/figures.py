@@ -41,7 +41,7 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, Series
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
-from regatta.topics.scaling.tables import SCALING, grades_within, is_too_wide
+from regatta.topics.scaling.tables import grades_within, is_too_wide
 
 PERCENT = 100
 # Rates that only some models and machines have: heading -> column and how it is written.
@@ -130,7 +130,7 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         if rows[column].notna().any():
             columns[head.format(rank_word(device))] = text_of(column, show)
     table = Table.of(f"Throughput of {title}", columns, rows)
-    return make_figure(figure_id, f"Throughput: {title}", panel, table, rows[list(SCALING)], "scaling")
+    return make_figure(figure_id, f"Throughput: {title}", panel, table, "scaling")
 
 
 def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict) -> Figure:
@@ -161,7 +161,7 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
         "grade": _grade,
     }
     table = Table.of(f"Efficiency of {title} relative to {base}", columns, rows)
-    return make_figure(figure_id, f"Efficiency: {title}", panel, table, rows[list(SCALING)], "scaling")
+    return make_figure(figure_id, f"Efficiency: {title}", panel, table, "scaling")
 
 
 def cost_figures(scaling: pd.DataFrame, steps: dict[str, list[float]], device: str) -> list[Figure]:
@@ -200,7 +200,7 @@ def _cost(figure_id: str, title: str, rows: pd.DataFrame, steps: dict, device: s
         interval_heading(rows["interval"]): lambda row: bracket(low(row), high(row), row.interval),
     }
     table = Table.of(f"Cost of {title}", columns, shown)
-    return make_figure(figure_id, f"Cost: {title}", panel, table, shown[list(SCALING)], "scaling")
+    return make_figure(figure_id, f"Cost: {title}", panel, table, "scaling")
 
 
 def _is_baseline(row) -> bool:

@@ -9,7 +9,6 @@ from regatta.core.text import natural, percent, three
 from regatta.report.panels import Figure, Table, milliseconds, text_of
 from regatta.report.plotting import DASHES, MARKERS, MAX_POINTS, WIDTH_IN, Entry, new_canvas, set_ticks
 from regatta.report.svg import CELL, COLORS, GREY, GRID, MARKS, svg_of
-from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank
 from regatta.topics.quality import DISAGREEMENT_RATIO
@@ -59,7 +58,7 @@ def variation_figure(ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], n
     svg = _draw_strip(drawn, stacks, f"{title}: range over median (%) by cell")
     shown = sorted({stacks[cell] for cell in drawn["cell"]}, key=lambda stack: stack[1])
     legend = tuple(Entry(stack, COLORS[hue % len(COLORS)], marker=_marker(hue)) for stack, hue in shown)
-    return Figure("variation", title, svg, table, to_csv(rows), "launch_ranges", legend if len(legend) > 1 else ())
+    return Figure("variation", title, svg, table, "launch_ranges", legend if len(legend) > 1 else ())
 
 
 def _marker(hue: int) -> str:
@@ -168,7 +167,7 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, samples: dict[int, np.nd
     columns |= {f"{name.removesuffix('_ms')} (ms)": text_of(name, three) for name in numbers.columns[2:]}
     svg = _draw_ecdf(figure_id, f"{title}: share of samples by time (ms)", cell, list(samples.values()), styles)
     table = Table.of(f"Samples by launch, {title}", columns, numbers)  # as a landmark it needs a unique name
-    return Figure(figure_id, title, svg, table, to_csv(numbers), "launches/*.jsonl", tuple(styles))
+    return Figure(figure_id, title, svg, table, "launches/*.jsonl", tuple(styles))
 
 
 def _quantiles_ms(times: np.ndarray) -> dict[str, float]:

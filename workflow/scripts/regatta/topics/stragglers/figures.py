@@ -11,7 +11,6 @@ from regatta.core.text import UNKNOWN, is_unknown, plural, shape, three
 from regatta.report.panels import Figure, Table, shown_in, text_of
 from regatta.report.plotting import WIDTH_IN, new_canvas
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
-from regatta.store.csv_files import to_csv
 from regatta.store.launch_files import read_one_line
 from regatta.topics.stragglers.waits import (
     ALL_RANKS,
@@ -113,7 +112,7 @@ def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, rec
     title = f"{'Stragglers: ' if late else ''}{what}, {place}"
     title = f"{title[0].upper()}{title[1:]}"
     svg = _draw_strip(figure_id, ranks, late, factor, f"{what} ({unit})", title)
-    return Figure(figure_id, title, svg, table, to_csv(ranks), "waits")
+    return Figure(figure_id, title, svg, table, "waits")
 
 
 def _draw_strip(figure_id: str, ranks: pd.DataFrame, late: list[int], factor: float, y_label: str, title: str) -> str:
@@ -164,13 +163,12 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
     outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
     found = "" if outliers is None else f"; {outliers_text(outliers, num_iterations, hosts)}"
-    csv = pd.DataFrame(columns, columns=[f"from_iteration_{start}_s" for start in starts]).rename_axis("rank")
     heads = ("rank", f"first half ({unit})", f"second half ({unit})")
     table = Table(f"Time relative to the median rank of the iteration, {record}{found}", heads, body)
     marks = [outlier.iteration for outlier in outliers or ()]
     title, source = f"Stragglers over iterations: {place}", f"launches/{ranks['launch'].iloc[0]}.jsonl"
     svg = _draw_map(factor * columns, late, unit, num_iterations, marks, title)
-    return Figure("straggler-map", title, svg, table, to_csv(csv.reset_index()), source)
+    return Figure("straggler-map", title, svg, table, source)
 
 
 def _draw_map(

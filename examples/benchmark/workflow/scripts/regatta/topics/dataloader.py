@@ -80,8 +80,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) ->
     series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
     workers = sorted(set(rows["num_workers"]))
     x = Axis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
-    panel, data = Panel(x, Axis("samples/s", low=0), series), rows[list(DATA_LOADING)]
-    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows), data, "data_loading")
+    panel = Panel(x, Axis("samples/s", low=0), series)
+    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows), "data_loading")
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
