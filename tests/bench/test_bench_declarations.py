@@ -49,6 +49,8 @@ def test_every_field_of_a_real_record_is_declared(run_ranks, write_request, laun
     assert [record["status"] for record in records] == ["ok"] * len(CELLS)
     assert {record["spec"]["benchmark"] for record in records} == set(benchmark_names())
     assert [problem for record in records for problem in undeclared(record)] == []
+    has_windows = [load_benchmark(record["spec"]["benchmark"]).has_windows for record in records]
+    assert [record["windows"] is not None for record in records] == has_windows
 
 
 def test_the_table_of_a_benchmark_by_hand_shows_all_memory(monkeypatch):

@@ -43,6 +43,7 @@ def test_the_line_by_hand_repeats_the_cell(tmp_path):
         "--min-samples": "10",
         "--max-samples": "100000",
         "--max-warmup-seconds": "5.0",
+        "--windows-ratio": "0.3",
     }
 
 

