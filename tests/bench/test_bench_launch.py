@@ -79,7 +79,7 @@ def check_step(record: dict) -> None:
     windows = record["windows"]
     assert windows["steps_per_window"] >= 2
     assert len(windows["elapsed_ns"]) == 2
-    assert 3 <= len(windows["elapsed_ns"][0]) <= 5
+    assert 1 <= len(windows["elapsed_ns"][0]) <= 5  # one of two steps, if these take all of their time
     assert record["checks"] == {"loss_is_finite": True, "weights_agree": True}
     assert record["values"]["first_loss"] == pytest.approx(6.9, abs=0.5)  # ln 1000
     assert record["memory"]["parameter_bytes"] == record["memory"]["gradient_bytes"] == 2_542_856 * 4

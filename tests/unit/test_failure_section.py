@@ -19,7 +19,7 @@ from regatta.topics.failures import (
     lost_time,
     skipped_groups,
 )
-from regatta.topics.timeline.tables import TIMELINE
+from regatta.topics.timeline import TIMELINE
 
 OOM = "RuntimeError: you tried to allocate {} bytes"
 

@@ -118,7 +118,7 @@ def measured_ids(folder, kind):
     return set(rows.loc[rows["benchmark"].isin(HELD[kind]) & (rows["status"] == "ok"), "cell"])
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @settings(max_examples=3, phases=[Phase.explicit, Phase.generate])  # to shrink a campaign takes minutes
 @given(made=campaigns())
 def test_an_export_that_is_imported_compares_as_one_in_every_cell(made):

@@ -204,7 +204,7 @@ def test_without_a_slow_rank_nothing_is_said_in_99_of_100_campaigns():
     """Launches in which one rank is slow by chance are there too: any rank, another in each launch."""
     rng = np.random.default_rng(7)
     num_wrong = 0
-    for campaign in range(300):
+    for campaign in range(200):
         world_size = (2, 4, 8)[campaign % 3]
         rows = []
         for launch in range(6):
@@ -213,7 +213,7 @@ def test_without_a_slow_rank_nothing_is_said_in_99_of_100_campaigns():
             waits = waits_of(record_of(samples), spec_of(world_size))
             rows += rows_of(f"launch {launch}", waits, world_size)
         num_wrong += bool(stragglers_table(make_table(rows, WAITS))["is_persistent"].any())
-    assert num_wrong <= 3
+    assert num_wrong <= 2
 
 
 def rows_of(launch, waits, world_size, host="n1", repeat=0, stack="host"):

@@ -57,6 +57,7 @@ def test_a_campaign_of_skipped_cells_alone_is_4_and_fails_the_gate(tmp_path):
     assert snakemake(tmp_path, path, "-n").returncode == 0
 
 
+@pytest.mark.system
 def test_a_batch_that_cannot_finish_is_3_with_the_report_and_run_campaign_passes_it_on(tmp_path):
     path = write_campaign(tmp_path, fake_campaign({"65536": "no_space"}, repeats=1))
     line = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path), *snakemake_line(path)[3:-2]]
