@@ -100,7 +100,7 @@ format: ## format all code
 	$(IN_VENV) ruff format --quiet .
 	$(IN_VENV) snakefmt $(WORKFLOW_FILES)
 
-bench: ## measure Regatta's overhead, compare with goals (docs/figures.md); ARGS=--write records them
+bench: ## measure Regatta's overhead against its goals (docs/figures.md); ARGS=--write updates the table
 	$(INSTALL) driver rank dev
 	@exec "$$VENV/bin/python3" tests/figures/run_all.py $(ARGS)
 

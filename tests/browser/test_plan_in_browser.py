@@ -57,13 +57,15 @@ def test_axe_finds_no_violation_in_the_plan(browser, page, scheme):
 def test_the_bars_of_the_plan_are_as_long_as_their_numbers(browser, page):
     browser.open(page, 1280)
     drawn = browser.evaluate(
-        "[...document.querySelectorAll('#time .bar')].map(b => b.clientWidth / b.parentElement.clientWidth)"
+        """[...document.querySelectorAll('#time .bar')].map(bar => {
+          const { paddingLeft, paddingRight } = getComputedStyle(bar.parentElement);
+          return bar.clientWidth / (bar.parentElement.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
+        })"""
     )
     said = browser.evaluate("[...document.querySelectorAll('#time .bar')].map(b => parseFloat(b.style.width) / 100)")
     assert len(said) == (4 if "partly" in str(page) else 20)
     assert max(said) == 1
-    # A cell of the table has some padding, which is no part of a bar's scale.
-    assert all(abs(d - s) < 0.1 for d, s in zip(drawn, said, strict=True))
+    assert all(abs(d - s) < 0.02 for d, s in zip(drawn, said, strict=True))
 
 
 def test_the_plan_prints(browser, page, tmp_path):

@@ -26,7 +26,7 @@ def test_a_controller_that_is_away_for_a_while_ends_neither_the_job_nor_the_run(
     assert site.jobs() == []
 
 
-def test_a_job_that_the_controller_has_lost_is_submitted_again(site):
+def test_a_job_lost_by_the_controller_is_resubmitted(site):
     site.write(fake_campaign(site))
     site.pass_preflight()
     snakemake = site.popen(*UNTIL_MEASURED, "--retries", "1")

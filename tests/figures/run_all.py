@@ -4,8 +4,7 @@ python tests/figures/run_all.py                       all programs
 python tests/figures/run_all.py planning.py           some
 python tests/figures/run_all.py --write               also write the table into docs/figures.md
 
-Figures of a busy machine are not worth writing down: --write is refused if the load at the start, or the processor time
-that other processes took meanwhile, is above half a core per core.
+--write is refused on a busy machine: load average at the start, or CPU use by other processes, above 0.5 per core.
 """
 
 import argparse
@@ -36,27 +35,27 @@ def main() -> None:
     options = parser.parse_args()
     every = sorted(path.name for path in Path(__file__).parent.glob("*.py") if path.name not in NOT_PROGRAMS)
     if unknown := [name for name in options.programs if name not in every]:
-        parser.error(f"{unknown[0]} is not a program of tests/figures. They are: {', '.join(every)}")
+        parser.error(f"unknown program {unknown[0]!r}. Available: {', '.join(every)}")
     load = os.getloadavg()[0] / os.cpu_count()
     if options.write and load > MAX_LOAD_PER_CORE:
-        sys.exit(f"Nothing measured: {refusal(load)}")
+        sys.exit(f"Nothing measured: {busy_message(load)}")
     document = DOCUMENT.read_text()
-    begin, busy = time.monotonic(), busy_seconds()
+    begin, busy = time.monotonic(), machine_cpu_seconds()
     figures, failed = run_programs(options.programs or every)
-    others = (busy_seconds() - busy - own_seconds()) / (time.monotonic() - begin) / os.cpu_count()
+    others = (machine_cpu_seconds() - busy - self_cpu_seconds()) / (time.monotonic() - begin) / os.cpu_count()
     text = (
         f"{machine()}\nLoad at the start {load:.2f} per core; other processes took {max(others, 0):.2f} per core.\n\n"
     )
-    text += table(figures, earlier_values(document))
+    text += table(figures, previous_values(document))
     print(f"\n{text}")
     if options.write:
         if others > MAX_LOAD_PER_CORE:
-            sys.exit(f"Nothing written: {refusal(others)}")
+            sys.exit(f"Table not updated: other processes used {others:.2f} per core (limit {MAX_LOAD_PER_CORE}).")
         DOCUMENT.write_text(with_table(document, text))
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
-def refusal(load: float) -> str:
+def busy_message(load: float) -> str:
     """Return why figures are not written."""
     text = f"the load is {load:.2f} per core, above {MAX_LOAD_PER_CORE}."
     return f"{text} Wait until the machine is idle, or omit --write."
@@ -74,13 +73,13 @@ def run_programs(names: list[str]) -> tuple[list[Figure], list[str]]:
         return [Figure(**json.loads(line)) for line in file], failed
 
 
-def busy_seconds() -> float:
+def machine_cpu_seconds() -> float:
     """Return for how many seconds the machine's cores have been busy since it started, summed over cores."""
     user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def own_seconds() -> float:
+def self_cpu_seconds() -> float:
     """Return the processor time of this process and of those that it started and waited for."""
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in parts)
@@ -105,7 +104,7 @@ def table(figures: list[Figure], before: dict[str, str]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def earlier_values(document: str) -> dict[str, str]:
+def previous_values(document: str) -> dict[str, str]:
     """Return what the document's table says that was measured last, by the figure's name."""
     _, _, rest = document.partition(BEGIN)
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \| [^|]* \| [^|]+ \|$", rest.partition(END)[0], re.MULTILINE)

@@ -52,7 +52,9 @@ def main() -> None:
             begin = time.monotonic()
             while len(queue.read_text().splitlines()) < NUM_BATCHES:
                 if snakemake.poll() is not None or time.monotonic() > begin + SUBMISSION_SECONDS:
-                    sys.exit(f"{len(queue.read_text().splitlines())} of {NUM_BATCHES} batches submitted")
+                    sys.exit(
+                        f"{len(queue.read_text().splitlines())} of {NUM_BATCHES} batches submitted: submission stalled"
+                    )
                 time.sleep(0.5)
             print(f"{NUM_BATCHES} batches submitted after {time.monotonic() - begin:.0f} s", flush=True)
             time.sleep(SECONDS / 4)

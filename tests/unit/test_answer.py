@@ -276,6 +276,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     assert line.text.startswith("8 of 8 pairs differ significantly (8 slower, 0 faster); ")
     assert line.values["num_in_blocks"] == 8
     assert line.text.endswith("8 pairs not interleaved in time")
+    assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
 
 
 def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):

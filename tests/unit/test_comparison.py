@@ -24,8 +24,8 @@ from regatta.topics.comparison.tables import (
 )
 from regatta.topics.comparison.texts import (
     counts_text,
-    detectable_ratios,
-    detectable_text,
+    half_width_text,
+    half_widths,
     interval_text,
     launches_text,
     margin_text,
@@ -294,12 +294,12 @@ def test_a_summary_counts_every_word():
     )
 
 
-def test_the_smallest_detectable_difference_is_half_the_width_of_an_interval():
+def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     kinds = ["interval", "interval", "interval", "range"]
     ends = {"time_low_ratio": [1.0, 0.5, 2.0, 1.0], "time_high_ratio": [1.21, 0.5, 2.0808, 9.0]}
     rows = pd.DataFrame({"interval": kinds, **ends})
-    assert detectable_ratios(rows) == pytest.approx([0.0, 0.02, 0.1])  # sqrt(1), sqrt(1.0404), sqrt(1.21)
-    text = detectable_text(rows)
-    assert "2.0 % in half of 3 pairs, 10.0 % in all" in text
-    assert "n/a for 1 pair" in text
-    assert ": n/a" in detectable_text(rows.tail(1))
+    assert half_widths(rows) == pytest.approx([0.0, 0.02, 0.1])  # sqrt(1), sqrt(1.0404), sqrt(1.21)
+    text = half_width_text(rows)
+    assert "median 2.0 %, maximum 10.0 % (3 pairs)" in text
+    assert "1 pair has too few launches" in text
+    assert ": n/a" in half_width_text(rows.tail(1))

@@ -13,7 +13,7 @@ from regatta.topics.failures import (
     FAILURES,
     PLACE,
     STATUSES,
-    Lost,
+    LostTime,
     failure_groups,
     lost_text,
     lost_time,
@@ -192,7 +192,7 @@ def test_the_time_lost_is_that_of_launches_without_a_record_and_of_failed_record
     records += [timed_record("c", "failed", None), timed_record(None, "not_measured", None)]
     lost = lost_time(make_table(launches, TIMELINE), make_table(records, MEASUREMENTS))
     # (900 + 450) s x 8 GPUs = 3 GPU hours, one launch unknown; 45 s x 8 GPUs = 0.1 GPU hours, one record unknown.
-    assert lost == (Lost(3, 1, 3.0), Lost(2, 1, 0.1))
+    assert lost == (LostTime(3, 1, 3.0), LostTime(2, 1, 0.1))
     text = lost_text(lost, "cuda")
     assert "3.00 GPU hours in 3 launches" in text or "3.0 GPU hours in 3 launches" in text
     assert "6.0 GPU minutes in 2 failed measurements" in text
@@ -200,6 +200,6 @@ def test_the_time_lost_is_that_of_launches_without_a_record_and_of_failed_record
 
 def test_time_lost_of_unknown_length_is_not_zero():
     lost = lost_time(make_table([timed_launch("d", None, 0, 1)], TIMELINE), make_table([], MEASUREMENTS))
-    assert lost == (Lost(1, 1, None), Lost(0, 0, None))
+    assert lost == (LostTime(1, 1, None), LostTime(0, 0, None))
     assert lost_text(lost, "cuda").startswith("Time lost: n/a in 1 launch without")
-    assert lost_text((Lost(0, 0, None), Lost(0, 0, None)), "cuda") == ""
+    assert lost_text((LostTime(0, 0, None), LostTime(0, 0, None)), "cuda") == ""

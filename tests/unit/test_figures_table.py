@@ -20,7 +20,7 @@ DOCUMENT = f"# Title\n\n{run_all.BEGIN}old\n{run_all.END}\nThe rest.\n"
     ("value", "goal", "is_minimum", "is_met"),
     [(3.0, 3.0, False, True), (3.1, 3.0, False, False), (0.85, 0.85, True, True), (0.8, 0.85, True, False)],
 )
-def test_a_goal_is_a_largest_or_a_smallest_value(value, goal, is_minimum, is_met):
+def test_a_goal_is_an_upper_or_lower_bound(value, goal, is_minimum, is_met):
     assert Figure("x", value, "s", goal, is_minimum).is_met is is_met
 
 
@@ -36,8 +36,8 @@ def test_the_next_run_shows_what_this_one_wrote_as_before():
     assert written.startswith("# Title")
     assert written.endswith("The rest.\n")
     assert "old" not in written
-    assert run_all.earlier_values(written) == {"start, 24 cells": "12.3 s", "share": "0.900"}
-    again = run_all.table([Figure("start, 24 cells", 9.0, "s", 10)], run_all.earlier_values(written))
+    assert run_all.previous_values(written) == {"start, 24 cells": "12.3 s", "share": "0.900"}
+    again = run_all.table([Figure("start, 24 cells", 9.0, "s", 10)], run_all.previous_values(written))
     assert "| start, 24 cells | at most 10 s | 9.00 s | 12.3 s | yes |" in again
 
 
@@ -65,4 +65,4 @@ def test_a_program_that_does_not_exist_is_named():
     line = [sys.executable, str(ROOT / "tests/figures/run_all.py"), "plan.py"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "plan.py is not a program of tests/figures. They are: analysis_scale.py" in done.stderr
+    assert "unknown program 'plan.py'. Available: analysis_scale.py" in done.stderr

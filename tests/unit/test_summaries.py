@@ -1,4 +1,4 @@
-"""Summaries of launch files change nothing but the time: tables are those of the store's bytes, whatever was kept."""
+"""The cache of summaries affects only the run time, never results: tables are those of the store's bytes, whatever was kept."""
 
 import json
 import os

@@ -202,24 +202,24 @@ def _rank_p(logs: list[np.ndarray]) -> float:
     if len(logs) == 1:
         sizes = np.abs(logs[0])
         ranks = np.searchsorted(np.unique(sizes), sizes) + 1
-        return _p_of_signed_ranks(tuple(sorted((np.sign(logs[0]) * ranks).tolist())))
+        return _wilcoxon_p(tuple(sorted((np.sign(logs[0]) * ranks).tolist())))
     values = np.concatenate(logs)
     ranks = np.searchsorted(np.unique(values), values).tolist()
-    return _p_of_ranks(tuple(sorted(ranks[: len(logs[0])])), tuple(sorted(ranks[len(logs[0]) :])))
+    return _mann_whitney_p(tuple(sorted(ranks[: len(logs[0])])), tuple(sorted(ranks[len(logs[0]) :])))
 
 
 # The p values depend on the order of the values alone, and a few launches have few orders: a call of scipy takes 1 ms.
 
 
 @functools.lru_cache(100_000)
-def _p_of_signed_ranks(ranks: tuple[float, ...]) -> float:
+def _wilcoxon_p(ranks: tuple[float, ...]) -> float:
     import scipy.stats
 
     return float(scipy.stats.wilcoxon(ranks).pvalue) if any(ranks) else 1.0
 
 
 @functools.lru_cache(100_000)
-def _p_of_ranks(base: tuple[int, ...], test: tuple[int, ...]) -> float:
+def _mann_whitney_p(base: tuple[int, ...], test: tuple[int, ...]) -> float:
     import scipy.stats
 
     is_small, is_tied = max(len(base), len(test)) <= 50, len({*base, *test}) < len(base) + len(test)

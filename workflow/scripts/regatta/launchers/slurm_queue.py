@@ -265,14 +265,14 @@ class StatusQueries:
     * When the status command fails `status_attempts` times in a row (issue 207, pull request 232), as during a restart
       of slurmctld, the jobs are lost. Here the query is repeated until Slurm answers.
     * When MinJobAge is unknown, sacct is queried instead of squeue, in vain without accounting (issue 38). Here it is
-      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes. A crash of
-      slurmctld loses the jobs of the last 5 s, so a job counts as known once it is submitted.
+      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes. slurmctld
+      saves its state every 5 s; a crash loses newer jobs, so a job counts as known from its submission.
     """
 
     query: Callable  # the executor's
     query_min_job_age: Callable  # the executor's
     last_min_job_age: float = math.inf  # until Slurm reports it
-    known_jobs: set[str] = field(default_factory=set)  # that a query has seen
+    known_jobs: set[str] = field(default_factory=set)  # returned by a query
     submitted_jobs: set[str] = field(default_factory=set)
     logged: set[tuple[str, str]] = field(default_factory=set)
 

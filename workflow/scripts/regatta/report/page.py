@@ -381,8 +381,12 @@ def _sampling(campaign: dict) -> str:
 
 
 def _windows(ratio: float | None) -> str:
-    """Return how long windows took. ratio: None in cells of versions that had no such key."""
-    share = "0.5 s or 30 % of the sampling time" if ratio is None else f"{100 * ratio:.3g} % of the sampling time"
+    """Return the duration of the windows. ratio: None for versions of a benchmark without `windows_ratio`."""
+    share = (
+        "0.5 s or 30 % of the sampling time, whichever is longer"
+        if ratio is None
+        else f"{100 * ratio:.3g} % of the sampling time"
+    )
     return f"Pipelined windows: {share}."
 
 

@@ -78,7 +78,7 @@ def read_summaries(
     else:  # forked, so that the specs need not be sent
         import scipy.stats  # noqa: F401  # 0.5 s, once instead of in each process
 
-        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _begin, (planned,))
+        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _init_worker, (planned,))
         try:
             yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
         finally:
@@ -97,7 +97,7 @@ def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str
 _planned: list[Planned] = []  # of this process, if it is one of the pool
 
 
-def _begin(planned: Planned) -> None:
+def _init_worker(planned: Planned) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends these
     _planned[:] = [planned]
 
@@ -113,15 +113,15 @@ def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
         return "", to_json({"header": None, "problems": [problem], "lines": []})
     key = hashlib.sha256(planned.version + path.name.encode() + b"\0" + content).hexdigest()
     kept = planned.folder and planned.folder / f"{key}.json"
-    text = _kept_text(kept, planned) if kept else None
+    text = _read_cached(kept, planned) if kept else None
     if text is None:
         text = to_json(_summary(parse_launch_file(path, content), planned))
         if kept:
-            _keep(kept, text)
+            _write_cached(kept, text)
     return f"{key}.json", text
 
 
-def _kept_text(path: Path, planned: Planned) -> bytes | None:
+def _read_cached(path: Path, planned: Planned) -> bytes | None:
     """Return a kept summary; None if there is none, it is damaged, or it was made for other cells or specs."""
     try:
         digest, text = path.read_bytes().split(b"\n", 1)
@@ -134,7 +134,7 @@ def _kept_text(path: Path, planned: Planned) -> bytes | None:
     return text if is_of_plan else None
 
 
-def _keep(path: Path, text: bytes) -> None:
+def _write_cached(path: Path, text: bytes) -> None:
     """Write a summary atomically, but not durably: a damaged one is made again."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -375,10 +375,10 @@ def confidence(data: ReportData) -> AnswerLine | None:
         return None
     num_launches, num = data.campaign["repeats"], int((ratios > DISAGREEMENT_RATIO).sum())
     shared = [finding.values for finding in shared_host_findings(data)]
-    share = num / len(ratios) if len(ratios) else None
+    share, num_in_blocks = num / len(ratios) if len(ratios) else None, len(comparison.in_blocks(data))
     if share is None or share > CELLS_LOW_RATIO or shared:
         word = "low"
-    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL:
+    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL and not num_in_blocks:
         word = "good"
     else:
         word = "fair"
@@ -392,6 +392,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
     ]
     if 1 < num_launches < MIN_LAUNCHES_INTERVAL:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
+    texts += ["compared sides not interleaved in time"] if num_in_blocks else []
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
     values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)

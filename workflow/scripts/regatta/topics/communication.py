@@ -362,8 +362,8 @@ def warnings(data: ReportData) -> list[Advice]:
     cells = tuple(collectives.loc[above.index, "cell"])
     values = {"num": len(above), "num_known": len(ratios), "largest_ratio": float(above.iloc[0])}
     largest = f"{percent_number(values['largest_ratio'])} % ({data.names[cells[0]]})"
-    text = f"Above the peak: bus bandwidth of {values['num']} of {plural(len(ratios), 'cell')}, up to {largest}."
-    advice = "Check links in the cluster file. With a reduction in the network, an all-reduce can exceed this peak."
+    text = f"Above link peak: bus bandwidth of {values['num']} of {plural(len(ratios), 'cell')}. Highest: {largest}."
+    advice = "Check links in the cluster file. A reduction in the network, such as NVLink SHARP, can exceed this peak."
     return [Advice(text, advice, (of_cells("collectives", cells),), values, cells)]
 
 

@@ -60,7 +60,7 @@ def section(data: ReportData) -> Section:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostTime:
     """Time that gave no valid record. hours: ranks x hours, None if all are unknown. num_unknown: not in `hours`."""
 
     num: int
@@ -68,23 +68,23 @@ class Lost:
     hours: float | None
 
     @classmethod
-    def of(cls, seconds: pd.Series, num_ranks: pd.Series) -> "Lost":
+    def of(cls, seconds: pd.Series, num_ranks: pd.Series) -> "LostTime":
         hours = (seconds * num_ranks / 3600).dropna()
         return cls(len(seconds), len(seconds) - len(hours), float(hours.sum()) if len(hours) else None)
 
 
-def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[Lost, Lost]:
+def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[LostTime, LostTime]:
     """Return what was lost in launches without an ok record, and in records that are not ok of other launches."""
     launches = timeline[(timeline["num_ok"] == 0).fillna(False)]
     is_record = measurements["launch"].notna() & ~measurements["status"].isin(["ok", "skipped", "not_measured"])
     records = measurements[is_record & ~measurements["launch"].isin(launches["launch"])]
     return (
-        Lost.of(launches["duration_s"], launches["nodes"] * launches["gpus_per_node"]),
-        Lost.of(records["elapsed_s"], records["world_size"]),
+        LostTime.of(launches["duration_s"], launches["nodes"] * launches["gpus_per_node"]),
+        LostTime.of(records["elapsed_s"], records["world_size"]),
     )
 
 
-def lost_text(lost: tuple[Lost, Lost], device: str) -> str:
+def lost_text(lost: tuple[LostTime, LostTime], device: str) -> str:
     """Return `Time lost: 1.2 GPU hours in 3 launches without a valid record; ...`; empty if there are none."""
     others = " of other launches" if lost[0].num else ""
     words = ("launch", "launches", " without a valid record"), ("failed measurement", None, others)
@@ -99,9 +99,8 @@ def lost_text(lost: tuple[Lost, Lost], device: str) -> str:
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
-        "Launches without an ok record: from start to end, times the GPUs (processes on CPUs) of the shape. Other"
-        " launches: from the start of a cell to its record that is not ok, times its ranks. Idle time of an allocation"
-        " is listed under Timeline. n/a if the times were not recorded."
+        "Launches without a valid record: duration × GPUs (processes on CPUs). Other launches: duration of each failed"
+        " cell × ranks. Idle time of allocations is not included (see Timeline). n/a if times were not recorded."
     )
     return [("Time lost", text)]
 

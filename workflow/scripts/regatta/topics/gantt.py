@@ -14,7 +14,7 @@ LAST_LABEL_PERCENT = 90.0  # a label further right ends at its tick
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 NO_HOST = "unknown host"
-STATES = {"ok": "all ok", "some": "some failed (share)", "failed": "all failed", "none": "no records"}
+STATES = {"ok": "all ok", "some": "some failed (hatched share)", "failed": "all failed", "none": "no records"}
 
 
 @dataclass(frozen=True)

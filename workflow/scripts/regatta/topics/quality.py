@@ -328,7 +328,7 @@ def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         return None
     most = counted.loc[many.idxmax()]
     return Advice(
-        f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples in {len(many)} of"
+        f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples, and at least {MIN_OUTLIERS}, in {len(many)} of"
         f" {plural(len(ratio), 'measurement')}. Maximum: {most['num_outliers']} of {most['num_iterations']},"
         f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
         "Outliers are not removed. They raise means and high percentiles; medians are barely affected. Check for"
@@ -384,9 +384,10 @@ def _few_launches(campaign: dict) -> Advice | None:
 def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
         f"A cell varies if its range over launches exceeds {100 * DISAGREEMENT_RATIO:g} % of the median. Good:"
-        f" {MIN_LAUNCHES_INTERVAL} or more launches planned per cell, and at most {100 * CELLS_GOOD_RATIO:g} % of the"
-        f" cells vary. Low: more than {100 * CELLS_LOW_RATIO:g} % vary, no cell has two valid launches, or ranks of"
-        " another launch ran on the same host. Otherwise fair. Cells with one valid launch are not counted."
+        f" {MIN_LAUNCHES_INTERVAL} or more launches planned per cell, at most {100 * CELLS_GOOD_RATIO:g} % of the cells"
+        " vary, and compared cells were interleaved in time. Low: more than"
+        f" {100 * CELLS_LOW_RATIO:g} % vary, no cell has two valid launches, or ranks of another launch ran on the same"
+        " host. Otherwise fair. Cells with one valid launch are not counted."
     )
     return [("Confidence", text)]
 

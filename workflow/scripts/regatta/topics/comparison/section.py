@@ -143,18 +143,19 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
         f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
     )
-    detectable = (
-        "Half the width of a ratio's 95 % interval on a log scale, √(high / low) − 1. An interval around a smaller"
-        " difference would include 1. A verdict also needs the corrected p, and thus often a larger difference."
+    width = (
+        "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are within"
+        " noise; one of exactly this size is found in about half of all campaigns. A verdict also requires the"
+        f" corrected p ≤ {FALSE_DISCOVERIES:g}."
     )
-    return [("Comparisons", text), ("Smallest detectable difference", detectable)]
+    return [("Comparisons", text), ("Half-width of an interval", width)]
 
 
 def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     judged = texts.judged_rows(comparisons)
     sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
     sentences += ["Further differences are listed below."] if has_environments else []
-    sentences += [f"Margin: {texts.margin_text(judged)}.", texts.detectable_text(judged)] if len(judged) else []
+    sentences += [f"Margin: {texts.margin_text(judged)}.", texts.half_width_text(judged)] if len(judged) else []
     return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
 
 

@@ -1,6 +1,7 @@
 """Comparisons as shown to readers: texts of rows, the table with the largest effect first, and findings."""
 
 import json
+import statistics
 from functools import partial
 
 import pandas as pd
@@ -82,26 +83,26 @@ def margin_text(judged: pd.DataFrame) -> str:
     return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
 
 
-def detectable_ratios(judged: pd.DataFrame) -> list[float]:
-    """Return the smallest difference that each pair could have shown, ascending, of the pairs with a 95 % interval.
+def half_widths(judged: pd.DataFrame) -> list[float]:
+    """Return half the width of each pair's 95 % interval on a log scale, as a ratio - 1, ascending.
 
-    On a log scale, it is half the interval's width: an interval around a smaller difference would include 1.
+    Pairs without an interval are left out. An interval around a smaller difference would include 1.
     """
     known = judged[(judged["interval"] == "interval").fillna(False)]
     return sorted((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1)
 
 
-def detectable_text(judged: pd.DataFrame) -> str:
-    found = detectable_ratios(judged)
-    lead = "Smallest detectable difference"
+def half_width_text(judged: pd.DataFrame) -> str:
+    """Return the half-widths of all pairs in a sentence: which differences are within noise."""
+    found = half_widths(judged)
+    lead = "Half-width of a ratio's 95 % interval"
     if not found:
-        return f"{lead}: n/a; a 95 % interval needs {MIN_LAUNCHES_INTERVAL} launches."
-    half, largest = percent(found[(len(found) - 1) // 2]), percent(found[-1])
-    num_unknown = len(judged) - len(found)
-    unknown = f" n/a for {plural(num_unknown, 'pair')} with fewer launches." if num_unknown else ""
-    if len(found) == 1:
-        return f"{lead}: {largest} %.{unknown}"
-    return f"{lead}: at most {half} % in half of {plural(len(found), 'pair')}, {largest} % in all.{unknown}"
+        return f"{lead}: n/a (requires {MIN_LAUNCHES_INTERVAL} launches per cell)."
+    num_unknown, largest = len(judged) - len(found), f"{percent(found[-1])} %"
+    verb = "has" if num_unknown == 1 else "have"
+    unknown = f" {plural(num_unknown, 'pair')} {verb} too few launches." if num_unknown else ""
+    widths = largest if len(found) == 1 else f"median {percent(statistics.median(found))} %, maximum {largest}"
+    return f"{lead}: {widths} ({plural(len(found), 'pair')}). Smaller differences are within noise.{unknown}"
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
