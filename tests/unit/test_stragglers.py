@@ -280,7 +280,7 @@ def test_the_report_says_how_many_launches_could_show_a_straggler():
     rows = [row for number in range(3) for row in rows_of(f"launch {number}", waits, 2)]
     few = make_table(rows, WAITS)
     text = none_text(stragglers_table(few), few)
-    assert "3 measurements, 3 launches" in text
+    assert "3 measurements, 3 launches (1×2)" in text
     assert "on 2 ranks; at least 8 are needed" in text
 
 

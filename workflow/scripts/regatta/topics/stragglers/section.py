@@ -136,9 +136,11 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     if stragglers.empty:
         return "No measurement on several ranks is suitable for straggler detection."
     first_ranks = waits[waits["rank"] == 0]
+    shapes = waits[["nodes", "gpus_per_node"]].drop_duplicates().sort_values(["nodes", "gpus_per_node"])
     text = (
         f"No persistent straggler in {plural(int(first_ranks['num_records'].sum()), 'measurement')},"
-        f" {plural(waits['launch'].nunique(), 'launch', 'launches')}."
+        f" {plural(waits['launch'].nunique(), 'launch', 'launches')}"
+        f" ({', '.join(shape(nodes, gpus) for nodes, gpus in shapes.itertuples(index=False))})."
     )
     num = len(stragglers)
     short = [row for row in stragglers.itertuples() if _needed(row, num) > row.num_launches]
