@@ -1,4 +1,4 @@
-"""What the programs of `make bench` share: campaigns in a separate folder, timed commands, and figures with goals."""
+"""Shared helpers of `make bench`: campaigns in a separate folder, timed commands, and figures with goals."""
 
 import json
 import os

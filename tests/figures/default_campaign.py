@@ -32,7 +32,7 @@ def print_precision(measurements: Path) -> None:
     rows = pandas.read_csv(measurements).query("status == 'ok'")
     medians = rows.groupby("cell")["p50_s"]
     half_range = (medians.max() - medians.min()) / 2 / medians.median()
-    print(f"launches differ by ±{half_range.median():.1%} (median of {len(half_range)} cells)")
+    print(f"between-launch variation: ±{half_range.median():.1%} (median half-range over {len(half_range)} cells)")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def autoregressive(rho: float, shape: tuple[int, ...], seed: int = 1) -> np.ndar
 
 
 @pytest.mark.parametrize(("name", "num"), [("p75_s", 11), ("p90_s", 29), ("p95_s", 59), ("p99_s", 299)])
-def test_a_percentile_needs_the_sample_that_can_carry_it(name, num):
+def test_a_percentile_requires_a_minimum_sample_size(name, num):
     assert min_samples(PERCENTILES[name]) == num
     assert percentiles(np.arange(num - 1))[name] is None
     assert percentiles(np.arange(num))[name] == pytest.approx(PERCENTILES[name] * (num - 1))

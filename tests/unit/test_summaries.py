@@ -1,4 +1,4 @@
-"""The cache of summaries affects only the run time, never results: tables are those of the store's bytes, whatever was kept."""
+"""The cache of summaries affects only the run time, never results."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_a_changed_byte_of_a_summary_is_noticed(folder, num_read, is_in_values):
     assert path.read_bytes() == content
 
 
-def test_a_summary_cut_off_or_of_another_program_is_made_again(folder, num_read):
+def test_a_truncated_or_foreign_summary_is_recomputed(folder, num_read):
     before = tables(folder)
     first, second, *_ = sorted((folder / "cache" / "summaries").iterdir())
     first.write_bytes(first.read_bytes()[:100])
@@ -90,7 +90,7 @@ def test_a_summary_cut_off_or_of_another_program_is_made_again(folder, num_read)
     assert len(num_read) == 2
 
 
-def test_a_summary_counts_for_the_specs_it_was_made_for(folder, num_read):
+def test_a_summary_is_valid_only_for_its_specs(folder, num_read):
     campaign = laptop_campaign()
     cell = next(cell for cell in campaign["cells"] if cell["spec"]["gpus_per_node"] == 2)
     cell["spec"] = cell["spec"] | {"gpus_per_node": 1}  # samples of two ranks no longer fit
@@ -123,7 +123,7 @@ def test_summaries_are_kept_only_where_a_folder_is_given(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_processes_give_the_same_as_one(folder, monkeypatch):
+def test_parallel_and_serial_reads_agree(folder, monkeypatch):
     before = tables(folder)
     for path in (folder / "cache" / "summaries").iterdir():
         path.unlink()

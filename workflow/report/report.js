@@ -519,7 +519,7 @@ function noteOf(element) {
   return note;
 }
 
-/** Return the elements that stand for cells once they are unfolded; let the keyboard reach them. */
+/** Return unfolded elements that represent cells, and make them focusable. */
 function findMarks(block, root) {
   const found = [];
   for (const element of root.querySelectorAll("[data-cell]")) {

@@ -20,7 +20,7 @@ MIN_BLOCK_NS = 50_000_000
 BLOCK_SHARE = 0.05
 MAX_OVERSHOOT_RATIO = 0.1
 
-# Pipelined windows: five, so that one disturbance does not reach all of them. One step alone is a sample.
+# Pipelined windows: five, so that one outlier cannot affect all. A window of one step would be a blocking sample.
 MAX_WINDOWS = 5
 MIN_STEPS_PER_WINDOW = 2
 

@@ -208,7 +208,7 @@ def _rank_p(logs: list[np.ndarray]) -> float:
     return _mann_whitney_p(tuple(sorted(ranks[: len(logs[0])])), tuple(sorted(ranks[len(logs[0]) :])))
 
 
-# The p values depend on the order of the values alone, and a few launches have few orders: a call of scipy takes 1 ms.
+# Cached: p depends only on ranks, few launches have few rank patterns, and each call of scipy takes 1 ms.
 
 
 @functools.lru_cache(100_000)

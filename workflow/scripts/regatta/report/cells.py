@@ -65,7 +65,7 @@ def cell_indices(campaign: dict) -> dict[str, int]:
 def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     """Return the data of the page's script. data: ReportData (of topics.base, which imports this package).
 
-    warnings: what the warnings on a cell are about, by its id.
+    warnings: topics of the warnings on a cell, by its id.
     """
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)

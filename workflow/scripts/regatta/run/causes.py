@@ -151,7 +151,7 @@ def log_excerpt(log: str, cause: str) -> list[str]:
 
 
 def tracebacks(lines: list[str]) -> list[list[str]]:
-    """Return the tracebacks of Python in a log, each to its error. Those that are chained are one.
+    """Return the tracebacks of Python in a log, each to its error. Chained ones count as one.
 
     Ranks write at the same time: their lines are separated by the prefix that torch gives them.
     """
@@ -178,7 +178,7 @@ def tracebacks(lines: list[str]) -> list[list[str]]:
 
 
 def error_of(block: list[str]) -> str:
-    """Return the error that ends a traceback as causes begin with it: `RuntimeError: ...`, without its module."""
+    """Return the error that ends a traceback, in the form used by causes: `RuntimeError: ...`, without its module."""
     return re.sub(r"^(\w+\.)+", "", one_line(RANK.sub("", block[-1], count=1)))[:MAX_CHARACTERS]
 
 

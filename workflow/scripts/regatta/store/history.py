@@ -60,7 +60,7 @@ def is_after_now(time_utc: object, now: float | None = None) -> bool:
     """Return whether a recorded time is in the future by more than clocks may differ; False for an invalid time."""
     limit = (time.time() if now is None else now) + MOST_SECONDS_AHEAD
     if isinstance(time_utc, str) and time_utc <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(limit)):
-        return False  # the order of valid times is that of their texts
+        return False  # ISO 8601 times sort as text
     seconds = utc_seconds(time_utc)
     return seconds is not None and seconds > limit
 

@@ -1,8 +1,8 @@
-"""Summaries of launch files: what the tables need of them, without samples, kept in cache/summaries.
+"""Cache of launch-file summaries (cache/summaries): everything that the tables need except samples.
 
-Most of the time of collecting is spent on samples. A summary is found by the SHA-256 of the launch file's bytes and of
-the code that made it: all bytes of the store are read each time, since size and time of a file prove nothing. The
-folder may be deleted at any time, and need not be writable.
+Collection spends most of its time on samples. A summary is keyed by the SHA-256 of the launch file's bytes and of the
+code: the whole store is hashed each time, because size and mtime are not reliable. The folder may be deleted at any
+time, and need not be writable.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def read_summaries(
 ) -> Iterator[Summary]:
     """Yield the summary of each launch file in turn.
 
-    folder: of the kept ones, None to keep none. New ones are added, and those of no launch file deleted.
+    folder: the cache, None to disable it. New summaries are added, and orphaned ones deleted.
     """
     digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
     planned = Planned(specs, digests, waits_of, folder, code_version())
@@ -122,7 +122,7 @@ def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
 
 
 def _read_cached(path: Path, planned: Planned) -> bytes | None:
-    """Return a kept summary; None if there is none, it is damaged, or it was made for other cells or specs."""
+    """Return a cached summary; None if there is none, or it is corrupt or stale."""
     try:
         digest, text = path.read_bytes().split(b"\n", 1)
     except (OSError, ValueError):
@@ -135,7 +135,7 @@ def _read_cached(path: Path, planned: Planned) -> bytes | None:
 
 
 def _write_cached(path: Path, text: bytes) -> None:
-    """Write a summary atomically, but not durably: a damaged one is made again."""
+    """Write a summary atomically, without fsync: a corrupt one is recomputed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ def section(data: ReportData) -> Section:
 
 @dataclass(frozen=True)
 class LostTime:
-    """Time that gave no valid record. hours: ranks x hours, None if all are unknown. num_unknown: not in `hours`."""
+    """GPU time without a valid record. hours: ranks x hours, None if unknown. num_unknown: entries not in `hours`."""
 
     num: int
     num_unknown: int
@@ -74,7 +74,7 @@ class LostTime:
 
 
 def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[LostTime, LostTime]:
-    """Return what was lost in launches without an ok record, and in records that are not ok of other launches."""
+    """Return the time lost in launches without a valid record, and in failed records of other launches."""
     launches = timeline[(timeline["num_ok"] == 0).fillna(False)]
     is_record = measurements["launch"].notna() & ~measurements["status"].isin(["ok", "skipped", "not_measured"])
     records = measurements[is_record & ~measurements["launch"].isin(launches["launch"])]
