@@ -18,6 +18,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from regatta.core.benchmarks import load_benchmark
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text, with_minus_signs
@@ -365,29 +366,21 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
 
 
 def _sampling(campaign: dict) -> str:
-    rules = {tuple(sorted(cell["spec"]["sampling"].items())) for cell in campaign["cells"] if cell["spec"]["sampling"]}
-    if not rules:
+    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["sampling"]]
+    if not specs:
         return "Defined by the program whose files were imported." if campaign["cells"] else "No cell was planned."
-    texts = []
-    for rule in sorted(rules):
-        s = dict(rule)
-        texts.append(
-            f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
-            f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
-            f" {s['min_samples']:,} iterations; maximum: {s['max_seconds']:g} s or {s['max_samples']:,} iterations."
-            f" Warm-up: at most {s['max_warmup_seconds']:g} s. {_windows(s.get('windows_ratio'))}"
-        )
-    return " Or: ".join(texts)
-
-
-def _windows(ratio: float | None) -> str:
-    """Return the duration of the windows. ratio: None for versions of a benchmark without `windows_ratio`."""
-    share = (
-        "0.5 s or 30 % of the sampling time, whichever is longer"
-        if ratio is None
-        else f"{100 * ratio:.3g} % of the sampling time"
-    )
-    return f"Pipelined windows: {share}."
+    rules = {tuple(sorted((k, v) for k, v in spec["sampling"].items() if k != "windows_ratio")) for spec in specs}
+    texts = [
+        f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
+        f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
+        f" {s['min_samples']:,} iterations; maximum: {s['max_seconds']:g} s or {s['max_samples']:,} iterations."
+        f" Warm-up: at most {s['max_warmup_seconds']:g} s."
+        for s in map(dict, sorted(rules))
+    ]
+    with_windows = [spec["sampling"] for spec in specs if load_benchmark(spec["benchmark"]).has_windows]
+    ratios = sorted({sampling.get("windows_ratio", 0) for sampling in with_windows})  # 0: before there was that key
+    shares = [f"{100 * r:.3g} % of the sampling time" if r else "at least 0.5 s" for r in ratios]
+    return " Or: ".join(texts) + (f" Pipelined windows: {' or '.join(shares)}." if shares else "")
 
 
 def _imported(campaign: dict) -> list[tuple[str, str]]:
