@@ -39,10 +39,10 @@ REPEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 30.0
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
-    "dryrun", "summary", "detailed_summary", "list_rules", "list_target_rules", "list_changes", "list_input_changes",
-    "list_params_changes", "list_untracked", "dag", "rulegraph", "filegraph", "d3dag", "lint", "print_compilation",
-    "containerize", "export_cwl", "list_conda_envs", "unlock", "cleanup_metadata", "archive",
-)  # fmt: skip
+    "dryrun summary detailed_summary list_rules list_target_rules list_changes list_input_changes "
+    "list_params_changes list_untracked dag rulegraph filegraph d3dag lint print_compilation containerize "
+    "export_cwl list_conda_envs unlock cleanup_metadata archive"
+).split()
 
 
 def parse_command_line(argv: Sequence[str]) -> argparse.Namespace:

@@ -24,18 +24,16 @@ PORT_BY_HAND = "MASTER_PORT=29500"
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
 # Options that Regatta passes.
-SRUN_BY_REGATTA = [
-    "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-G", "--gpus", "--gpus-per-node", "--gres", "-t",
-    "--time", "--jobid", "-o", "--output", "-e", "--error", "-K", "--kill-on-bad-exit", "--export", "-D", "--chdir",
-    "-J", "--job-name", "-W", "--wait", "--overlap",
-]  # fmt: skip
-SBATCH_BY_REGATTA = [
-    "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node", "-c", "--cpus-per-task", "-t", "--time", "-p",
-    "--partition", "-A", "--account", "-q", "--qos", "-C", "--constraint", "--reservation", "--exclusive", "--mem",
-    "--mem-per-cpu", "-G", "--gpus", "--gpus-per-node", "--gres", "-J", "--job-name", "-o", "--output", "-e",
-    "--error", "--export", "--comment", "--parsable", "--wrap", "-D", "--chdir", "-k", "--no-kill", "-M",
-    "--clusters", "--ntasks-per-gpu", "--cpus-per-gpu", "--requeue", "--no-requeue", "-a", "--array",
-]  # fmt: skip
+SRUN_BY_REGATTA = (
+    "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
+    "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
+).split()
+SBATCH_BY_REGATTA = (
+    "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
+    "-C --constraint --reservation --exclusive --mem --mem-per-cpu -G --gpus --gpus-per-node --gres -J "
+    "--job-name -o --output -e --error --export --comment --parsable --wrap -D --chdir -k --no-kill -M "
+    "--clusters --ntasks-per-gpu --cpus-per-gpu --requeue --no-requeue -a --array"
+).split()
 
 
 def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
@@ -279,8 +277,18 @@ LAUNCHER = Launcher(
     title="Slurm",
     submits=True,
     cluster_keys=(
-        "cpus_per_rank", "memory_mb_per_node", "gpu_request", "partition", "account", "qos", "constraint",
-        "reservation", "exclusive", "sbatch", "srun", "max_walltime_minutes",
+        "cpus_per_rank",
+        "memory_mb_per_node",
+        "gpu_request",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+        "reservation",
+        "exclusive",
+        "sbatch",
+        "srun",
+        "max_walltime_minutes",
     ),
     stack_keys=("srun",),
     cluster_problems=cluster_problems,
@@ -317,4 +325,4 @@ LAUNCHER = Launcher(
     profile_problem=profile_problem,
     keep_configuration=queue.keep_configuration,
     take_over=take_over,
-)  # fmt: skip
+)

@@ -66,10 +66,10 @@ RETRY_SECONDS = 10.0
 LOST = ("PREEMPTED", "REVOKED")
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
 CANNOT_START = (
-    "PartitionNodeLimit", "PartitionTimeLimit", "PartitionConfig", "BadConstraints", "InvalidAccount", "InvalidQOS",
-    "AccountNotAllowed", "AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxNodePerJobLimit",
-    "QOSMaxWallDurationPerJobLimit", "QOSNotAllowed",
-)  # fmt: skip
+    "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount InvalidQOS "
+    "AccountNotAllowed AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit QOSMaxNodePerJobLimit "
+    "QOSMaxWallDurationPerJobLimit QOSNotAllowed"
+).split()
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
 
@@ -335,9 +335,14 @@ def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
     """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
     try:
         done = subprocess.run(
-            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
+            line,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=seconds,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

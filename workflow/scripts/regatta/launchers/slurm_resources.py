@@ -91,9 +91,16 @@ def longest_planned_minutes(cluster: dict) -> float:
 
 # Resources within a job, which runs its one rule locally.
 JOB_CONSTANTS = {
-    "mpi": "srun", "nodes": 1, "tasks": 1, "tasks_per_node": 1, "cpus_per_task": 1, "gres": "", "tasks_per_gpu": 0,
-    "runtime": 1, "slurm_extra": "",
-}  # fmt: skip
+    "mpi": "srun",
+    "nodes": 1,
+    "tasks": 1,
+    "tasks_per_node": 1,
+    "cpus_per_task": 1,
+    "gres": "",
+    "tasks_per_gpu": 0,
+    "runtime": 1,
+    "slurm_extra": "",
+}
 
 
 def job_resources(

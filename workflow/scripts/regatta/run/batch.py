@@ -30,17 +30,12 @@ from regatta.store.launch_files import (
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
 
-
-# Lines of a launch file that the driver writes for ranks that died.
-
-FROM_REQUEST = (
-    "schema", "campaign", "batch", "launch", "generation", "repeat", "stack", "nodes", "gpus_per_node", "device",
-    "argv", "git",
-)  # fmt: skip
+# Fields of a record that the driver writes for ranks that died: from the launch's request, and unknown.
+FROM_REQUEST = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
 NOT_MEASURED = (
-    "setup_ns", "warmup", "sampling", "samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows",
-    "parts_ns", "checks", "values", "memory", "other_ranks",
-)  # fmt: skip
+    "setup_ns warmup sampling samples_ns slowest_rank_samples_ns rank_quantiles_ns windows parts_ns checks "
+    "values memory other_ranks"
+).split()
 
 
 def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:

@@ -11,9 +11,9 @@ from regatta.runtimes import runtime_of
 
 # Libraries that carry the communication. Longer names first: libnccl-net is not libnccl.
 COMMUNICATION = (
-    "libnccl-tuner", "libnccl-net", "libnccl", "librccl-net", "librccl", "libfabric", "libcxi", "libefa", "libibverbs",
-    "libmlx5", "libpsm2", "libpsm3", "libucp", "libmpi", "libpmix", "libcuda", "libcudart", "libtorch_cpu",
-)  # fmt: skip
+    "libnccl-tuner libnccl-net libnccl librccl-net librccl libfabric libcxi libefa libibverbs libmlx5 libpsm2 "
+    "libpsm3 libucp libmpi libpmix libcuda libcudart libtorch_cpu"
+).split()
 
 
 def stem(name: str) -> str:
