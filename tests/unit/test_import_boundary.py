@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,32 @@ def test_the_packages_of_the_driver_import_each_other_in_one_direction():
                 if ORDER.index(other) > ORDER.index(package):
                     upward.add(("/".join([package, *rest]), other))
     assert upward == set()
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Return the modules of the driver that each of them imports, also inside functions."""
+    modules = {".".join(path.relative_to(SCRIPTS).with_suffix("").parts): path for path in REGATTA}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    found = {}
+    for name, path in modules.items():
+        nodes = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.ImportFrom) and n.module]
+        named = [(node.module, f"{node.module}.{alias.name}") for node in nodes for alias in node.names]
+        found[name] = {full if full in modules else module for module, full in named} & modules.keys()
+    return found
+
+
+def test_no_module_of_the_driver_imports_itself_through_others():
+    imports = module_imports()
+    assert len(imports["regatta.report.page"]) > 5
+    tuple(TopologicalSorter(imports).static_order())  # raises CycleError, with the cycle
+
+
+@pytest.mark.parametrize("path", REGATTA, ids=lambda path: str(path.relative_to(SCRIPTS)))
+def test_a_module_of_the_driver_fits_in_400_lines_without_exemption(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    assert "fmt: skip" not in text
+    assert "fmt: off" not in text
 
 
 # What only the packages launchers/ and runtimes/ may say in code. Messages may contain a key of a file, such as srun.
