@@ -288,7 +288,12 @@ def make_header(campaign: dict, launch: str, repeat: int, cells: list[dict], tim
 
 
 def write_results(
-    folder: Path, campaign: dict, machine: Machine, faults: dict | None = None, seed: int = 1, pause_s: int | None = None
+    folder: Path,
+    campaign: dict,
+    machine: Machine,
+    faults: dict | None = None,
+    seed: int = 1,
+    pause_s: int | None = None,
 ) -> Path:
     """Write a results folder. faults: (cell id, repeat) -> (status, phase, cause), or "not_measured". Returns the folder.
 
