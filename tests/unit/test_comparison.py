@@ -16,7 +16,7 @@ from regatta.topics.comparison.tables import (
     Sides,
     by_effect,
     comparisons_table,
-    is_noise,
+    is_within_margin,
     margins_of,
     shifts_of_alike,
     sides_of,
@@ -172,7 +172,7 @@ def test_alike_pairs_are_rows_apart_that_are_neither_judged_nor_corrected_for():
     assert list(alike["time_ratio"]) == pytest.approx([10.0] * 6)
     unjudged = ["test", "p_value", "p_adjusted", "margin_ratio", "margin_source", "launches_needed"]
     assert alike[unjudged].isna().all(axis=None)
-    assert not is_noise(alike).any()
+    assert not is_within_margin(alike).any()
     (judged,) = table[table["verdict"] != ALIKE].itertuples()
     assert judged.p_adjusted == judged.p_value
     assert counts_text(table).endswith("0 inconclusive, 1 equivalent")  # 10 % by a margin of 900 %
@@ -225,7 +225,7 @@ def test_inside_the_noise_is_what_is_neither_faster_nor_slower_and_within_the_ma
         times += [(cell_of("contained", size), [1.0, 1.0]), (cell_of("bound", size), [ratio, ratio])]
     table = comparisons_table(*results_of(times))
     assert set(table["verdict"]) == {"inconclusive"}  # of two launches
-    assert list(is_noise(table)) == [False, True, True]
+    assert list(is_within_margin(table)) == [False, True, True]
 
 
 @settings(max_examples=30)

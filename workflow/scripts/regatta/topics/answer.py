@@ -9,16 +9,19 @@ from dataclasses import replace
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
-from regatta.core.text import plural, rank_word, ranks_word, status_text
+from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
+from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
 from regatta.topics.answer_results import RESULTS, AnswerLine, listed
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import section as comparison
-from regatta.topics.failures import groups_of
+from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
+from regatta.topics.stragglers.section import launches_short, persistent
 
 MOST_LINES = 6
+MOST_HOSTS = 2  # of a slow rank
 
 
 @once_per_report
@@ -87,9 +90,11 @@ def failed(data: ReportData) -> AnswerLine:
     num_missing = int(statuses.isin(NO_RECORD).sum())
     num_failed = int((statuses != "ok").sum()) - num_missing
     missing = f"{num_missing} {missing_text(Counter(statuses))}" if num_missing else ""
-    values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing}
+    cost, costs = cost_of(data)
+    values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing} | cost
     if not num_failed:
-        return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", missing, "failures", values)
+        text = "; ".join(filter(None, (missing, *costs)))
+        return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", text, "failures", values)
     groups = [g for g in groups_of(data) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
@@ -98,9 +103,24 @@ def failed(data: ReportData) -> AnswerLine:
     shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
     hosts = largest["hosts"]
     where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
-    texts = [", ".join(filter(None, (what, shared, where))), missing]
+    texts = [", ".join(filter(None, (what, shared, where))), missing, *costs]
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
+
+
+def cost_of(data: ReportData) -> tuple[dict, list[str]]:
+    """Return the numbers and texts of ranks x hours lost in failures, and idle within allocations; None if unknown."""
+    lost = [part.hours for part in lost_time(data.tables["timeline"], data.measurements) if part.hours is not None]
+    allocations = data.tables["allocations"].dropna(subset="gpu_hours")
+    idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
+    hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
+    texts = [f"{rank_time(sum(lost), data.device)} lost"] if lost else []
+    if allocated > 0:
+        hours |= {"idle_hours": idle, "allocated_hours": allocated}
+        texts.append(
+            f"{rank_time(idle, data.device)} idle ({percent_number(idle / allocated)} % of the allocated time)"
+        )
+    return hours, texts
 
 
 def missing_text(counts: Mapping[str, int]) -> str:
@@ -144,6 +164,30 @@ def confidence(data: ReportData) -> AnswerLine | None:
     if 1 < num_launches < MIN_LAUNCHES_INTERVAL:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += ["compared sides not interleaved in time"] if num_in_blocks else []
+    late, late_text = straggler_of(data)
+    texts += [late_text] if late_text else []
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
-    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
+    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
+
+
+def straggler_of(data: ReportData) -> tuple[dict, str]:
+    """Return the worst persistent straggler as numbers and text, or that there is none or too few launches to tell.
+
+    A host comes before a rank: a node is what an operator can replace.
+    """
+    stragglers = data.tables["stragglers"]
+    late = persistent(data.tables["straggler_hosts"], stragglers)
+    if not late:
+        is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
+        text = "too few launches to find a straggler" if is_short else "no straggler found" if len(stragglers) else ""
+        return {"straggler": None}, text
+    hosts = {finding.values["host"] for finding in late if "host" in finding.values}
+    ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
+    worst = late[0].values
+    values = {"host": worst.get("host"), "rank": int(worst["rank"]) if "rank" in worst else None}
+    values |= {"lag_ratio": float(worst["lag_ratio"]), "quantity": worst["quantity"]}
+    on = f" on {', '.join(worst['hosts'])}" if "rank" in worst and 0 < len(worst["hosts"]) <= MOST_HOSTS else ""
+    who = f"slow node: {worst['host']}" if hosts else f"slow rank: {worst['rank']}{on}"
+    more = f" and {len(hosts or ranks) - 1} more" if len(hosts or ranks) > 1 else ""
+    return {"straggler": values}, f"{who}{more} (lag {percent_number(worst['lag_ratio'])} % of the iteration)"

@@ -55,16 +55,16 @@ def scaling(data: ReportData) -> AnswerLine | None:
     certain = [finding for finding in found if finding.kind == "efficiency"]
     all_losses = _largest_losses(data)
     losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
+    parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
     lacking = _without_result(data, largest)
     values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
     values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
-    values |= {"largest_losses": losses, "without_result": lacking}
+    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": lacking}
     uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
-    texts = [f"uncertain: {uncertain}" if certain and uncertain else uncertain]
+    texts = [_losses_text(losses, names), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
     for size in sorted(set(lacking.values())):
         cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
         texts.append(f"no result on {size} {ranks} for {listed([names[cell] for cell in cells])}")
-    texts.append(_losses_text(losses, names))
     if found[0].values["threads"]:
         texts.append(f"{found[0].values['ranks']} share the cores of a host")
     lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
@@ -111,23 +111,25 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     return found
 
 
-def _largest_losses(data: ReportData) -> dict[str, str]:
-    """Return by cell the part that loses the largest share of the ideal throughput, where all parts are known."""
+def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
+    """Return by cell the part with the largest loss, and its share of the ideal, where all parts are known."""
     found = {}
     for row in loss_rows(data):
         losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
-        found |= {row["cell"]: max(losses, key=losses.get)} if losses else {}
+        found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
     return found
 
 
-def _losses_text(losses: dict[str, str], names: dict[str, str]) -> str:
-    """Return where most is lost, by workload if they differ. losses: part by cell."""
-    parts = list(dict.fromkeys(losses.values()))
-    if len(parts) < 2:
-        return f"largest loss{'es' if len(losses) > 1 else ''} {LOSSES[parts[0]]}" if parts else ""
-    of_parts = ([names[cell] for cell, of_cell in losses.items() if of_cell == part] for part in parts)
-    texts = (f"{LOSSES[part]} ({listed(of_part)})" for part, of_part in zip(parts, of_parts, strict=True))
-    return f"largest losses {', '.join(texts)}"
+def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
+    """Return where most is lost, and how much, in percentage points; by workload if the parts differ."""
+    parts = list(dict.fromkeys(part for part, _ in losses.values()))
+    texts = []
+    for part in parts:
+        of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
+        low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
+        points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
+        texts.append(f"{LOSSES[part]} ({f'{listed(list(of_part))}: ' if len(parts) > 1 else ''}{points})")
+    return f"largest loss{'es' if len(losses) > 1 else ''} {', '.join(texts)}" if texts else ""
 
 
 def _efficiency(finding: Finding) -> float:
@@ -218,8 +220,10 @@ def compared(data: ReportData) -> AnswerLine | None:
     counts, beyond = values["by_verdict"], values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
     values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
     lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
-    verdict = f"{beyond} beyond the {margin}" if beyond else f"none settled beyond the {margin}"
-    verdict = f"all within the {margin}" if counts["equivalent"] == num else verdict
+    within = counts["equivalent"]
+    settled = f"{within} within it, {num - within} not settled" if within else "not settled"
+    verdict = f"{beyond} of {num} beyond the {margin}" if beyond else f"none beyond the {margin} ({settled})"
+    verdict = f"all within the {margin}" if within == num else f"all beyond the {margin}" if beyond == num else verdict
     texts = [significant_text(values["num_significant"], num), verdict]
     if values["num_undecidable"] == num:
         texts = ["too few launches for a verdict"]

@@ -93,7 +93,7 @@ def half_widths(judged: pd.DataFrame) -> list[float]:
 
 
 def half_width_text(judged: pd.DataFrame) -> str:
-    """Return the half-widths of all pairs in a sentence: which differences are within noise."""
+    """Return the half-widths of all pairs in a sentence: which differences are not statistically significant."""
     found = half_widths(judged)
     lead = "Half-width of a ratio's 95 % interval"
     if not found:
@@ -102,7 +102,10 @@ def half_width_text(judged: pd.DataFrame) -> str:
     verb = "has" if num_unknown == 1 else "have"
     unknown = f" {plural(num_unknown, 'pair')} {verb} too few launches." if num_unknown else ""
     widths = largest if len(found) == 1 else f"median {percent(statistics.median(found))} %, maximum {largest}"
-    return f"{lead}: {widths} ({plural(len(found), 'pair')}). Smaller differences are within noise.{unknown}"
+    return (
+        f"{lead}: {widths} ({plural(len(found), 'pair')}). Smaller differences are not statistically significant."
+        f"{unknown}"
+    )
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
@@ -149,10 +152,12 @@ def direction_text(found: dict | None) -> str:
 
 
 def significant_text(counts: dict[str, int], num_pairs: int) -> str:
-    """Return `4 of 8 pairs differ significantly (3 slower, 1 faster)`. counts: of `num_significant`."""
-    num = sum(counts.values())
-    sides = f" ({counts['slower']} slower, {counts['faster']} faster)" if num else ""
-    return f"{num} of {plural(num_pairs, 'pair')} {'differs' if num == 1 else 'differ'} significantly{sides}"
+    """Return `statistically significant in 4 of 8 pairs (3 slower, 1 faster)`. counts: of `num_significant`."""
+    num, pairs = sum(counts.values()), plural(num_pairs, "pair")
+    if not num:
+        return "not statistically significant" + (f" in any of {pairs}" if num_pairs > 1 else "")
+    sides = f"{counts['slower']} slower, {counts['faster']} faster"
+    return "statistically significant" + (f" in {num} of {pairs} ({sides})" if num_pairs > 1 else "")
 
 
 def margins_text(margins: tuple[float, ...]) -> str:
