@@ -245,6 +245,16 @@ def check_scaling_law(data, finding):
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 
+def check_turning_size(data, finding):
+    rows = [int(row.removeprefix("row ")) - 1 for row in finding.sources[0].rows]
+    models = data.tables["communication_models"]
+    assert finding.values["low_bytes"] == models.loc[rows, "half_bandwidth_bytes"].min()
+    assert finding.values["high_bytes"] == models.loc[rows, "half_bandwidth_bytes"].max()
+    [operation] = set(models.loc[rows, "operation"])
+    known = models[models["half_bandwidth_bytes"].notna() & (models["operation"] == operation)]
+    assert set(models.loc[rows, "world_size"]) == {known["world_size"].max()}
+
+
 def check_idle(data, finding):
     rows = data.tables["allocations"].dropna(subset="gpu_hours")
     assert finding.values["idle_hours"] == pytest.approx(rows["idle_gpu_hours"].sum())
@@ -269,6 +279,7 @@ CHECKS = {
     "training": check_training,
     "batch_norm": check_batch_norm,
     "scaling_law": check_scaling_law,
+    "turning_size": check_turning_size,
 }
 
 

@@ -16,6 +16,7 @@ from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
+from regatta.topics.fits.section import turning_sizes, turning_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
 
@@ -246,8 +247,14 @@ def collectives(data: ReportData) -> AnswerLine | None:
     best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
     time, rate = best["time"], best.get("busbw_gb_per_s")
     values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
+    values |= {"latency_bound_below_bytes": None}
+    texts = [best["name"]]
+    for turning in (finding.values for finding in turning_sizes(data)):
+        if (turning["operation"], turning["world_size"]) == (best["operation"], best["world_size"]):
+            values["latency_bound_below_bytes"] = [turning["low_bytes"], turning["high_bytes"]]
+            texts.append(turning_text(turning))
     lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
-    return AnswerLine("communication", f"Communication: {lead}", best["name"], "communication", values)
+    return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
 
 
 def trainings(data: ReportData) -> AnswerLine | None:
