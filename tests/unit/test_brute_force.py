@@ -23,8 +23,8 @@ from regatta.topics.comparison import section as comparison
 from regatta.topics.scaling import section as scaling
 
 SEEDS = range(30)
-CHECKED = (scaling, buckets, comparison, communication, failures, gradient_communication)
-CHECKED = (*(module.TOPIC for module in CHECKED), quality.PRECISION)
+CHECKED = (scaling, buckets, comparison, communication, failures, gradient_communication, quality)
+CHECKED = tuple(module.TOPIC for module in CHECKED)
 SHAPES = [(1, 2), (1, 4), (2, 4), (4, 4)]
 MARGIN = 0.05
 CAUSES = (

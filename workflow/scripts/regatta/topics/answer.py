@@ -16,8 +16,9 @@ from regatta.topics.answer_results import RESULTS, AnswerLine, listed
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import groups_of, lost_time
+from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
-from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
+from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
 from regatta.topics.stragglers.section import launches_short, persistent
 
 MOST_LINES = 6
