@@ -25,6 +25,7 @@ from regatta.topics.comparison.tables import (
 from regatta.topics.comparison.texts import (
     counts_text,
     half_width_text,
+    half_width_values,
     half_widths,
     interval_text,
     launches_text,
@@ -299,7 +300,10 @@ def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     ends = {"time_low_ratio": [1.0, 0.5, 2.0, 1.0], "time_high_ratio": [1.21, 0.5, 2.0808, 9.0]}
     rows = pd.DataFrame({"interval": kinds, **ends})
     assert half_widths(rows) == pytest.approx([0.0, 0.02, 0.1])  # sqrt(1), sqrt(1.0404), sqrt(1.21)
-    text = half_width_text(rows)
-    assert "median 2.0 %, maximum 10.0 % (3 pairs)" in text
-    assert "1 pair has too few launches" in text
-    assert ": n/a" in half_width_text(rows.tail(1))
+    values = half_width_values(rows)
+    assert values == {"median_ratio": pytest.approx(0.02), "max_ratio": pytest.approx(0.1), "num": 3, "num_unknown": 1}
+    text = half_width_text(values)
+    assert text.startswith("Differences below 2.0 % are not statistically significant")
+    assert "maximum 10.0 %" in text
+    assert "1 pair has too few launches for an interval" in text
+    assert half_width_values(rows.tail(1)) is None

@@ -155,7 +155,7 @@ def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     judged = texts.judged_rows(comparisons)
     sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
     sentences += ["Further differences are listed below."] if has_environments else []
-    sentences += [f"Margin: {texts.margin_text(judged)}.", texts.half_width_text(judged)] if len(judged) else []
+    sentences += [f"Margin: {texts.margin_text(judged)}."] if len(judged) else []
     return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
 
 
