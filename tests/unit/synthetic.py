@@ -261,14 +261,7 @@ def make_header(campaign: dict, launch: str, repeat: int, cells: list[dict], tim
         "gpus_per_node": spec["gpus_per_node"],
         "device": spec["device"],
         "time_utc": time_utc,
-        "argv": [
-            "torchrun",
-            "--standalone",
-            f"--nproc-per-node={spec['gpus_per_node']}",
-            "run_launch.py",
-            "--request",
-            f"{launch}.json",
-        ],
+        "argv": [*start_line(campaign, spec), "run_launch.py", "--request", f"{launch}.json"],
         "order": [cell["id"] for cell in cells],
         "git": {"commit": "3f2a1c0d9e8b7a6f5e4d3c2b1a0f9e8d7c6b5a49", "is_dirty": False},
         "environment": {
@@ -285,6 +278,14 @@ def make_header(campaign: dict, launch: str, repeat: int, cells: list[dict], tim
             **environment,
         },
     }
+
+
+def start_line(campaign: dict, spec: dict) -> list[str]:
+    """Return what starts the ranks of a launch, by the scheduler of the campaign's cluster."""
+    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
+    if campaign.get("cluster", {}).get("scheduler") == "slurm":
+        return ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}", "python3"]
+    return ["torchrun", "--standalone", f"--nproc-per-node={gpus}"]
 
 
 def write_results(
