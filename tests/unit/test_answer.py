@@ -89,6 +89,22 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.values["without_result"] == {}
 
 
+def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
+    """Five models lose half of the throughput between nodes, and one three quarters within a node."""
+    models = [f"model_{number}" for number in range(6)]
+    cells = [train_cell(model, *place, strategy) for model in models for place, strategy, _ in SHAPES]
+    machine = type(LAPTOP)(dict.fromkeys(models, 0.1), dict.fromkeys(models, 1e7), 0.9, 1e-5, 1e9)
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), machine)
+
+    def seconds(spec, repeat):
+        n, is_odd = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["model"] == "model_5"
+        return 0.1 * ({1: 1, 2: 4, 4: 4} if is_odd else {1: 1, 2: 1, 4: 2})[n]
+
+    set_step_times(folder, seconds)
+    line = lines_of(folder)["scaling"]
+    assert line.text == "largest losses between nodes (5 of 6: 50 points), within nodes (model_5: 75 points)"
+
+
 def without(folder, is_lost):
     """Turn the records of some specs into failures."""
     for path in (folder / "launches").glob("*.jsonl"):

@@ -123,13 +123,14 @@ def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
 
 def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
     """Return where most is lost, and how much, in percentage points; by workload if the parts differ."""
-    parts = list(dict.fromkeys(part for part, _ in losses.values()))
+    parts = [part for part, _ in Counter(part for part, _ in losses.values()).most_common()]
     texts = []
     for part in parts:
         of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
         low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
         points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
-        texts.append(f"{LOSSES[part]} ({f'{listed(list(of_part))}: ' if len(parts) > 1 else ''}{points})")
+        who = listed(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
+        texts.append(f"{LOSSES[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
     return f"largest loss{'es' if len(losses) > 1 else ''} {', '.join(texts)}" if texts else ""
 
 
@@ -180,7 +181,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     if worst:
         values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
         texts.append(f"{worst[0]:g} MiB is up to {percent_number(worst[1])} % slower")
-    lead = f"Bucket size: {' or '.join(f'{size:g}' for size in chosen)} MiB"
+    *others, last = (f"{size:g}" for size in chosen)
+    named = f"{', '.join(others)} or {last}" if others else last
+    lead = f"Bucket size: {named} MiB"
     return AnswerLine("bucket", lead, "; ".join(texts), "bucket", values)
 
 

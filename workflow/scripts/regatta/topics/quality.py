@@ -91,7 +91,7 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
     values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
     text = (
-        f"Target precision{_requested(campaign, missed)} missed: {values['num']} of {plural(len(ok), 'measurement')},"
+        f"Target precision{_requested(campaign, missed)} missed: {values['num']:,} of {plural(len(ok), 'measurement')},"
         f" in {plural(values['num_cells'], 'cell')} (stopped by {limits})."
     )
     advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."

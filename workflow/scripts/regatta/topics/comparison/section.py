@@ -117,7 +117,7 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     values = {"num": len(rows), "num_pairs": int(data.tables["comparisons"]["verdict"].notna().sum())}
     text = (
-        f"Not interleaved: in {values['num']} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
+        f"Not interleaved: in {values['num']:,} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
         f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
     )
     advice = "A change of the machine over time can look like a difference between the two sides."

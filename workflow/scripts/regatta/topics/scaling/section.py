@@ -46,6 +46,7 @@ from regatta.topics.scaling.tables import (
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
@@ -276,7 +277,8 @@ def sentence(finding: Finding) -> str:
     losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
     text += f" Losses: {', '.join(losses)} points." if losses else ""
     if values["num_candidates"] > 1:
-        near = f"; within noise of it: {', '.join(values['near'])}" if values["near"] else ""
+        names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
+        near = f"; within noise of it: {names}" if names else ""
         text += f" Fastest of {values['num_candidates']}: {values['fastest']}{near}."
     return text
 
