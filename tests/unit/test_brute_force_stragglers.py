@@ -21,15 +21,21 @@ def tail(num, total, chance):
     return sum(math.comb(total, i) * chance**i * (1 - chance) ** (total - i) for i in range(num, total + 1))
 
 
+def last_of(lateness):
+    """Return in how many iterations each row is last alone. lateness: a row for each rank or host."""
+    iterations = list(zip(*lateness, strict=True))
+    return [
+        sum(values[i] == max(values) and values.count(max(values)) == 1 for values in iterations)
+        for i in range(len(lateness))
+    ]
+
+
 def suspect_of(lateness, slowest):
     """Return (place, lag / iteration) of the row that is last more often than chance explains, or None.
 
-    lateness: a row for each rank or host, all with the same number of ranks.
+    All rows are of the same number of ranks.
     """
-    num, iterations = len(lateness), list(zip(*lateness, strict=True))
-    last = [
-        sum(values[i] == max(values) and values.count(max(values)) == 1 for values in iterations) for i in range(num)
-    ]
+    num, iterations, last = len(lateness), list(zip(*lateness, strict=True)), last_of(lateness)
     who = max(range(num), key=lambda i: last[i])
     if num * tail(last[who], len(iterations), 1 / num) >= 0.05:
         return None
@@ -39,7 +45,7 @@ def suspect_of(lateness, slowest):
 
 
 def launches_of(folder, shape):
-    """Return for each launch: quantity -> (suspects of its records among ranks, and among hosts)."""
+    """Return for each launch: quantity -> (suspects of its records among ranks, among hosts, counts of last ranks)."""
     (nodes, gpus), found = shape, []
     for path in sorted((folder / "launches").glob("*.jsonl")):
         records = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "record"]
@@ -50,11 +56,22 @@ def launches_of(folder, shape):
             lateness = times if is_step else [[-value for value in rank] for rank in times]
             hosts = [[max(v) for v in zip(*lateness[n * gpus : n * gpus + gpus], strict=True)] for n in range(nodes)]
             slowest = [max(values) for values in zip(*record["samples_ns"], strict=True)]
-            ranks, of_hosts = launch.setdefault("compute" if is_step else "in_collective", ([], []))
+            ranks, of_hosts, last = launch.setdefault("compute" if is_step else "in_collective", ([], [], []))
+            last.append(last_of(lateness))
             ranks.append(suspect_of(lateness, slowest))
             of_hosts.append(suspect_of(hosts, slowest) if nodes > 1 else None)
         found.append(launch)
     return found
+
+
+def coarsen(folder, unit_ns=2000):
+    """Round the times of collectives, so that ranks often arrive together."""
+    for path in (folder / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "record" and line["spec"]["benchmark"] == "collective":
+                line["samples_ns"] = [[round(ns / unit_ns) * unit_ns for ns in rank] for rank in line["samples_ns"]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def persistent_of(launches, place, num):
@@ -88,7 +105,11 @@ def test_persistent_ranks_and_hosts(tmp_path, seed):
         host = rng.randrange(nodes)
         late = dict.fromkeys(range(host * gpus, host * gpus + gpus), 0.05)
     folder = write_waits(tmp_path / "r", shape, late, repeats, seed)
+    if seed % 2:
+        coarsen(folder)
     data, launches = analyse(folder), launches_of(folder, shape)
+    for row in data.tables["stragglers"].itertuples():
+        assert row.num_last == sum(last[row.rank] for launch in launches for last in launch[row.quantity][2])
     ranks = persistent_of(launches, 0, nodes * gpus)
     hosts = {
         (quantity, f"node{number:03d}"): lag
