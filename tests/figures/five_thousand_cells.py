@@ -22,6 +22,7 @@ from synthetic import Machine, collective_cell, make_campaign, train_cell, write
 SHAPES = ((1, 1), (1, 2), (1, 4), (2, 4), (4, 4), (8, 4))
 MODELS = {f"model_{number:02d}": 0.01 * (number + 1) for number in range(12)}
 BUCKETS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256)
+PAUSE_S = 15  # between two launches
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_ring")
 MACHINE = Machine(MODELS, dict.fromkeys(MODELS, 100e6), 0.975, 9e-6, 95e9, 0.004, {"bound": 1.021})
 
@@ -45,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "five-thousand"
         frozen = campaign()
-        write_results(folder, frozen, MACHINE)
+        write_results(folder, frozen, MACHINE, pause_s=PAUSE_S)
         store_mb = sum(path.stat().st_size for path in folder.glob("launches/*")) / 1e6
         print(f"{len(frozen['cells'])} cells, {frozen['repeats']} launches each, {store_mb:.0f} MB of launch files")
         options = ["--campaign", str(folder / "campaign.0123456789ab.json")]

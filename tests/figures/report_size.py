@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from common import ROOT
-from five_thousand_cells import MACHINE, campaign
+from five_thousand_cells import MACHINE, PAUSE_S, campaign
 
 from chromium import Chromium  # isort: skip
 from synthetic import analyse, write_laptop, write_results  # isort: skip
@@ -22,7 +22,7 @@ from synthetic_stacks import write_stacks  # isort: skip
 WRITERS = {
     "laptop": write_laptop,
     "two stacks": write_stacks,
-    "4,964 cells": lambda folder: write_results(folder, campaign(), MACHINE),
+    "4,964 cells": lambda folder: write_results(folder, campaign(), MACHINE, pause_s=PAUSE_S),
 }
 READY = """new Promise(done => {
   const poll = () => document.documentElement.matches('.has-script') ? done(performance.now()) : setTimeout(poll, 5);

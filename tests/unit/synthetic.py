@@ -5,9 +5,11 @@ By hand: `python tests/unit/synthetic.py OUT` writes OUT/laptop and OUT/cluster.
 
 import hashlib
 import json
+import math
 import random
 import sys
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
 SAMPLING = {
@@ -259,14 +261,7 @@ def make_header(campaign: dict, launch: str, repeat: int, cells: list[dict], tim
         "gpus_per_node": spec["gpus_per_node"],
         "device": spec["device"],
         "time_utc": time_utc,
-        "argv": [
-            "torchrun",
-            "--standalone",
-            f"--nproc-per-node={spec['gpus_per_node']}",
-            "run_launch.py",
-            "--request",
-            f"{launch}.json",
-        ],
+        "argv": [*start_line(campaign, spec), "run_launch.py", "--request", f"{launch}.json"],
         "order": [cell["id"] for cell in cells],
         "git": {"commit": "3f2a1c0d9e8b7a6f5e4d3c2b1a0f9e8d7c6b5a49", "is_dirty": False},
         "environment": {
@@ -285,9 +280,27 @@ def make_header(campaign: dict, launch: str, repeat: int, cells: list[dict], tim
     }
 
 
-def write_results(folder: Path, campaign: dict, machine: Machine, faults: dict | None = None, seed: int = 1) -> Path:
-    """Write a results folder. faults: (cell id, repeat) -> (status, phase, cause), or "not_measured". Returns the folder."""
-    rng, faults, minute = random.Random(seed), faults or {}, 0
+def start_line(campaign: dict, spec: dict) -> list[str]:
+    """Return what starts the ranks of a launch, by the scheduler of the campaign's cluster."""
+    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
+    if campaign.get("cluster", {}).get("scheduler") == "slurm":
+        return ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}", "python3"]
+    return ["torchrun", "--standalone", f"--nproc-per-node={gpus}"]
+
+
+def write_results(
+    folder: Path,
+    campaign: dict,
+    machine: Machine,
+    faults: dict | None = None,
+    seed: int = 1,
+    pause_s: int | None = None,
+) -> Path:
+    """Write a results folder. faults: (cell id, repeat) -> (status, phase, cause), or "not_measured". Returns the folder.
+
+    pause_s: between the cells of two launches, which follow each other. None: a launch starts each minute.
+    """
+    rng, faults, start = random.Random(seed), faults or {}, datetime(2026, 11, 21, 3, 1, 5)
     (folder / "launches").mkdir(parents=True)
     (folder / "campaign.0123456789ab.json").write_text(json.dumps(campaign, indent=1), encoding="utf-8")
     groups: dict[tuple, list[dict]] = {}
@@ -297,8 +310,7 @@ def write_results(folder: Path, campaign: dict, machine: Machine, faults: dict |
     for (nodes, gpus, stack), cells in sorted(groups.items()):
         batch = f"n{nodes:02d}g{gpus:02d}-{hashlib.sha256(stack.encode()).hexdigest()[:12]}"
         for repeat in range(campaign["repeats"]):
-            minute += 1
-            time_utc = f"2026-11-21T{3 + minute // 60:02d}:{minute % 60:02d}:05Z"
+            time_utc = f"{start.isoformat()}Z"
             order = sorted(cells, key=lambda cell: cell["id"])
             rng.shuffle(order)
             launch = f"{batch}-l{repeat:03d}-a00"
@@ -315,7 +327,13 @@ def write_results(folder: Path, campaign: dict, machine: Machine, faults: dict |
             lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": int(41e9)})
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             (folder / "launches" / f"{launch}.jsonl").write_text(text, encoding="utf-8")
+            start += timedelta(seconds=60 if pause_s is None else math.ceil(cells_s(lines)) + pause_s)
     return folder
+
+
+def cells_s(lines: list[dict]) -> float:
+    """Return the time that the records of a launch took."""
+    return sum(line["elapsed_ns"] for line in lines if line["kind"] == "record") / 1e9
 
 
 def laptop_campaign() -> dict:

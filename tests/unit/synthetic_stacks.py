@@ -1,20 +1,40 @@
 """Results of 164 cells on two stacks with failures, for the size of the report."""
 
+import json
+import math
 from pathlib import Path
 
-from synthetic import CLUSTER, cluster_campaign, write_results
+from campaign_files import stack
+from synthetic import CLUSTER, cells_s, cluster_campaign, write_results
+from synthetic_timeline import START, write_job
+
+from regatta.launchers import command_by_hand
+from regatta.store.launch_times import utc_seconds
+
+PAUSE_S = 15  # between two launches, and of a job before its first and after its last
 
 
 def write_stacks(folder: Path) -> Path:
     """Write a results folder: ResNet-101 fails on one stack at the largest shape, and one launch times out."""
     campaign = cluster_campaign(repeats=6)
+    cluster = campaign["cluster"] | {"gpu_request": "gpus-per-node"}
+    for cell in campaign["cells"]:
+        cell["command"] = command_by_hand(cell["spec"], stack(cluster=cluster), cluster)
     failing = [cell["id"] for cell in campaign["cells"] if _fails(cell["spec"])]
-    cause = "rank {} on n3: RuntimeError: NCCL error: unhandled system error"
+    cause = "rank {} on node003: RuntimeError: NCCL error: unhandled system error"
     faults = {
-        (cell, repeat): ("failed", "measure", cause.format(3 * repeat)) for cell in failing for repeat in range(6)
+        (cell, repeat): ("failed", "measure", cause.format(12 + repeat % 4)) for cell in failing for repeat in range(6)
     }
     faults[(campaign["cells"][40]["id"], 1)] = ("timeout", "measure", "no record after 60 s")
-    return write_results(folder, campaign, CLUSTER, faults)
+    write_results(folder, campaign, CLUSTER, faults, pause_s=PAUSE_S)
+    times: dict[str, list[float]] = {}
+    for path in (folder / "launches").glob("*.jsonl"):
+        header, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        start_s = utc_seconds(header["time_utc"]) - START
+        times.setdefault(header["batch"], []).extend((start_s, start_s + math.ceil(cells_s(lines))))
+    for number, (batch, of_batch) in enumerate(sorted(times.items(), key=lambda item: min(item[1]))):
+        write_job(folder, batch, str(4711 + number), min(of_batch) - PAUSE_S, max(of_batch) + PAUSE_S)
+    return folder
 
 
 def _fails(spec: dict) -> bool:

@@ -19,6 +19,8 @@ from synthetic import (
     write_laptop,
     write_results,
 )
+from synthetic_timeline import write_nights
+from synthetic_waits import write_waits
 
 from regatta.run.progress import outcome_text
 from regatta.topics.answer import answer, answer_json, missing_text
@@ -68,8 +70,8 @@ def two_models(tmp_path):
 LAPTOP_BOTH = type(LAPTOP)({"resnet18": 0.1, "resnet50": 0.2}, {"resnet18": 1e7, "resnet50": 1e7}, 0.9, 1e-5, 1e9)
 
 
-def part_by_model(line):
-    return {cell.split("-")[1]: part for cell, part in line.values["largest_losses"].items()}
+def by_model(values):
+    return {cell.split("-")[1]: value for cell, value in values.items()}
 
 
 def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
@@ -80,9 +82,27 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.values["highest_ratio"] == pytest.approx(0.82)
     assert line.lead == "Scaling efficiency on 4 processes: 50 % (ResNet-18) to 82 % (ResNet-50)"
     # Of the ideal: 0.1 within a node; 0.4 or 0.08 between nodes.
-    assert part_by_model(line) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
-    assert line.text == "largest losses between nodes (ResNet-18), within nodes (ResNet-50)"
+    assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
+    losses = by_model(line.values["largest_losses_ratio"])
+    assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
+    assert line.text == "largest losses between nodes (ResNet-18: 40 points), within nodes (ResNet-50: 10 points)"
     assert line.values["without_result"] == {}
+
+
+def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
+    """Five models lose half of the throughput between nodes, and one three quarters within a node."""
+    models = [f"model_{number}" for number in range(6)]
+    cells = [train_cell(model, *place, strategy) for model in models for place, strategy, _ in SHAPES]
+    machine = type(LAPTOP)(dict.fromkeys(models, 0.1), dict.fromkeys(models, 1e7), 0.9, 1e-5, 1e9)
+    folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), machine)
+
+    def seconds(spec, repeat):
+        n, is_odd = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["model"] == "model_5"
+        return 0.1 * ({1: 1, 2: 4, 4: 4} if is_odd else {1: 1, 2: 1, 4: 2})[n]
+
+    set_step_times(folder, seconds)
+    line = lines_of(folder)["scaling"]
+    assert line.text == "largest losses between nodes (5 of 6: 50 points), within nodes (model_5: 75 points)"
 
 
 def without(folder, is_lost):
@@ -99,7 +119,7 @@ def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     line = lines_of(two_models)["scaling"]
     assert line.lead == "Scaling efficiency on 4 processes: 82 %"
-    assert line.text.startswith("no result on 4 processes for ResNet-18")
+    assert line.text.endswith("no result on 4 processes for ResNet-18")
     assert list(line.values["without_result"].values()) == [4]
 
 
@@ -108,7 +128,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.endswith("largest losses within nodes")
+    assert line.text.startswith("largest losses within nodes (10 points)")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -220,8 +240,9 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     assert line.values["num_of_cause"] == 6
     assert (
         line.text
-        == "most common: 6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3"
+        == "most common: 6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3; 4.8 GPU minutes lost"
     )
+    assert line.values["lost_hours"] == pytest.approx((6 * 1.2 * 32 + 60) / 3600)
 
 
 def test_what_was_not_measured_is_no_failure(tmp_path):
@@ -255,6 +276,52 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
     assert (values["word"], values["num_varying"]) == (word, varying if repeats > 1 else 0)
 
 
+@pytest.mark.parametrize(
+    ("shape", "late", "repeats", "text", "straggler"),
+    [
+        ((2, 4), {5: 0.1}, 6, "slow rank: 5 on node001 (lag ", 5),  # one of two hosts may be late by chance
+        ((4, 2), {2: 0.1, 3: 0.1}, 6, "slow node: node001 (lag ", "node001"),
+        ((1, 4), {3: 0.1}, 6, "slow rank: 3 on node000 (lag ", 3),
+        ((2, 4), {}, 6, "no straggler found", None),
+        ((1, 2), {1: 0.2}, 3, "too few launches to find a straggler", None),
+    ],
+)
+def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, text, straggler):
+    line = lines_of(write_waits(tmp_path / "r", shape, late, repeats))["confidence"]
+    assert text in line.text
+    found = json.loads(json.dumps(line.values["straggler"]))
+    assert (found and (found["host"] or found["rank"])) == straggler
+    if straggler:
+        # The others wait for the late rank: 10 % of the undisturbed time, or 9 % of the lengthened one.
+        assert 0.08 < found["lag_ratio"] < 0.11
+
+
+def test_one_rank_has_no_stragglers(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none")]
+    line = lines_of(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))["confidence"]
+    assert line.values["straggler"] is None
+    assert "straggler" not in line.text
+
+
+def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
+    """Launches of 40 s in four jobs; a fifth did not record its end, so its idle time is unknown."""
+    line = lines_of(write_nights(tmp_path / "r"))["failed"]
+    # 3 cells of 8 s on 8 ranks in a launch with other valid cells, 40 s on 16 ranks in a launch without any.
+    lost = (3 * 8 * 8 + 40 * 16) / 3600
+    assert line.values["lost_hours"] == pytest.approx(lost)
+    # Seconds of jobs and of their launches: six of 40 s on 4 ranks, and so on.
+    jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
+    assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
+    assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
+    assert "13.9 GPU minutes lost; " in line.text
+
+
+def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):
+    values = lines_of(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)]), LAPTOP))["failed"]
+    assert [values.values[name] for name in ("lost_hours", "idle_hours", "allocated_hours")] == [None] * 3
+    assert "idle" not in values.text
+
+
 def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     cells = [cell_of(stack, 4096 * 4**i) for stack in ("first", "second") for i in range(8)]
     for cell in cells:
@@ -273,7 +340,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
     assert line.lead == "Stack second vs. first: 4.5 % slower (median)"
     # Synthetic launches of a stack follow each other.
-    assert line.text.startswith("8 of 8 pairs differ significantly (8 slower, 0 faster); ")
+    assert line.text.startswith("statistically significant in 8 of 8 pairs (8 slower, 0 faster); ")
     assert line.values["num_in_blocks"] == 8
     assert line.text.endswith("8 pairs not interleaved in time")
     assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies

@@ -15,16 +15,35 @@ import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, to_csv
-from regatta.topics import buckets, catalog, communication, failures, gradient_communication, quality
+from regatta.store.csv_files import COLLECTED, make_table, to_csv
+from regatta.topics import (
+    buckets,
+    catalog,
+    communication,
+    failures,
+    gradient_communication,
+    quality,
+    timeline,
+    training_runs,
+)
 from regatta.topics.answer import answer
 from regatta.topics.base import ReportData
 from regatta.topics.comparison import section as comparison
 from regatta.topics.scaling import section as scaling
 
 SEEDS = range(30)
-CHECKED = (scaling, buckets, comparison, communication, failures, gradient_communication)
-CHECKED = (*(module.TOPIC for module in CHECKED), quality.PRECISION)
+CHECKED = (
+    scaling,
+    buckets,
+    comparison,
+    communication,
+    failures,
+    gradient_communication,
+    quality,
+    timeline,
+    training_runs,
+)
+CHECKED = tuple(module.TOPIC for module in CHECKED)
 SHAPES = [(1, 2), (1, 4), (2, 4), (4, 4)]
 MARGIN = 0.05
 CAUSES = (
@@ -99,25 +118,23 @@ def random_record(rng, spec, noise, failing, hosts, slowdown):
     return {"status": "ok", "p50_s": 1.02 * step, "window_step_s": step} | (parts if ranks > 1 else {})
 
 
-@pytest.fixture(scope="module", params=SEEDS)
-def case(request):
-    """Return what is claimed on a random campaign, and the rows of its measurements.csv and launches.csv as text."""
-    rng = random.Random(request.param)
-    campaign = random_campaign(rng)
-    measurements, launches = random_launches(rng, campaign)
-    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
-    collected["measurements"] = make_table(measurements, MEASUREMENTS)
-    collected["launches"] = make_table(launches, COLLECTED["launches"])
+def case_of(campaign, measurements, launches, **collected):
+    """Return what is claimed on a campaign, and the rows of its measurements.csv and launches.csv as text.
+
+    collected: rows of other tables that are read from the store.
+    """
+    rows = collected | {"measurements": measurements, "launches": launches}
+    tables = {name: make_table(rows.get(name, []), columns) for name, columns in COLLECTED.items()}
     data = ReportData(
-        campaign, catalog._OnDemand(campaign, collected), [], {"corrupt": [], "invalid": []}, Path("launches")
+        campaign, catalog._OnDemand(campaign, tables), [], {"corrupt": [], "invalid": []}, Path("launches")
     )
     found = defaultdict(list)
     for topic in CHECKED:
         for finding in topic.findings(data):
             assert topic.sentence(finding)
             found[finding.kind].append(finding)
-    rows = list(csv.DictReader(io.StringIO(to_csv(collected["measurements"]))))
-    starts = {row["launch"]: row["start_utc"] for row in csv.DictReader(io.StringIO(to_csv(collected["launches"])))}
+    rows = list(csv.DictReader(io.StringIO(to_csv(tables["measurements"]))))
+    starts = {row["launch"]: row["start_utc"] for row in csv.DictReader(io.StringIO(to_csv(tables["launches"])))}
     lines = {line.id: line for line in answer(data)}
     for line in list(lines.values()):  # those that became part of another
         lines |= {
@@ -126,6 +143,13 @@ def case(request):
     return SimpleNamespace(
         data=data, campaign=campaign, found=found, lines=lines, rows=rows, starts=starts, repeats=campaign["repeats"]
     )
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def case(request):
+    rng = random.Random(request.param)
+    campaign = random_campaign(rng)
+    return case_of(campaign, *random_launches(rng, campaign))
 
 
 # The second computation: plain lists of numbers.

@@ -16,7 +16,7 @@ from regatta.topics.comparison.tables import (
     Sides,
     by_effect,
     comparisons_table,
-    is_noise,
+    is_within_margin,
     margins_of,
     shifts_of_alike,
     sides_of,
@@ -25,6 +25,7 @@ from regatta.topics.comparison.tables import (
 from regatta.topics.comparison.texts import (
     counts_text,
     half_width_text,
+    half_width_values,
     half_widths,
     interval_text,
     launches_text,
@@ -172,7 +173,7 @@ def test_alike_pairs_are_rows_apart_that_are_neither_judged_nor_corrected_for():
     assert list(alike["time_ratio"]) == pytest.approx([10.0] * 6)
     unjudged = ["test", "p_value", "p_adjusted", "margin_ratio", "margin_source", "launches_needed"]
     assert alike[unjudged].isna().all(axis=None)
-    assert not is_noise(alike).any()
+    assert not is_within_margin(alike).any()
     (judged,) = table[table["verdict"] != ALIKE].itertuples()
     assert judged.p_adjusted == judged.p_value
     assert counts_text(table).endswith("0 inconclusive, 1 equivalent")  # 10 % by a margin of 900 %
@@ -225,7 +226,7 @@ def test_inside_the_noise_is_what_is_neither_faster_nor_slower_and_within_the_ma
         times += [(cell_of("contained", size), [1.0, 1.0]), (cell_of("bound", size), [ratio, ratio])]
     table = comparisons_table(*results_of(times))
     assert set(table["verdict"]) == {"inconclusive"}  # of two launches
-    assert list(is_noise(table)) == [False, True, True]
+    assert list(is_within_margin(table)) == [False, True, True]
 
 
 @settings(max_examples=30)
@@ -299,7 +300,10 @@ def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     ends = {"time_low_ratio": [1.0, 0.5, 2.0, 1.0], "time_high_ratio": [1.21, 0.5, 2.0808, 9.0]}
     rows = pd.DataFrame({"interval": kinds, **ends})
     assert half_widths(rows) == pytest.approx([0.0, 0.02, 0.1])  # sqrt(1), sqrt(1.0404), sqrt(1.21)
-    text = half_width_text(rows)
-    assert "median 2.0 %, maximum 10.0 % (3 pairs)" in text
-    assert "1 pair has too few launches" in text
-    assert ": n/a" in half_width_text(rows.tail(1))
+    values = half_width_values(rows)
+    assert values == {"median_ratio": pytest.approx(0.02), "max_ratio": pytest.approx(0.1), "num": 3, "num_unknown": 1}
+    text = half_width_text(values)
+    assert text.startswith("Differences below 2.0 % are not statistically significant")
+    assert "maximum 10.0 %" in text
+    assert "1 pair has too few launches for an interval" in text
+    assert half_width_values(rows.tail(1)) is None

@@ -100,8 +100,9 @@ def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, si
     assert values["direction"] is None
     assert tuple(values["num_significant"].values()) == significant
     slower, faster = significant
-    text = f"{slower + faster} of {len(ratios)} pairs differ significantly"
-    assert text + (f" ({slower} slower, {faster} faster)." if slower else ".") in finding_text(values)
+    pairs, sides = f"{len(ratios)} pairs", f"({slower} slower, {faster} faster)"
+    text = f"statistically significant in {slower + faster} of {pairs} {sides}."
+    assert (text if slower else f"not statistically significant in any of {pairs}.") in finding_text(values)
 
 
 def test_a_pair_within_the_margin_can_differ_significantly():

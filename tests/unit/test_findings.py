@@ -245,6 +245,16 @@ def check_scaling_law(data, finding):
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 
+def check_turning_size(data, finding):
+    rows = [int(row.removeprefix("row ")) - 1 for row in finding.sources[0].rows]
+    models = data.tables["communication_models"]
+    assert finding.values["low_bytes"] == models.loc[rows, "half_bandwidth_bytes"].min()
+    assert finding.values["high_bytes"] == models.loc[rows, "half_bandwidth_bytes"].max()
+    [operation] = set(models.loc[rows, "operation"])
+    known = models[models["half_bandwidth_bytes"].notna() & (models["operation"] == operation)]
+    assert set(models.loc[rows, "world_size"]) == {known["world_size"].max()}
+
+
 def check_idle(data, finding):
     rows = data.tables["allocations"].dropna(subset="gpu_hours")
     assert finding.values["idle_hours"] == pytest.approx(rows["idle_gpu_hours"].sum())
@@ -269,6 +279,7 @@ CHECKS = {
     "training": check_training,
     "batch_norm": check_batch_norm,
     "scaling_law": check_scaling_law,
+    "turning_size": check_turning_size,
 }
 
 
@@ -309,12 +320,28 @@ def test_the_page_shows_each_finding_with_its_sources(tmp_path):
         assert page.count(f'<a id="csv-{name}" download=') == 1
 
 
-def test_a_value_is_written_with_its_range_or_interval_and_launches():
+def test_a_value_is_written_with_its_range_or_interval():
     assert percent_text(Value(0.369, 0.321, 0.389, "range", 3)) == "37 % (range 32–39 %, 3 launches)"
-    assert percent_text(Value(0.87, 0.85, 0.89, "interval", 6)) == "87 % (95 % CI 85–89 %, 6 launches)"
+    assert percent_text(Value(0.87, 0.85, 0.89, "interval", 6)) == "87 % (95 % CI 85–89 %)"
     assert percent_text(Value(0.032, num_launches=1)) == "3.2 % (1 launch)"
-    assert time_text(Value(0.0123, 0.0120, 0.0126, "interval", 9)) == "12.3 ms (95 % CI 12.0–12.6 ms, 9 launches)"
+    assert time_text(Value(0.0123, 0.0120, 0.0126, "interval", 9)) == "12.3 ms (95 % CI 12.0–12.6 ms)"
     assert time_text(Value(9.87e-5)) == "98.7 µs (0 launches)"
+
+
+@pytest.mark.parametrize(
+    ("low", "estimate", "high", "text"),
+    [
+        (0.8012, 0.8093, 0.8174, "80.9 % (95 % CI 80.1–81.7 %)"),  # these two would be 81 % (80–82 %)
+        (0.8184, 0.8222, 0.8286, "82.2 % (95 % CI 81.8–82.9 %)"),  # and 82 % (82–83 %)
+        (0.80, 0.81, 0.8199, "81.0 % (95 % CI 80.0–82.0 %)"),
+        (0.80, 0.81, 0.8201, "81 % (95 % CI 80–82 %)"),
+        (0.99987, 1.00012, 1.0011, "100.01 % (95 % CI 99.99–100.11 %)"),
+        (0.031, 0.032, 0.058, "3.2 % (95 % CI 3.1–5.8 %)"),
+        (0.5, 0.5, 0.5, "50 % (95 % CI 50–50 %)"),
+    ],
+)
+def test_percentages_have_more_digits_in_a_narrow_interval(low, estimate, high, text):
+    assert percent_text(Value(estimate, low, high, "interval", 6)) == text
 
 
 def test_launches_lie_as_far_apart_as_their_times():

@@ -1,6 +1,7 @@
 """The fitted models in the report: their parameters, and which curves have none."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from synthetic import (
@@ -8,6 +9,7 @@ from synthetic import (
     LAPTOP,
     analyse,
     cluster_campaign,
+    collective_cell,
     laptop_campaign,
     make_campaign,
     report_data,
@@ -18,6 +20,7 @@ from synthetic_failures import write_failing
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.answer import answer
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
 from regatta.topics.fits.scaling import scaling_models_table
@@ -136,4 +139,33 @@ def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
     law = next(table for table in section.tables if table.sources == ("scaling_models",))
     assert [row[3] for row in law.rows] == ["1"]
     assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
-    assert fits.findings(data) == []  # of a single launch
+    assert {finding.kind for finding in fits.findings(data)} == {"turning_size"}  # no law of a single launch
+
+
+def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):
+    """Of two stacks. T(S) = 9 us n + f S / 95 GB/s, f = 2 (n-1)/n of an all-reduce, so S is 9 us n x 95 GB/s / f."""
+    cells = [
+        collective_cell(1024 * 4**i, *shape, operation, stack=stack, device="cuda", backend="nccl")
+        for operation in ("all_reduce", "all_gather")
+        for shape in ((1, 4), (2, 4))
+        for stack in ("first", "second")
+        for i in range(11)
+    ]
+    machine = replace(CLUSTER, noise=1e-4, slowdown={"second": 1.3})
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
+    gather, reduce = (finding.values for finding in fits.findings(data) if finding.kind == "turning_size")
+    for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
+        size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same
+        assert values["low_bytes"] == pytest.approx(size, rel=0.02)
+        assert values["high_bytes"] == pytest.approx(size, rel=0.02)
+        assert values["latency_s"] == pytest.approx(8 * CLUSTER.latency_s, rel=0.02)
+        assert values["num"] == 2
+    line = next(line for line in answer(data) if line.id == "communication")
+    assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
+    assert reduce["name"] == "all-reduce \N{MIDDLE DOT} 2\N{MULTIPLICATION SIGN}4 GPUs"
+
+
+def test_a_custom_algorithm_has_no_finding_on_its_latency(tmp_path):
+    cells = [collective_cell(1024 * 4**i, 1, 4, algorithm="ring") for i in range(11)]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells), CLUSTER))
+    assert fits.findings(data) == []

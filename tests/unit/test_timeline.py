@@ -1,7 +1,9 @@
 """The timeline: times of launches and jobs, the shares of allocations, the chart and its axis. All values by hand."""
 
 import html
+import itertools
 import json
+import random
 import re
 
 import pytest
@@ -9,15 +11,18 @@ from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, 
 from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
 
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
+from regatta.store.launch_times import utc_seconds
 from regatta.topics.gantt import chart, elapsed_text, make_axis, state_of
 from regatta.topics.timeline import (
     allocated_hours,
     allocations_table,
     findings,
+    overlaps,
     section,
     sentence,
     shares_text,
     timeline_table,
+    warnings,
 )
 
 BATCH = "n02g04-0000000000aa"
@@ -321,3 +326,43 @@ def test_hostile_names_are_escaped(tmp_path):
     assert "\x1b" not in shown
     assert bad in html.unescape(shown)
     assert len(shown) < 20_000
+
+
+def test_launches_that_overlap_on_a_host_are_a_warning():
+    """Two batches at once: n2 is in both for 20 s. One second more than the tolerance of clocks is enough."""
+    other = {"batch": "other", "hosts": "n2, n3"}
+    rows = [launch(0, 0, 40), launch(1, 40, 80), launch(2, 60, 90, launch="other-l000-a00", **other)]
+    data = data_of(rows, [])
+    assert overlaps(data.tables["timeline"]) == [(f"{BATCH}-l001-a00", "other-l000-a00", "n2")]
+    [advice] = warnings(data)
+    assert advice.values == {"num": 2, "num_launches": 3, "num_hosts": 1}
+    assert advice.sources[0].rows == ("row 2", "row 3")
+
+
+@pytest.mark.parametrize(("begin", "num"), [(40, 0), (35, 0), (34, 2)])
+def test_launches_that_follow_each_other_may_overlap_by_the_tolerance_of_clocks(begin, num):
+    """Hosts n1 and n2."""
+    assert len(overlaps(data_of([launch(0, 0, 40), launch(1, begin, 80)], []).tables["timeline"])) == num
+
+
+def test_overlaps_are_those_of_all_pairs():
+    """A launch is in a pair if and only if it overlaps with any other on a host."""
+    rng = random.Random(1)
+    for _ in range(300):
+        rows = []
+        for number in range(rng.randint(2, 8)):
+            start, hosts = rng.randint(0, 200), rng.sample(["n1", "n2", "n3"], rng.randint(1, 3))
+            rows.append(launch(number, start, start + rng.randint(7, 90), hosts=", ".join(hosts)))
+        found = {name for one, other, _ in overlaps(data_of(rows, []).tables["timeline"]) for name in (one, other)}
+        expected = set()
+        for one, other in itertools.combinations(rows, 2):
+            seconds = min(one["end_utc"], other["end_utc"]), max(one["start_utc"], other["start_utc"])
+            common = utc_seconds(seconds[0]) - utc_seconds(seconds[1])
+            if common > 5 and set(one["hosts"].split(", ")) & set(other["hosts"].split(", ")):
+                expected |= {one["launch"], other["launch"]}
+        assert found == expected
+
+
+def test_launches_without_times_or_hosts_do_not_overlap():
+    rows = [launch(0), launch(1, start_utc=None), launch(2, hosts=None), launch(3, 100, 130)]
+    assert warnings(data_of(rows, [])) == []

@@ -13,7 +13,7 @@ from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
-from regatta.topics.comparison.tables import by_effect, is_noise
+from regatta.topics.comparison.tables import by_effect, is_within_margin
 
 SHOWN = 10  # cells of a list
 NAMED = 4  # differences of environment in the answer
@@ -29,7 +29,7 @@ Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folde
 
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     """Return the text on two campaigns. shows_all: no row folded, no list cut."""
-    rows, is_within = found.comparisons, is_noise(found.comparisons)
+    rows, is_within = found.comparisons, is_within_margin(found.comparisons)
     names = _names_of_all(found)
     rows = rows.assign(full_name=names[COMPARED])
     listed = rows if shows_all else rows[~is_within]

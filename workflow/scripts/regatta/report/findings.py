@@ -28,6 +28,7 @@ class Source:
 
 HEADERS = Source("launches/*.jsonl", what="the first line of each")
 TIME_UNITS = ((1, 1, "s"), (1e-3, 1e3, "ms"), (0, 1e6, "\N{MICRO SIGN}s"))
+WIDE_PERCENT = 2  # width of an interval from which percentages have no decimals
 PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
 
 
@@ -74,16 +75,25 @@ class Advice:
 
 
 def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:
-    """Return `37 % (range 32-39 %, 3 launches)`, `87 % (95 % CI 85-89 %, 6 launches)` or `37 % (1 launch)`."""
+    """Return `37 % (range 32-39 %, 3 launches)`, `87 % (95 % CI 85-89 %)` or `37 % (1 launch)`.
+
+    A confidence interval implies launches enough for one.
+    """
     num = plural(value.num_launches, "launch", "launches")
     if value.low is None or value.high is None:
         return f"{show(value.estimate)} {unit} ({num})"
-    word = "range" if value.kind == "range" else "95 % CI"
-    return f"{show(value.estimate)} {unit} ({word} {show(value.low)}\N{EN DASH}{show(value.high)} {unit}, {num})"
+    ends = f"{show(value.low)}\N{EN DASH}{show(value.high)} {unit}"
+    inside = f"range {ends}, {num}" if value.kind == "range" else f"95 % CI {ends}"
+    return f"{show(value.estimate)} {unit} ({inside})"
 
 
 def percent_text(value: Value) -> str:
-    return value_text(value, percent_number, "%")
+    """Return a ratio in percent, with more digits if its interval is narrow: else two results may look equal."""
+    if value.low is None or value.high is None:
+        return value_text(value, percent_number, "%")
+    width = 100 * (value.high - value.low)
+    digits = 0 if width >= WIDE_PERCENT or not width else 1 if width >= WIDE_PERCENT / 10 else 2
+    return value_text(value, lambda ratio: f"{100 * ratio:z.{digits}f}" if digits else percent_number(ratio), "%")
 
 
 def time_text(value: Value) -> str:

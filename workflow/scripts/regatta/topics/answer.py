@@ -4,47 +4,25 @@ The same lines end a run on the terminal, and are in answer.json for other progr
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-
-import pandas as pd
+from collections.abc import Mapping
+from dataclasses import replace
 
 from regatta.core.names import PLACE, CellName
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
-from regatta.core.text import duration, is_unknown, plural, rank_word, ranks_word, status_text, three
-from regatta.report.findings import Finding, percent_number
+from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
+from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
-from regatta.report.rows import table_rows
-from regatta.topics import communication, training_runs
+from regatta.topics.answer_results import RESULTS, AnswerLine, listed
 from regatta.topics.base import ReportData, once_per_report
-from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
-from regatta.topics.comparison.heatmap import difference_text
-from regatta.topics.comparison.texts import margins_text, significant_text
-from regatta.topics.failures import groups_of
+from regatta.topics.failures import groups_of, lost_time
+from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
-from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO, shared_host_findings
-from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
+from regatta.topics.stragglers.section import launches_short, persistent
 
 MOST_LINES = 6
-MOST_NAMES = 3  # models, operations or stacks named in the first line
-LOSSES = {"wrapper_ratio": "in DDP itself", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
-
-
-@dataclass(frozen=True)
-class AnswerLine:
-    """One line. lead: the answer. text: what qualifies it. anchor: the section. values: numbers in units of tables."""
-
-    id: str
-    lead: str
-    text: str = ""
-    anchor: str = ""
-    values: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def plain(self) -> str:
-        return f"{self.lead}; {self.text}" if self.text else self.lead
+MOST_HOSTS = 2  # of a slow rank
 
 
 @once_per_report
@@ -96,237 +74,14 @@ def subject(data: ReportData) -> AnswerLine:
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
-    parts = [_listed(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    parts = [listed(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {_listed(stacks)}")
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {listed(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
     return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
-
-
-def _listed(names: list[str]) -> str:
-    shown = names if len(names) <= MOST_NAMES else names[: MOST_NAMES - 1]
-    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
-
-
-def scaling(data: ReportData) -> AnswerLine | None:
-    """Return the efficiency at the largest shape of each workload and stack, and where most is lost."""
-    found = efficiency_findings(data)
-    if not found:
-        return _throughput(data)
-    sizes = dict(data.tables["scaling"][["cell", "world_size"]].itertuples(index=False))
-    largest = int(max(sizes[finding.cells[0]] for finding in found))
-    found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
-    names, ranks = _workload_names(data), ranks_word(data.device)
-    certain = [finding for finding in found if finding.kind == "efficiency"]
-    all_losses = _largest_losses(data)
-    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
-    lacking = _without_result(data, largest)
-    values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
-    values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
-    values |= {"largest_losses": losses, "without_result": lacking}
-    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
-    texts = [f"uncertain: {uncertain}" if certain and uncertain else uncertain]
-    for size in sorted(set(lacking.values())):
-        cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
-        texts.append(f"no result on {size} {ranks} for {_listed([names[cell] for cell in cells])}")
-    texts.append(_losses_text(losses, names))
-    if found[0].values["threads"]:
-        texts.append(f"{found[0].values['ranks']} share the cores of a host")
-    lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
-    return AnswerLine("scaling", lead, "; ".join(filter(None, texts)), "scaling", values)
-
-
-def _workload_names(data: ReportData) -> dict[str, str]:
-    """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
-    names = data.cell_names
-    return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
-
-
-def _span(found: list[Finding], names: dict[str, str]) -> str:
-    """Return `75 %`, or the ends with their workloads: `74 % (ResNet-152) to 76 % (ResNet-50)`. found: sorted."""
-    ends = [(f"{percent_number(_efficiency(finding))} %", names[finding.cells[0]]) for finding in (found[0], found[-1])]
-    (low, lowest), (high, highest) = ends
-    return low if low == high else f"{low} ({lowest}) to {high} ({highest})"
-
-
-def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) -> str:
-    """Return the intervals of efficiencies that are uncertain, each with its workload unless there is only one."""
-    if not found:
-        return ""
-    texts = []
-    for finding in found:
-        value = finding.values["efficiency"]
-        ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
-        word = "range" if value.kind == "range" else "95 % CI"
-        texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
-    return f"{_listed(texts)}; more launches needed"
-
-
-def _without_result(data: ReportData, largest: int) -> dict[str, int]:
-    """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
-
-    Workloads that were planned only on fewer ranks than `largest`, or without a baseline, are left out.
-    """
-    found = {}
-    for rows in workloads(data):
-        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
-        planned = planned[planned["world_size"] == planned["world_size"].max()]
-        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
-            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
-    return found
-
-
-def _largest_losses(data: ReportData) -> dict[str, str]:
-    """Return by cell the part that loses the largest share of the ideal throughput, where all parts are known."""
-    found = {}
-    for row in loss_rows(data):
-        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
-        found |= {row["cell"]: max(losses, key=losses.get)} if losses else {}
-    return found
-
-
-def _losses_text(losses: dict[str, str], names: dict[str, str]) -> str:
-    """Return where most is lost, by workload if they differ. losses: part by cell."""
-    parts = list(dict.fromkeys(losses.values()))
-    if len(parts) < 2:
-        return f"largest loss{'es' if len(losses) > 1 else ''} {LOSSES[parts[0]]}" if parts else ""
-    of_parts = ([names[cell] for cell, of_cell in losses.items() if of_cell == part] for part in parts)
-    texts = (f"{LOSSES[part]} ({_listed(of_part)})" for part, of_part in zip(parts, of_parts, strict=True))
-    return f"largest losses {', '.join(texts)}"
-
-
-def _efficiency(finding: Finding) -> float:
-    return finding.values["efficiency"].estimate
-
-
-def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
-    rows = data.tables["scaling"].dropna(subset="step_s")
-    if rows.empty:
-        return None
-    best = best_of_largest(rows)
-    rate = float(best.throughput_samples_per_s)
-    lead = f"Throughput: {three(rate)} samples/s"
-    values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
-    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
-    why = "no result besides baselines" if is_baseline else "no baseline was measured"
-    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
-
-
-def bucket(data: ReportData) -> AnswerLine | None:
-    """Return the bucket sizes that are best, or within noise of it, at the largest shape, and the cost of another."""
-    rows = data.tables["buckets"]
-    rows = rows[(rows["num_buckets"] > 1) & rows["best_bucket_cap_mb"].notna()]
-    if rows.empty:
-        return None
-    sizes = rows["nodes"] * rows["gpus_per_node"]
-    rows = rows[sizes == sizes.max()]
-    # One launch cannot say whether another size is within noise of the best.
-    tested = rows[rows["indistinguishable_mb"].notna()]
-    num_untested = len(rows) - len(tested)
-    unknown = f"noise unknown in {num_untested} of {len(rows)} (one launch)" if num_untested else ""
-    rows, is_tested = (tested, True) if len(tested) else (rows, False)
-    near = Counter(size for row in rows.itertuples() for size in _near_best(row))
-    chosen = sorted(size for size, num in near.items() if num == max(near.values()))
-    measured = _at_largest(data.tables["scaling"], int(sizes.max()))
-    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": len(rows)}
-    if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
-        return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
-    texts = (
-        []
-        if values["num_best"] == len(rows)
-        else [f"fastest or within noise of it in {values['num_best']} of {len(rows)}"]
-    )
-    texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
-    worst = _worst_bucket(measured, chosen)
-    if worst:
-        values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
-        texts.append(f"{worst[0]:g} MiB is up to {percent_number(worst[1])} % slower")
-    lead = f"Bucket size: {' or '.join(f'{size:g}' for size in chosen)} MiB"
-    return AnswerLine("bucket", lead, "; ".join(texts), "bucket", values)
-
-
-def _near_best(row) -> list[float]:
-    """Return the best bucket size of a row of buckets.csv and those within noise of it."""
-    near = "" if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb.replace("none", "")
-    return [float(row.best_bucket_cap_mb), *map(float, filter(None, near.split(", ")))]
-
-
-def _at_largest(scaling: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    return scaling[scaling["step_s"].notna() & scaling["bucket_cap_mb"].notna() & (scaling["world_size"] == world_size)]
-
-
-def _worst_bucket(rows: pd.DataFrame, chosen: list[float]) -> tuple[float, float] | None:
-    """Return the other bucket size that costs most, and its cost, among those beyond the interval of the best."""
-    found = []
-    for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
-        best = min(table_rows(group), key=lambda row: row.step_s)
-        found += [
-            (row.step_s / best.step_s - 1, float(row.bucket_cap_mb))
-            for row in table_rows(group)
-            if row.bucket_cap_mb not in chosen
-            and not is_unknown(row.step_low_s)
-            and not is_unknown(best.step_high_s)
-            and row.step_low_s > best.step_high_s
-        ]
-    cost, size = max(found, default=(None, None))
-    return None if cost is None else (size, float(cost))
-
-
-def compared(data: ReportData) -> AnswerLine | None:
-    """Return which stack, or other compared value, takes longer, and whether that exceeds the margin."""
-    found = comparison.findings(data)
-    if not found:
-        return None
-    values = {name: value for name, value in found[0].values.items() if name not in ("largest_text", "margins")}
-    margins, num, direction = found[0].values["margins"], values["num"], values["direction"]
-    counts, beyond = values["by_verdict"], values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
-    values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
-    lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
-    verdict = f"{beyond} beyond the {margin}" if beyond else f"none settled beyond the {margin}"
-    verdict = f"all within the {margin}" if counts["equivalent"] == num else verdict
-    texts = [significant_text(values["num_significant"], num), verdict]
-    if values["num_undecidable"] == num:
-        texts = ["too few launches for a verdict"]
-    if direction is not None:
-        word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
-        lead += f": {percent_number(ratio)} % {word} (median)"
-    elif values["median_ratio"] is not None:
-        texts.append(f"median difference {difference_text(values['median_ratio'])} %")
-    if values["num_in_blocks"]:
-        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time")
-    return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
-
-
-def collectives(data: ReportData) -> AnswerLine | None:
-    """Return the highest bus bandwidth at the largest shape of the first operation, else its lowest latency."""
-    found = [finding.values for finding in communication.findings(data)]
-    found = [values for values in found if values["operation"] == found[0]["operation"]]
-    if not found:
-        return None
-    best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
-    time, rate = best["time"], best.get("busbw_gb_per_s")
-    values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
-    lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
-    return AnswerLine("communication", f"Communication: {lead}", best["name"], "communication", values)
-
-
-def trainings(data: ReportData) -> AnswerLine | None:
-    """Return time and accuracy of the fastest training run."""
-    found = training_runs.findings(data)
-    for finding in sorted(found, key=lambda finding: finding.values["total"].estimate)[:1]:
-        total, accuracy = (finding.values[name].estimate for name in ("total", "accuracy"))
-        lead = f"Training: {plural(finding.values['epochs'], 'epoch')} in {duration(total)}"
-        values = {"total_s": total, "accuracy_ratio": accuracy, "epochs": finding.values["epochs"]}
-        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}"
-        return AnswerLine("training_runs", lead, text, "training-runs", values)
-    return None
-
-
-RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (scaling, bucket, compared, collectives, trainings)
 
 
 def failed(data: ReportData) -> AnswerLine:
@@ -336,9 +91,11 @@ def failed(data: ReportData) -> AnswerLine:
     num_missing = int(statuses.isin(NO_RECORD).sum())
     num_failed = int((statuses != "ok").sum()) - num_missing
     missing = f"{num_missing} {missing_text(Counter(statuses))}" if num_missing else ""
-    values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing}
+    cost, costs = cost_of(data)
+    values = {"num_planned": len(planned), "num_failed": num_failed, "num_not_measured": num_missing} | cost
     if not num_failed:
-        return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", missing, "failures", values)
+        text = "; ".join(filter(None, (missing, *costs)))
+        return AnswerLine("failed", f"Failed: 0 of {plural(len(planned), 'measurement')}", text, "failures", values)
     groups = [g for g in groups_of(data) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
@@ -347,9 +104,24 @@ def failed(data: ReportData) -> AnswerLine:
     shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
     hosts = largest["hosts"]
     where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
-    texts = [", ".join(filter(None, (what, shared, where))), missing]
+    texts = [", ".join(filter(None, (what, shared, where))), missing, *costs]
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
+
+
+def cost_of(data: ReportData) -> tuple[dict, list[str]]:
+    """Return the numbers and texts of ranks x hours lost in failures, and idle within allocations; None if unknown."""
+    lost = [part.hours for part in lost_time(data.tables["timeline"], data.measurements) if part.hours is not None]
+    allocations = data.tables["allocations"].dropna(subset="gpu_hours")
+    idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
+    hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
+    texts = [f"{rank_time(sum(lost), data.device)} lost"] if lost else []
+    if allocated > 0:
+        hours |= {"idle_hours": idle, "allocated_hours": allocated}
+        texts.append(
+            f"{rank_time(idle, data.device)} idle ({percent_number(idle / allocated)} % of the allocated time)"
+        )
+    return hours, texts
 
 
 def missing_text(counts: Mapping[str, int]) -> str:
@@ -393,6 +165,30 @@ def confidence(data: ReportData) -> AnswerLine | None:
     if 1 < num_launches < MIN_LAUNCHES_INTERVAL:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += ["compared sides not interleaved in time"] if num_in_blocks else []
+    late, late_text = straggler_of(data)
+    texts += [late_text] if late_text else []
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
-    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches}
+    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
+
+
+def straggler_of(data: ReportData) -> tuple[dict, str]:
+    """Return the worst persistent straggler as numbers and text, or that there is none or too few launches to tell.
+
+    A host comes before a rank: a node is what an operator can replace.
+    """
+    stragglers = data.tables["stragglers"]
+    late = persistent(data.tables["straggler_hosts"], stragglers)
+    if not late:
+        is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
+        text = "too few launches to find a straggler" if is_short else "no straggler found" if len(stragglers) else ""
+        return {"straggler": None}, text
+    hosts = {finding.values["host"] for finding in late if "host" in finding.values}
+    ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
+    worst = late[0].values
+    values = {"host": worst.get("host"), "rank": int(worst["rank"]) if "rank" in worst else None}
+    values |= {"lag_ratio": float(worst["lag_ratio"]), "quantity": worst["quantity"]}
+    on = f" on {', '.join(worst['hosts'])}" if "rank" in worst and 0 < len(worst["hosts"]) <= MOST_HOSTS else ""
+    who = f"slow node: {worst['host']}" if hosts else f"slow rank: {worst['rank']}{on}"
+    more = f" and {len(hosts or ranks) - 1} more" if len(hosts or ranks) > 1 else ""
+    return {"straggler": values}, f"{who}{more} (lag {percent_number(worst['lag_ratio'])} % of the iteration)"

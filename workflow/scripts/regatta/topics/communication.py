@@ -334,6 +334,7 @@ def findings(data: ReportData) -> list[Finding]:
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "latency", "s")}
+        values["world_size"] = int(best.world_size)
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:
             values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]

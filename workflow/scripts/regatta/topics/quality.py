@@ -1,16 +1,10 @@
-"""Whether measurements can be trusted: machines and versions that differ between launches, and statistical precision.
-
-Precision: variation between launches, drift, autocorrelation, outliers. Definitions: docs/metrics.md.
-"""
-
-from collections.abc import Iterable
+"""Whether measurements are precise: variation between launches, drift, autocorrelation, outliers. docs/metrics.md."""
 
 import pandas as pd
 
 from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
-from regatta.core.text import natural, percent, plural, shape, three
-from regatta.report.findings import HEADERS, Advice, Finding, Source, of_cells, of_runs, percent_number
-from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
+from regatta.core.text import natural, percent, plural, three
+from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
 from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic
 
@@ -24,150 +18,6 @@ CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # confidence: good up to this shar
 LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
     ("median_s", "min_s", "max_s", "range_ratio"), REAL
 )
-
-
-def shared_host_findings(data: ReportData) -> list[Finding]:
-    """Return the finding on measurements that shared a host with ranks of another launch: no status shows it."""
-    ok = data.ok
-    shared = ok[(ok["other_ranks"] > 0).fillna(False)]
-    if shared.empty:
-        return []
-    values = {"num": len(shared), "num_ok": len(ok), "most_other_ranks": int(shared["other_ranks"].max())}
-    rows = of_runs("measurements", shared, shared["other_ranks"].idxmax())
-    return [Finding("shared_hosts", values, (rows,), tuple(shared["cell"].unique()), "warnings")]
-
-
-def shared_host_sentence(finding: Finding) -> str:
-    values = finding.values
-    others = plural(values["most_other_ranks"], "other rank")
-    return (
-        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of"
-        f" another launch (up to {others})."
-    )
-
-
-def machine_warnings(data: ReportData) -> list[Advice]:
-    headers = data.headers
-    shared = (
-        "Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file). Measure"
-        " the affected cells again under a new campaign name."
-    )
-    found = [
-        *(
-            Advice(shared_host_sentence(finding), shared, finding.sources, finding.values, finding.cells)
-            for finding in shared_host_findings(data)
-        ),
-        _oversubscribed(headers),
-        _uneven_threads(data.campaign, headers),
-        _mixed_versions(headers),
-        _mixed_machines(headers),
-        _dirty(headers),
-    ]
-    return list(filter(None, found))
-
-
-def _oversubscribed(headers: list[dict]) -> Advice | None:
-    loads = [
-        (host["host"], len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"])
-        for environment in environments(headers)
-        for host in environment["hosts"]
-        if host.get("num_cores")
-    ]
-    host, num, threads, cores = max(loads, key=lambda load: load[1] * load[2] / load[3], default=("", 0, 0, 1))
-    if num * threads <= cores:
-        return None
-    return Advice(
-        f"Oversubscribed cores: {plural(num, 'rank')} × {plural(threads, 'thread')} on {plural(cores, 'core')}"
-        f" of {host}.",
-        "Lower gpus_per_node, or measure on a machine with more cores.",
-        (HEADERS,),
-    )
-
-
-def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
-    """Return the warning on CPU ranks with fewer cores where more share a host: the baseline is a faster "GPU"."""
-    threads = threads_by_shape(campaign, headers)
-    if len(set().union(*threads.values())) < 2:
-        return None
-    listed = ", ".join(
-        f"{'/'.join(map(str, sorted(nums)))} in {shape(*place)}" for place, nums in sorted(threads.items())
-    )
-    return Advice(
-        f"Threads per rank differ by shape: {listed}.",
-        "The ranks of a host share its cores, so scaling efficiency includes the effect of fewer"
-        " cores per rank, not only communication. All shapes use the same hardware.",
-        (HEADERS,),
-    )
-
-
-def _mixed_versions(headers: list[dict]) -> Advice | None:
-    groups: dict[str, list[dict]] = {}
-    for header in headers:
-        environment, commit = header.get("environment") or {}, (header.get("git") or {}).get("commit")
-        groups.setdefault(f"stack {header['stack']}", []).append({name: environment.get(name) for name in VERSIONS})
-        groups.setdefault("the launches", []).append({"commit": commit and str(commit)[:12]})
-    return _mixed(
-        groups,
-        "Launches of one stack ran with different versions",
-        "Differences between cells may come from these versions. Measure again with one version, under a new campaign"
-        " name.",
-    )
-
-
-def _mixed_machines(headers: list[dict]) -> Advice | None:
-    """Return the warning on pooled launches (one stack and shape) with different machines or settings."""
-    groups: dict[str, list[dict]] = {}
-    for header in headers:
-        if header.get("environment"):
-            group = f"stack {header['stack']}, {shape(header['nodes'], header['gpus_per_node'])}"
-            groups.setdefault(group, []).append(_machine(header["environment"]))
-    return _mixed(
-        groups,
-        "Launches that are summarized together ran on different machines or with different settings",
-        "Their range includes the variation between machines. Use one cluster file and campaign per machine, and set"
-        " required environment variables in the stack's env.",
-    )
-
-
-def _machine(environment: dict) -> dict[str, str]:
-    """Return the facts on a launch's machine and settings that can change its numbers, each as one text."""
-    hosts = environment["hosts"]
-    variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
-    facts: dict[str, Iterable[str]] = {
-        "hosts": (host["host"] for host in hosts),
-        "cpu": {str(host.get("cpu_model")) for host in hosts},
-        "cores": (str(host.get("num_cores")) for host in hosts),
-        "gpus": (str(gpu.get("name")) for gpu in environment.get("gpus") or []),
-        "threads per rank": [str(environment.get("threads_per_rank"))],
-        "settings": (f"{k}={v}" for k, v in (environment.get("settings") or {}).items()),
-        "variables": (f"{k}={v}" for k, v in variables.items()),
-    }
-    return {name: " ".join(sorted(values)) for name, values in facts.items()}
-
-
-def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | None:
-    """Return the warning on facts with several known values. groups: the facts of each launch, by what must agree."""
-    mixed = []
-    for group, launches in sorted(groups.items()):
-        for name in launches[0]:
-            values = sorted({str(facts[name]) for facts in launches if facts[name] is not None})
-            listed = " | ".join(value or "none" for value in values)
-            mixed += [f"{name} of {group}: {listed}"] if len(values) > 1 else []
-    return Advice(f"{found} ({'; '.join(mixed)}).", advice, (HEADERS,)) if mixed else None
-
-
-def _dirty(headers: list[dict]) -> Advice | None:
-    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in headers)
-    if num == 0:
-        return None
-    return Advice(
-        f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
-        "The commit does not identify the code that ran. Commit before measuring results for publication.",
-        (HEADERS,),
-    )
-
-
-MACHINES = Topic("machines", "Warnings", {}, None, shared_host_findings, shared_host_sentence, machine_warnings)
 
 
 def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -241,7 +91,7 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
     values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
     text = (
-        f"Target precision{_requested(campaign, missed)} missed: {values['num']} of {plural(len(ok), 'measurement')},"
+        f"Target precision{_requested(campaign, missed)} missed: {values['num']:,} of {plural(len(ok), 'measurement')},"
         f" in {plural(values['num_cells'], 'cell')} (stopped by {limits})."
     )
     advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."
@@ -393,4 +243,4 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 
 
 TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
-PRECISION = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods)
+TOPIC = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods)

@@ -8,7 +8,7 @@ import math
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, hours_word, long_duration, natural, plural, rank_time, ranks_word, shape, three
-from regatta.report.findings import Finding, file_of, of_rows, percent_number
+from regatta.report.findings import Advice, Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
 from regatta.store.launch_times import utc_seconds
@@ -263,6 +263,47 @@ def sentence(finding: Finding) -> str:
     )
 
 
+def warnings(data: ReportData) -> list[Advice]:
+    """Return the warning on launches that ran on a host at the same time."""
+    pairs = overlaps(data.tables["timeline"])
+    if not pairs:
+        return []
+    names = {name for first, second, _ in pairs for name in (first, second)}
+    rows, ok = data.tables["timeline"], data.ok
+    first, second, host = pairs[0]
+    values = {"num": len(names), "num_launches": len(rows), "num_hosts": len({host for *_, host in pairs})}
+    return [
+        Advice(
+            f"Overlapping launches: {values['num']} of {plural(values['num_launches'], 'launch', 'launches')} ran at"
+            f" the same time as another on the same host (first: {first} and {second} on {host}).",
+            "Launches that share a host disturb each other, and their times are not comparable. Check that allocations"
+            " are exclusive and that no second run of Regatta uses these hosts.",
+            (of_rows("timeline", rows[rows["launch"].isin(names)]),),
+            values,
+            tuple(ok.loc[ok["launch"].isin(names), "cell"].unique()),
+        )
+    ]
+
+
+def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return (launch, later launch, host) of launches that overlap by more than the tolerance of clocks.
+
+    Each launch is compared with the one before it that ended last, so an overlap of three has two pairs.
+    """
+    latest: dict[str, tuple[float, str]] = {}  # of a host: end and name of the launch that ended last
+    found = []
+    for row in plain_rows(timeline.sort_values("start_s", kind="stable"), tuple(TIMELINE)):
+        start, end = utc_seconds(row["start_utc"]), utc_seconds(row["end_utc"])
+        if start is None or end is None or not row["hosts"]:
+            continue
+        for host in row["hosts"].split(", "):
+            last_end, name = latest.get(host, (-math.inf, ""))
+            if start + CLOCK_TOLERANCE_S < min(last_end, end):
+                found.append((name, row["launch"], host))
+            latest[host] = max((last_end, name), (end, row["launch"]))
+    return found
+
+
 def methods(_campaign: dict) -> list[tuple[str, str]]:
     text = (
         "An allocation lasts from the first to the last action of the supervisor in a job; waiting in the queue is not"
@@ -277,4 +318,4 @@ TABLES = {
     "timeline": TableSpec(TIMELINE, lambda _, tables: timeline_table(tables["launches"], tables["jobs"])),
     "allocations": TableSpec(ALLOCATIONS, lambda _, tables: allocations_table(tables["launches"], tables["jobs"])),
 }
-TOPIC = Topic("timeline", "Timeline", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("timeline", "Timeline", TABLES, section, findings, sentence, warnings, methods)

@@ -117,7 +117,7 @@ def warnings(data: ReportData) -> list[Advice]:
         return []
     values = {"num": len(rows), "num_pairs": int(data.tables["comparisons"]["verdict"].notna().sum())}
     text = (
-        f"Not interleaved: in {values['num']} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
+        f"Not interleaved: in {values['num']:,} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
         f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
     )
     advice = "A change of the machine over time can look like a difference between the two sides."
@@ -135,8 +135,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
         " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
         " Equivalent: the whole interval lies within the margin, with at least"
-        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Differs"
-        " significantly: the interval excludes 1 with the same corrected p, regardless of the margin. Margin not"
+        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Statistically"
+        " significant: the interval excludes 1 with the same corrected p, regardless of the margin. Margin not"
         " settled: the same, but the interval includes the limit of the margin. Each pair is judged by its own"
         " launches; no test combines pairs, since cells measured in the same launches are not independent. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
@@ -144,9 +144,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
     )
     width = (
-        "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are within"
-        " noise; one of exactly this size is found in about half of all campaigns. A verdict also requires the"
-        f" corrected p ≤ {FALSE_DISCOVERIES:g}."
+        "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"
+        " statistically significant; differences of exactly this size are in about half of all campaigns. A verdict"
+        f" also requires the corrected p ≤ {FALSE_DISCOVERIES:g}."
     )
     return [("Comparisons", text), ("Half-width of an interval", width)]
 
@@ -155,7 +155,7 @@ def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     judged = texts.judged_rows(comparisons)
     sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
     sentences += ["Further differences are listed below."] if has_environments else []
-    sentences += [f"Margin: {texts.margin_text(judged)}.", texts.half_width_text(judged)] if len(judged) else []
+    sentences += [f"Margin: {texts.margin_text(judged)}."] if len(judged) else []
     return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
 
 

@@ -282,8 +282,8 @@ def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
     return comparisons.loc[size.sort_values(ascending=False, kind="stable", na_position="last").index]
 
 
-def is_noise(comparisons: pd.DataFrame) -> pd.Series:
-    """Return which rows are within noise: neither faster nor slower, and with a ratio within the margin."""
+def is_within_margin(comparisons: pd.DataFrame) -> pd.Series:
+    """Return which rows are within the margin: neither faster nor slower, and with a ratio within the margin."""
     ratio, limit = comparisons["time_ratio"], 1 + comparisons["margin_ratio"]
     is_within = ((ratio <= limit) & (ratio >= 1 / limit)).fillna(False)
     return is_within & ~comparisons["verdict"].isin(["faster", "slower"])

@@ -92,17 +92,28 @@ def half_widths(judged: pd.DataFrame) -> list[float]:
     return sorted((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1)
 
 
-def half_width_text(judged: pd.DataFrame) -> str:
-    """Return the half-widths of all pairs in a sentence: which differences are within noise."""
+def half_width_values(judged: pd.DataFrame) -> dict | None:
+    """Return median and maximum of the half-widths, and of how many pairs they are known; None without any."""
     found = half_widths(judged)
-    lead = "Half-width of a ratio's 95 % interval"
     if not found:
-        return f"{lead}: n/a (requires {MIN_LAUNCHES_INTERVAL} launches per cell)."
-    num_unknown, largest = len(judged) - len(found), f"{percent(found[-1])} %"
-    verb = "has" if num_unknown == 1 else "have"
-    unknown = f" {plural(num_unknown, 'pair')} {verb} too few launches." if num_unknown else ""
-    widths = largest if len(found) == 1 else f"median {percent(statistics.median(found))} %, maximum {largest}"
-    return f"{lead}: {widths} ({plural(len(found), 'pair')}). Smaller differences are within noise.{unknown}"
+        return None
+    values = {"median_ratio": float(statistics.median(found)), "max_ratio": float(found[-1])}
+    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}
+
+
+def half_width_text(values: dict | None) -> str:
+    """Return which differences are not statistically significant. values: of `half_width_values`."""
+    if values is None:
+        return f"Intervals of ratios require {MIN_LAUNCHES_INTERVAL} launches per cell."
+    median, most = (f"{percent(values[name])} %" for name in ("median_ratio", "max_ratio"))
+    verb = "has" if values["num_unknown"] == 1 else "have"
+    unknown = (
+        f" {plural(values['num_unknown'], 'pair')} {verb} too few launches for an interval."
+        if values["num_unknown"]
+        else ""
+    )
+    reach = f" (median half-width of the 95 % intervals; maximum {most})" if values["num"] > 1 else ""
+    return f"Differences below {median} are not statistically significant{reach}.{unknown}"
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
@@ -149,10 +160,12 @@ def direction_text(found: dict | None) -> str:
 
 
 def significant_text(counts: dict[str, int], num_pairs: int) -> str:
-    """Return `4 of 8 pairs differ significantly (3 slower, 1 faster)`. counts: of `num_significant`."""
-    num = sum(counts.values())
-    sides = f" ({counts['slower']} slower, {counts['faster']} faster)" if num else ""
-    return f"{num} of {plural(num_pairs, 'pair')} {'differs' if num == 1 else 'differ'} significantly{sides}"
+    """Return `statistically significant in 4 of 8 pairs (3 slower, 1 faster)`. counts: of `num_significant`."""
+    num, pairs = sum(counts.values()), plural(num_pairs, "pair")
+    if not num:
+        return "not statistically significant" + (f" in any of {pairs}" if num_pairs > 1 else "")
+    sides = f"{counts['slower']} slower, {counts['faster']} faster"
+    return "statistically significant" + (f" in {num} of {pairs} ({sides})" if num_pairs > 1 else "")
 
 
 def margins_text(margins: tuple[float, ...]) -> str:
@@ -230,6 +243,7 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "num_significant": num_significant(judged),
         "direction": direction(judged),
         "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
+        "half_widths": half_width_values(judged),
     }
     for row in largest_effect(judged).itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
@@ -250,6 +264,7 @@ def finding_text(values: dict) -> str:
         counted = counts_by_word(values["by_verdict"], values["num_unsettled"])
         counts = ", ".join(f"{num} {word}" for word, num in counted.items() if num)
         texts.append(f"Verdicts at a margin of {margins_text(values['margins'])}: {counts}.")
+        texts.append(half_width_text(values["half_widths"]))
     if num_undecidable:
         few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
         texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")

@@ -5,6 +5,7 @@ The page has the parameters of accepted models; the cell drawer says why a curve
 
 import pandas as pd
 
+from regatta.core.names import cell_names
 from regatta.core.text import bracket, duration, is_unknown, percent, plural, ranks_word, three, times
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, full_names, size_text
@@ -12,6 +13,7 @@ from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.fits import collectives, scaling
 
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
+LIBRARY = "torch"  # the algorithm of the communication library
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
@@ -51,7 +53,7 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
-    title = "Communication models: T(S) = a + c √S + S/B"
+    title = "Communication models (latency and bandwidth)"
     return _table(title, columns, rows, models, "collective", "communication_models")
 
 
@@ -86,6 +88,32 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
+    """Return where each operation turns from latency-bound to bandwidth-bound, and the scaling law."""
+    return [*turning_sizes(data), *_scaling_law(data)]
+
+
+def turning_sizes(data: ReportData) -> list[Finding]:
+    """Return for each operation of the library, at the largest shape, the size at which latency is half of the cost.
+
+    Several stacks and data types give a span of sizes.
+    """
+    models = data.tables["communication_models"]
+    known = models[models["half_bandwidth_bytes"].notna() & (models["algorithm"].fillna(LIBRARY) == LIBRARY)]
+    found = []
+    for operation, rows in known.groupby("operation", sort=False):
+        largest = rows.sort_values(["world_size", "nodes"]).iloc[-1]
+        rows = rows[(rows["nodes"] == largest["nodes"]) & (rows["gpus_per_node"] == largest["gpus_per_node"])]
+        [name, *_] = cell_names(rows.to_dict("records"), "collective")
+        values = {"name": f"{name.parts['subject']} \N{MIDDLE DOT} {name.parts['shape']} {name.ranks}"}
+        values |= {"operation": operation, "world_size": int(largest["world_size"]), "num": len(rows)}
+        values |= {"low_bytes": float(rows["half_bandwidth_bytes"].min())}
+        values |= {"high_bytes": float(rows["half_bandwidth_bytes"].max())}
+        values |= {"latency_s": float(rows["latency_a_s"].min())}
+        found.append(Finding("turning_size", values, (of_rows("communication_models", rows),), anchor="models"))
+    return found
+
+
+def _scaling_law(data: ReportData) -> list[Finding]:
     """Return the accepted scaling law of the curve with most ranks, then with the highest throughput."""
     models = data.tables["scaling_models"]
     fitted = models[models["refusal"].isna() & (models["num_launches"] > 1)]
@@ -110,6 +138,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
+    if finding.kind == "turning_size":
+        return f"{values['name']}: {turning_text(values)}, bandwidth-bound above."
     kappa = values["kappa_ratio"]
     coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
     return (
@@ -119,12 +149,21 @@ def sentence(finding: Finding) -> str:
     )
 
 
+def turning_text(values: dict) -> str:
+    """Return `latency-bound below 13.4-13.5 MiB`. values: of a finding."""
+    low, high = (size_text(values[name]) for name in ("low_bytes", "high_bytes"))
+    (number, unit), (_, other) = low.split(), high.split()
+    sizes = low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
+    return f"latency-bound below {sizes}"
+
+
 def methods(campaign: dict) -> list[tuple[str, str]]:
     sizes = {cell["spec"]["parameters"].get("message_bytes") for cell in campaign["cells"]} - {None}
     steps = [cell["spec"] for cell in cells_of(campaign, "train_step")]
     ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
     communication = (
         "T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
+        " Size at B/2: half of the bandwidth B is reached; latency-bound below, bandwidth-bound above."
         " Parameters that are not identifiable from the measured sizes are omitted. A model with too many large"
         " residuals is rejected. Intervals: from launches or from residuals, the wider of the two. B: algorithm"
         " bandwidth (algbw)."

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.names import PLACE
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
@@ -44,7 +45,8 @@ from regatta.topics.scaling.tables import (
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
+PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
@@ -58,6 +60,7 @@ def section(data: ReportData) -> Section | None:
     figures = scaling_figures(placed, steps, data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
+    lead = " ".join(filter(None, (reference_text(data), lead)))
     drawn = how_to_read(scaling, "step_s") if figures else ""
     text = " ".join(filter(None, (lead, drawn, peaks_text(data.campaign, scaling))))
     tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
@@ -75,6 +78,19 @@ def section(data: ReportData) -> Section | None:
         content={"losses": loss_rows(data), "ranks": ranks_word(data.device)},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
+
+
+def reference_text(data: ReportData) -> str:
+    """Return what the efficiencies and losses of the findings are relative to; empty without any."""
+    found = efficiency_findings(data)
+    if not found:
+        return ""
+    names = [data.cell_names[finding.cells[1]] for finding in found]
+    bases = [f"{name.parts['shape']} {name.ranks} \N{MIDDLE DOT} {name.say(*name.series)}" for name in names]
+    texts = [f"Efficiency: relative to {' or '.join(dict.fromkeys(bases))} of the same workload and stack."]
+    texts += ["Losses: percentage points of the ideal throughput."] if loss_rows(data) else []
+    threads = (threads_text(finding.values["threads"], finding.values["ranks"]) for finding in found)
+    return " ".join([*texts, *dict.fromkeys(filter(None, threads))])
 
 
 def losses_of(values: dict) -> list[tuple[str, float | None]]:
@@ -229,13 +245,14 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
     base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
+    name = data.cell_names[best.cell]
     values = {
-        "name": data.names[best.cell],
-        "baseline": data.names[best.baseline],
+        "name": f"{name.say('subject', *name.settings, *PLACE)} \N{MIDDLE DOT} {name.parts['shape']} {name.ranks}",
+        "fastest": name.say(*name.series),
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "near": tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in overlapping["cell"]),
+        "near": tuple(data.cell_names[cell].unlike(name) for cell in overlapping["cell"]),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
@@ -255,14 +272,14 @@ def sentence(finding: Finding) -> str:
         return (
             f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
         )
-    text = (
-        f"{values['name']}: scaling efficiency {percent_text(values['efficiency'])} relative to {values['baseline']}."
-    )
-    losses = [f"{PARTS[name]} {percent_number(loss)} %" for name, loss in losses_of(values) if loss is not None]
-    text += f" Losses, of the ideal: {', '.join(losses)}." if losses else ""
-    text += f" {threads_text(values['threads'], values['ranks'])}" if values["threads"] else ""
-    if values["near"]:
-        text += f" Within noise of it: {', '.join(values['near'])}."
+    estimate, _, interval = percent_text(values["efficiency"]).partition(" (")
+    text = f"{values['name']}: {estimate} efficiency ({interval}."
+    losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
+    text += f" Losses: {', '.join(losses)} points." if losses else ""
+    if values["num_candidates"] > 1:
+        names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
+        near = f"; within noise of it: {names}" if names else ""
+        text += f" Fastest of {values['num_candidates']}: {values['fastest']}{near}."
     return text
 
 

@@ -142,15 +142,21 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         f" {plural(waits['launch'].nunique(), 'launch', 'launches')}"
         f" ({', '.join(shape(nodes, gpus) for nodes, gpus in shapes.itertuples(index=False))})."
     )
-    num = len(stragglers)
-    short = [row for row in stragglers.itertuples() if _needed(row, num) > row.num_launches]
-    if len(short) < num:
+    least = launches_short(stragglers)
+    if least is None:
         return text
-    least = min(short, key=lambda row: _needed(row, num))
     return (
         f"{text} {plural(int(least.num_launches), 'launch', 'launches')} cannot detect a straggler on"
-        f" {least.world_size} ranks; at least {_needed(least, num)} are needed."
+        f" {least.world_size} ranks; at least {_needed(least, len(stragglers))} are needed."
     )
+
+
+def launches_short(stragglers: pd.DataFrame):
+    """Return the row that needs the fewest launches, if no row has enough to detect a straggler; else None."""
+    num = len(stragglers)
+    if any(_needed(row, num) <= row.num_launches for row in stragglers.itertuples()):
+        return None
+    return min(stragglers.itertuples(), key=lambda row: _needed(row, num))
 
 
 def _needed(row, num_rows: int) -> int:

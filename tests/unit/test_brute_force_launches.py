@@ -1,0 +1,262 @@
+"""Claims on random campaigns with six or more launches, training runs and idle allocations, computed with plain loops.
+
+Nothing here uses the product's statistics: see test_brute_force.py, which has campaigns with fewer launches.
+"""
+
+import math
+import random
+
+import pytest
+from synthetic import make_campaign
+from synthetic_training import run_cell
+from test_brute_force import (
+    by_bucket,
+    case_of,
+    compared_pairs,
+    median,
+    random_campaign,
+    random_launches,
+    specs_of,
+    times_of,
+)
+
+from regatta.store.collect import cell_row
+
+SEEDS = range(12)
+
+
+def utc(seconds):
+    return f"2026-11-{21 + seconds // 86400}T{seconds // 3600 % 24:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
+
+
+# The interval of a median, by the order statistics of Hettmansperger and Sheather.
+
+
+def depth_of(num, confidence):
+    """Return (k, share): the interval ends between the k-th and the next value from either end."""
+
+    def coverage(k):
+        return 1 - 2 * sum(math.comb(num, i) for i in range(k)) / 2**num
+
+    k = max(k for k in range(1, num // 2 + 1) if coverage(k) >= confidence)
+    part = (coverage(k) - confidence) / (coverage(k) - coverage(k + 1))
+    return k, (num - k) * part / (k + (num - 2 * k) * part)
+
+
+def interval_of(values, confidence=0.95):
+    values, (k, share) = sorted(values), depth_of(len(values), confidence)
+    low = (1 - share) * values[k - 1] + share * values[k]
+    return low, (1 - share) * values[-k] + share * values[-k - 1]
+
+
+def ends_of(values):
+    """Return the range, or the interval from six launches up."""
+    return interval_of(values) if len(values) >= 6 else (min(values), max(values))
+
+
+def ratio_of(above, below):
+    """Return a ratio of medians with its ends, combined on logarithms from those of both sides."""
+    ratio = median(above) / median(below)
+    if min(len(above), len(below)) < 2:
+        return ratio, None, None
+    if min(len(above), len(below)) < 6:
+        return ratio, min(above) / max(below), max(above) / min(below)
+    distances = []
+    for values in (above, below):
+        low, high = interval_of(values, 0.935)
+        distances += [math.log(median(values) / low), math.log(high / median(values))]
+    down_above, up_above, down_below, up_below = distances
+    return (
+        ratio,
+        ratio * math.exp(-math.hypot(down_above, up_below)),
+        ratio * math.exp(math.hypot(up_above, down_below)),
+    )
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def case(request):
+    rng = random.Random(1000 + request.param)
+    campaign = random_campaign(rng) | {"repeats": rng.choice([6, 7, 8, 9, 12])}
+    return case_of(campaign, *random_launches(rng, campaign))
+
+
+def test_the_ends_of_an_efficiency(case):
+    specs, steps = specs_of(case), times_of(case, "window_step_s")
+    base = {(s["model"], s["stack"]): cell for cell, s in specs.items() if s["strategy"] == "none"}
+    found = {f.cells[0]: f for kind in ("efficiency", "efficiency_uncertain") for f in case.found[kind]}
+    for cell, finding in found.items():
+        below = list(steps[cell].values())
+        above = list(steps[base[specs[cell]["model"], specs[cell]["stack"]]].values())
+        value, expected = finding.values["efficiency"], ratio_of(above, below)
+        for shown, computed in zip((value.estimate, value.low, value.high), expected, strict=True):
+            assert shown == (None if computed is None else pytest.approx(computed, rel=1e-6))
+        if value.low is not None:
+            assert value.kind == ("interval" if min(len(above), len(below)) >= 6 else "range")
+            is_wide = expected[2] - expected[1] > 0.2 * expected[0]
+            assert finding.kind == ("efficiency_uncertain" if is_wide else "efficiency")
+
+
+def test_the_largest_cost_of_a_bucket_size(case):
+    """A size is slower beyond noise if the two intervals do not overlap."""
+    apart, near = [], []
+    for sizes in by_bucket(case).values():
+        fastest = min(sizes, key=lambda size: median(sizes[size]))
+        for size, times in sizes.items():
+            if size != fastest:
+                is_known = min(len(times), len(sizes[fastest])) > 1
+                beyond = is_known and ends_of(times)[0] > ends_of(sizes[fastest])[1]
+                (apart if beyond else near).append(median(times) / median(sizes[fastest]) - 1)
+    found = case.found["bucket_cost"] + case.found["bucket_noise"]
+    assert [finding.kind for finding in found] == (["bucket_cost"] if apart else ["bucket_noise"] if near else [])
+    for finding in found:
+        assert finding.values["cost_ratio"] == pytest.approx(max(apart or near), abs=1e-6)
+        assert (finding.values["num_apart"], finding.values["num_pairs"]) == (len(apart), len(apart) + len(near))
+
+
+def test_the_verdicts_of_the_comparison(case):
+    """By the interval of each ratio and the corrected p of the table, which test_verdicts.py computes again."""
+    pairs, times = compared_pairs(case), times_of(case, "p50_s")
+    if not pairs:
+        assert not case.found["comparisons"]
+        return
+    corrected = case.data.tables["comparisons"].set_index("cell")["p_adjusted"].to_dict()
+    counts = dict.fromkeys(("slower", "faster", "inconclusive", "equivalent"), 0)
+    significant = dict.fromkeys(("slower", "faster"), 0)
+    for ratio, low, high, num, is_paired, cell, reference in pairs:
+        if is_paired and num >= 6:
+            a, b = times[reference], times[cell]
+            logs = [math.log(b[r] / a[r]) for r in a if r in b]
+            low, high = map(math.exp, interval_of(logs))
+        elif not is_paired:
+            computed, low, high = ratio_of(list(times[cell].values()), list(times[reference].values()))
+            assert computed == pytest.approx(ratio)
+        p = corrected[cell]
+        is_significant = p is not None and p == p and p <= 0.01
+        word = "inconclusive"
+        if low is not None:
+            within = low >= 1 / 1.05 and high <= 1.05 and num >= (5 if is_paired else 3)
+            word = "equivalent" if within else word
+            word = "slower" if is_significant and low > 1.05 else word
+            word = "faster" if is_significant and high < 1 / 1.05 else word
+            significant["slower"] += is_significant and low > 1
+            significant["faster"] += is_significant and high < 1
+        counts[word] += 1
+    values = case.found["comparisons"][0].values
+    assert values["by_verdict"] == counts
+    assert values["num_significant"] == significant
+    num = sum(significant.values())
+    if values["num_undecidable"] < len(pairs):
+        text = case.lines["comparison"].text
+        assert ("not statistically significant" in text) == (num == 0)
+        assert len(pairs) == 1 or not num or f"statistically significant in {num} of {len(pairs)} pairs" in text
+        beyond = counts["slower"] + counts["faster"]
+        assert ("all within the 5 % margin" in text) == (counts["equivalent"] == len(pairs))
+        assert ("none beyond" in text) == (beyond == 0 and counts["equivalent"] < len(pairs))
+
+
+def test_the_confidence_of_many_launches(case):
+    ranges = {}
+    for cell, times in times_of(case, "p50_s").items():
+        values = list(times_of(case, "window_step_s").get(cell, times).values())
+        if len(values) > 1:
+            ranges[cell] = (max(values) - min(values)) / median(values)
+    num = sum(ratio > 0.05 for ratio in ranges.values())
+    values = case.lines["confidence"].values
+    in_blocks = case.lines["comparison"].values["num_in_blocks"] if "comparison" in case.lines else 0
+    word = "low" if not ranges or num > 0.5 * len(ranges) else "good" if num <= 0.2 * len(ranges) and not in_blocks else "fair"  # fmt: skip
+    assert (values["word"], values["num_varying"]) == (word, num)
+
+
+def test_the_cost_of_failed_measurements(case):
+    """No launch failed as a whole, and no record of a failure has a time: the cost is unknown, not 0."""
+    assert case.lines["failed"].values["lost_hours"] is None
+
+
+# Training runs.
+
+
+@pytest.fixture(params=SEEDS)
+def runs(request):
+    """Return a case with random training runs, and cell -> launch -> epochs of (seconds, accuracy)."""
+    rng = random.Random(2000 + request.param)
+    cells = [run_cell(strategy, 1, 2, rng.randint(1, 4)) for strategy in ("ddp", "own", "fsdp")[: rng.randint(1, 3)]]
+    repeats, rows, epochs, launched = rng.choice([1, 2, 5, 6, 7, 9]), [], [], {}
+    for cell in cells:
+        for repeat in range(repeats):
+            is_ok = rng.random() < 0.85
+            record = {"repeat": repeat, "launch": f"a-l{repeat:03d}-a00", "line": 2}
+            rows.append(cell_row(cell) | record | {"status": "ok" if is_ok else "failed", "phase": None, "cause": "x"})
+            for epoch in range(cell["spec"]["parameters"]["epochs"]) if is_ok else ():
+                seconds, accuracy = rng.uniform(1, 3), rng.random()
+                launched.setdefault(cell["id"], {}).setdefault(repeat, []).append((seconds, accuracy))
+                row = {"cell": cell["id"], **record, "epoch": epoch + 1, "epoch_s": seconds, "train_s": 0.8 * seconds}
+                row |= {"test_s": 0.2 * seconds, "train_samples": 100, "train_loss": 1.0, "test_loss": 1.0}
+                epochs.append(row | {"accuracy_ratio": accuracy})
+    return case_of(make_campaign(cells, repeats=repeats), rows, [], epochs=epochs), cells, launched
+
+
+def test_the_fastest_and_the_slowest_training_run(runs):
+    case, cells, launched = runs
+    by_epochs = {}  # the number of epochs is part of the workload
+    for cell in cells:
+        if cell["id"] in launched:
+            totals = [sum(seconds for seconds, _ in epochs) for epochs in launched[cell["id"]].values()]
+            by_epochs.setdefault(cell["spec"]["parameters"]["epochs"], []).append((median(totals), cell["id"], totals))
+    assert len(case.found["training"]) == len(by_epochs)
+    for finding in case.found["training"]:
+        ordered = sorted(by_epochs[finding.values["epochs"]])
+        (fastest, cell, totals), (slowest, other, _) = ordered[0], ordered[-1]
+        assert finding.cells == (cell, other)
+        value, accuracies = finding.values["total"], [epochs[-1][1] for epochs in launched[cell].values()]
+        assert value.estimate == pytest.approx(fastest, rel=1e-6)
+        assert finding.values["slowest_total"].estimate == pytest.approx(slowest, rel=1e-6)
+        assert finding.values["accuracy"].estimate == pytest.approx(median(accuracies), rel=1e-6)
+        for shown, of_launches in ((value, totals), (finding.values["accuracy"], accuracies)):
+            ends = ends_of(of_launches) if len(of_launches) > 1 else (None, None)
+            assert (shown.low, shown.high) == tuple(None if e is None else pytest.approx(e, rel=1e-6) for e in ends)
+    if by_epochs:
+        fastest = min(runs[0] for group in by_epochs.values() for runs in group)
+        assert case.lines["training_runs"].values["total_s"] == pytest.approx(fastest, rel=1e-6)
+
+
+# Idle time.
+
+
+@pytest.fixture(params=SEEDS)
+def idle(request):
+    """Return a case with random jobs, and (ranks, seconds, seconds of its launches) of jobs with a known end."""
+    rng = random.Random(3000 + request.param)
+    launches, jobs, known, lost = [], [], [], []
+    at = 0
+    for number in range(rng.randint(1, 5)):
+        nodes, gpus, batch = rng.randint(1, 4), rng.choice([1, 2, 4]), f"b{number}"
+        for job in range(rng.randint(1, 2)):
+            start, busy, ends_known = at, 0, rng.random() < 0.8
+            for _ in range(rng.randint(0, 4)):
+                at += rng.choice([0, 10, 100])
+                seconds, num_ok = rng.randint(5, 90), rng.choice([0, 1, 3])
+                cells_s = seconds * rng.choice([0.5, 0.9, 1.0])
+                row = {"batch": batch, "launch": f"{batch}-l{len(launches):03d}-a00", "stack": "host", "nodes": nodes}
+                row |= {"gpus_per_node": gpus, "hosts": "n1", "start_utc": utc(at), "end_utc": utc(at + seconds)}
+                row |= {"end": "complete", "cells_s": cells_s, "warmup_s": 1.0, "measuring_s": 2.0, "num_ok": num_ok}
+                launches.append(row | {"num_failed": 1})
+                lost += [seconds * nodes * gpus / 3600] if num_ok == 0 else []
+                at, busy = at + seconds, busy + seconds
+            at += rng.choice([1, 50, 200])
+            row = {"batch": batch, "job": str(job), "nodes": nodes, "gpus_per_node": gpus, "start_utc": utc(start)}
+            jobs.append(row | {"end_utc": utc(at) if ends_known else None, "end": "finished" if ends_known else None})
+            known += [(nodes * gpus, at - start, busy)] if ends_known else []
+            at += 60
+    return case_of(make_campaign([run_cell()]), [], launches, jobs=jobs), known, lost
+
+
+def test_idle_and_lost_time(idle):
+    case, known, lost = idle
+    allocated = sum(ranks * seconds for ranks, seconds, _ in known) / 3600
+    unused = sum(ranks * (seconds - busy) for ranks, seconds, busy in known) / 3600
+    values = case.lines["failed"].values
+    assert values["allocated_hours"] == (pytest.approx(allocated) if known else None)
+    assert values["idle_hours"] == (pytest.approx(unused) if known else None)
+    assert values["lost_hours"] == (pytest.approx(sum(lost)) if lost else None)
+    found = [finding.values["idle_ratio"] for finding in case.found["idle_allocations"]]
+    assert found == ([pytest.approx(unused / allocated)] if known and unused > 0.25 * allocated else [])

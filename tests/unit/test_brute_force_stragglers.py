@@ -1,0 +1,133 @@
+"""Stragglers of random campaigns, found again in the launch files with plain loops and binomial sums."""
+
+import json
+import math
+import random
+
+import pytest
+from synthetic import analyse
+from synthetic_waits import write_waits
+from test_brute_force import median
+
+from regatta.topics.answer import answer
+from regatta.topics.stragglers.section import findings
+
+SEEDS = range(14)
+SHAPES = ((1, 2), (1, 4), (2, 2), (2, 4), (4, 2), (4, 1), (3, 2))
+
+
+def tail(num, total, chance):
+    """Return the chance of `num` hits or more of `total`."""
+    return sum(math.comb(total, i) * chance**i * (1 - chance) ** (total - i) for i in range(num, total + 1))
+
+
+def last_of(lateness):
+    """Return in how many iterations each row is last alone. lateness: a row for each rank or host."""
+    iterations = list(zip(*lateness, strict=True))
+    return [
+        sum(values[i] == max(values) and values.count(max(values)) == 1 for values in iterations)
+        for i in range(len(lateness))
+    ]
+
+
+def suspect_of(lateness, slowest):
+    """Return (place, lag / iteration) of the row that is last more often than chance explains, or None.
+
+    All rows are of the same number of ranks.
+    """
+    num, iterations, last = len(lateness), list(zip(*lateness, strict=True)), last_of(lateness)
+    who = max(range(num), key=lambda i: last[i])
+    if num * tail(last[who], len(iterations), 1 / num) >= 0.05:
+        return None
+    lags = [values[who] - median([value for i, value in enumerate(values) if i != who]) for values in iterations]
+    ratio = median(lags) / median(slowest)
+    return (who, ratio) if ratio > 0.01 else None
+
+
+def launches_of(folder, shape):
+    """Return for each launch: quantity -> (suspects of its records among ranks, among hosts, counts of last ranks)."""
+    (nodes, gpus), found = shape, []
+    for path in sorted((folder / "launches").glob("*.jsonl")):
+        records = [line for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "record"]
+        launch = {}
+        for record in records:
+            is_step = record["spec"]["benchmark"] == "train_step"
+            times = record["parts_ns"]["no_sync"] if is_step else record["samples_ns"]
+            lateness = times if is_step else [[-value for value in rank] for rank in times]
+            hosts = [[max(v) for v in zip(*lateness[n * gpus : n * gpus + gpus], strict=True)] for n in range(nodes)]
+            slowest = [max(values) for values in zip(*record["samples_ns"], strict=True)]
+            ranks, of_hosts, last = launch.setdefault("compute" if is_step else "in_collective", ([], [], []))
+            last.append(last_of(lateness))
+            ranks.append(suspect_of(lateness, slowest))
+            of_hosts.append(suspect_of(hosts, slowest) if nodes > 1 else None)
+        found.append(launch)
+    return found
+
+
+def coarsen(folder, unit_ns=2000):
+    """Round the times of collectives, so that ranks often arrive together."""
+    for path in (folder / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "record" and line["spec"]["benchmark"] == "collective":
+                line["samples_ns"] = [[round(ns / unit_ns) * unit_ns for ns in rank] for rank in line["samples_ns"]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def persistent_of(launches, place, num):
+    """Return (quantity, number) -> median lag of the persistent ranks (place 0) or hosts (place 1)."""
+    counts, lags = {}, {}
+    for quantity in ("compute", "in_collective"):
+        for who in range(num):
+            counts[quantity, who], lags[quantity, who] = 0, []
+            for launch in launches:
+                records = launch[quantity][place]
+                mine = [found[1] for found in records if found and found[0] == who]
+                if 2 * len(mine) > len(records):
+                    counts[quantity, who] += 1
+                    lags[quantity, who].append(median(mine))
+    chances = {key: tail(count, len(launches), 1 / num) for key, count in counts.items()}
+    ordered = sorted(chances, key=lambda key: chances[key])
+    corrected = {
+        key: min(chances[later] * len(ordered) / (n + 1) for n, later in enumerate(ordered) if n >= at)
+        for at, key in enumerate(ordered)
+    }
+    return {key: median(lags[key]) for key, p in corrected.items() if p < 0.01}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_persistent_ranks_and_hosts(tmp_path, seed):
+    rng = random.Random(seed)
+    shape, repeats = rng.choice(SHAPES), rng.choice([2, 4, 6, 8, 10])
+    nodes, gpus = shape
+    late = {rank: rng.choice([0.002, 0.03, 0.1]) for rank in rng.sample(range(nodes * gpus), rng.choice([0, 1, 1, 2]))}
+    if rng.random() < 0.4:
+        host = rng.randrange(nodes)
+        late = dict.fromkeys(range(host * gpus, host * gpus + gpus), 0.05)
+    folder = write_waits(tmp_path / "r", shape, late, repeats, seed)
+    if seed % 2:
+        coarsen(folder)
+    data, launches = analyse(folder), launches_of(folder, shape)
+    for row in data.tables["stragglers"].itertuples():
+        assert row.num_last == sum(last[row.rank] for launch in launches for last in launch[row.quantity][2])
+    ranks = persistent_of(launches, 0, nodes * gpus)
+    hosts = {
+        (quantity, f"node{number:03d}"): lag
+        for (quantity, number), lag in (persistent_of(launches, 1, nodes).items() if nodes > 1 else ())
+    }
+    tables = data.tables["stragglers"], data.tables["straggler_hosts"]
+    for table, name, expected in zip(tables, ("rank", "host"), (ranks, hosts), strict=True):
+        rows = table[table["is_persistent"].fillna(False).astype(bool)]
+        shown = {(row.quantity, getattr(row, name)): row.lag_ratio for row in rows.itertuples()}
+        assert shown == {key: pytest.approx(lag, rel=1e-6) for key, lag in expected.items()}
+    worst = [finding.values for finding in findings(data) if finding.kind.startswith("straggler")]
+    assert [values["lag_ratio"] for values in worst] == (
+        [pytest.approx(max((ranks or hosts).values()), rel=1e-6)] if ranks or hosts else []
+    )
+    straggler = next(line for line in answer(data) if line.id == "confidence").values["straggler"]
+    if not ranks and not hosts:
+        assert straggler is None
+        return
+    (quantity, who), lag = max((hosts or ranks).items(), key=lambda item: item[1])
+    assert (straggler["quantity"], straggler["host"] if hosts else straggler["rank"]) == (quantity, who)
+    assert straggler["lag_ratio"] == pytest.approx(lag, rel=1e-6)

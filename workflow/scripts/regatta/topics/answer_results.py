@@ -1,0 +1,275 @@
+"""The lines of the answer on results: scaling, bucket size, comparison, communication, training runs."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from regatta.core.names import PLACE
+from regatta.core.text import duration, is_unknown, plural, ranks_word, three
+from regatta.report.findings import Finding, percent_number
+from regatta.report.rows import table_rows
+from regatta.topics import communication, training_runs
+from regatta.topics.base import ReportData
+from regatta.topics.buckets import GROUP
+from regatta.topics.comparison import section as comparison
+from regatta.topics.comparison.heatmap import difference_text
+from regatta.topics.comparison.texts import margins_text, significant_text
+from regatta.topics.fits.section import turning_sizes, turning_text
+from regatta.topics.scaling.figures import best_of_largest
+from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+
+MOST_NAMES = 3  # models, operations or stacks named in one line
+LOSSES = {"wrapper_ratio": "in DDP itself", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+
+
+@dataclass(frozen=True)
+class AnswerLine:
+    """One line. lead: the answer. text: what qualifies it. anchor: the section. values: numbers in units of tables."""
+
+    id: str
+    lead: str
+    text: str = ""
+    anchor: str = ""
+    values: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> str:
+        return f"{self.lead}; {self.text}" if self.text else self.lead
+
+
+def listed(names: list[str]) -> str:
+    shown = names if len(names) <= MOST_NAMES else names[: MOST_NAMES - 1]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
+
+
+def scaling(data: ReportData) -> AnswerLine | None:
+    """Return the efficiency at the largest shape of each workload and stack, and where most is lost."""
+    found = efficiency_findings(data)
+    if not found:
+        return _throughput(data)
+    sizes = dict(data.tables["scaling"][["cell", "world_size"]].itertuples(index=False))
+    largest = int(max(sizes[finding.cells[0]] for finding in found))
+    found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
+    names, ranks = _workload_names(data), ranks_word(data.device)
+    certain = [finding for finding in found if finding.kind == "efficiency"]
+    all_losses = _largest_losses(data)
+    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
+    parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
+    lacking = _without_result(data, largest)
+    values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
+    values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
+    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": lacking}
+    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
+    texts = [_losses_text(losses, names), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
+    for size in sorted(set(lacking.values())):
+        cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
+        texts.append(f"no result on {size} {ranks} for {listed([names[cell] for cell in cells])}")
+    if found[0].values["threads"]:
+        texts.append(f"{found[0].values['ranks']} share the cores of a host")
+    lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
+    return AnswerLine("scaling", lead, "; ".join(filter(None, texts)), "scaling", values)
+
+
+def _workload_names(data: ReportData) -> dict[str, str]:
+    """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
+    names = data.cell_names
+    return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
+
+
+def _span(found: list[Finding], names: dict[str, str]) -> str:
+    """Return `75 %`, or the ends with their workloads: `74 % (ResNet-152) to 76 % (ResNet-50)`. found: sorted."""
+    ends = [(f"{percent_number(_efficiency(finding))} %", names[finding.cells[0]]) for finding in (found[0], found[-1])]
+    (low, lowest), (high, highest) = ends
+    return low if low == high else f"{low} ({lowest}) to {high} ({highest})"
+
+
+def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) -> str:
+    """Return the intervals of efficiencies that are uncertain, each with its workload unless there is only one."""
+    if not found:
+        return ""
+    texts = []
+    for finding in found:
+        value = finding.values["efficiency"]
+        ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
+        word = "range" if value.kind == "range" else "95 % CI"
+        texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
+    return f"{listed(texts)}; more launches needed"
+
+
+def _without_result(data: ReportData, largest: int) -> dict[str, int]:
+    """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
+
+    Workloads that were planned only on fewer ranks than `largest`, or without a baseline, are left out.
+    """
+    found = {}
+    for rows in workloads(data):
+        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
+        planned = planned[planned["world_size"] == planned["world_size"].max()]
+        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
+            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
+    return found
+
+
+def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
+    """Return by cell the part with the largest loss, and its share of the ideal, where all parts are known."""
+    found = {}
+    for row in loss_rows(data):
+        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
+        found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
+    return found
+
+
+def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
+    """Return where most is lost, and how much, in percentage points; by workload if the parts differ."""
+    parts = [part for part, _ in Counter(part for part, _ in losses.values()).most_common()]
+    texts = []
+    for part in parts:
+        of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
+        low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
+        points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
+        who = listed(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
+        texts.append(f"{LOSSES[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
+    return f"largest loss{'es' if len(losses) > 1 else ''} {', '.join(texts)}" if texts else ""
+
+
+def _efficiency(finding: Finding) -> float:
+    return finding.values["efficiency"].estimate
+
+
+def _throughput(data: ReportData) -> AnswerLine | None:
+    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
+    rows = data.tables["scaling"].dropna(subset="step_s")
+    if rows.empty:
+        return None
+    best = best_of_largest(rows)
+    rate = float(best.throughput_samples_per_s)
+    lead = f"Throughput: {three(rate)} samples/s"
+    values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
+    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
+    why = "no result besides baselines" if is_baseline else "no baseline was measured"
+    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
+
+
+def bucket(data: ReportData) -> AnswerLine | None:
+    """Return the bucket sizes that are best, or within noise of it, at the largest shape, and the cost of another."""
+    rows = data.tables["buckets"]
+    rows = rows[(rows["num_buckets"] > 1) & rows["best_bucket_cap_mb"].notna()]
+    if rows.empty:
+        return None
+    sizes = rows["nodes"] * rows["gpus_per_node"]
+    rows = rows[sizes == sizes.max()]
+    # One launch cannot say whether another size is within noise of the best.
+    tested = rows[rows["indistinguishable_mb"].notna()]
+    num_untested = len(rows) - len(tested)
+    unknown = f"noise unknown in {num_untested} of {len(rows)} (one launch)" if num_untested else ""
+    rows, is_tested = (tested, True) if len(tested) else (rows, False)
+    near = Counter(size for row in rows.itertuples() for size in _near_best(row))
+    chosen = sorted(size for size, num in near.items() if num == max(near.values()))
+    measured = _at_largest(data.tables["scaling"], int(sizes.max()))
+    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": len(rows)}
+    if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
+        return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
+    texts = (
+        []
+        if values["num_best"] == len(rows)
+        else [f"fastest or within noise of it in {values['num_best']} of {len(rows)}"]
+    )
+    texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
+    worst = _worst_bucket(measured, chosen)
+    if worst:
+        values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
+        texts.append(f"{worst[0]:g} MiB is up to {percent_number(worst[1])} % slower")
+    *others, last = (f"{size:g}" for size in chosen)
+    named = f"{', '.join(others)} or {last}" if others else last
+    lead = f"Bucket size: {named} MiB"
+    return AnswerLine("bucket", lead, "; ".join(texts), "bucket", values)
+
+
+def _near_best(row) -> list[float]:
+    """Return the best bucket size of a row of buckets.csv and those within noise of it."""
+    near = "" if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb.replace("none", "")
+    return [float(row.best_bucket_cap_mb), *map(float, filter(None, near.split(", ")))]
+
+
+def _at_largest(scaling: pd.DataFrame, world_size: int) -> pd.DataFrame:
+    return scaling[scaling["step_s"].notna() & scaling["bucket_cap_mb"].notna() & (scaling["world_size"] == world_size)]
+
+
+def _worst_bucket(rows: pd.DataFrame, chosen: list[float]) -> tuple[float, float] | None:
+    """Return the other bucket size that costs most, and its cost, among those beyond the interval of the best."""
+    found = []
+    for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
+        best = min(table_rows(group), key=lambda row: row.step_s)
+        found += [
+            (row.step_s / best.step_s - 1, float(row.bucket_cap_mb))
+            for row in table_rows(group)
+            if row.bucket_cap_mb not in chosen
+            and not is_unknown(row.step_low_s)
+            and not is_unknown(best.step_high_s)
+            and row.step_low_s > best.step_high_s
+        ]
+    cost, size = max(found, default=(None, None))
+    return None if cost is None else (size, float(cost))
+
+
+def compared(data: ReportData) -> AnswerLine | None:
+    """Return which stack, or other compared value, takes longer, and whether that exceeds the margin."""
+    found = comparison.findings(data)
+    if not found:
+        return None
+    values = {name: value for name, value in found[0].values.items() if name not in ("largest_text", "margins")}
+    margins, num, direction = found[0].values["margins"], values["num"], values["direction"]
+    counts, beyond = values["by_verdict"], values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
+    values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
+    lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
+    within = counts["equivalent"]
+    settled = f"{within} within it, {num - within} not settled" if within else "not settled"
+    verdict = f"{beyond} of {num} beyond the {margin}" if beyond else f"none beyond the {margin} ({settled})"
+    verdict = f"all within the {margin}" if within == num else f"all beyond the {margin}" if beyond == num else verdict
+    texts = [significant_text(values["num_significant"], num), verdict]
+    if values["num_undecidable"] == num:
+        texts = ["too few launches for a verdict"]
+    if direction is not None:
+        word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
+        lead += f": {percent_number(ratio)} % {word} (median)"
+    elif values["median_ratio"] is not None:
+        texts.append(f"median difference {difference_text(values['median_ratio'])} %")
+    if values["num_in_blocks"]:
+        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time")
+    return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
+
+
+def collectives(data: ReportData) -> AnswerLine | None:
+    """Return the highest bus bandwidth at the largest shape of the first operation, else its lowest latency."""
+    found = [finding.values for finding in communication.findings(data)]
+    found = [values for values in found if values["operation"] == found[0]["operation"]]
+    if not found:
+        return None
+    best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
+    time, rate = best["time"], best.get("busbw_gb_per_s")
+    values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
+    values |= {"latency_bound_below_bytes": None}
+    texts = [best["name"]]
+    for turning in (finding.values for finding in turning_sizes(data)):
+        if (turning["operation"], turning["world_size"]) == (best["operation"], best["world_size"]):
+            values["latency_bound_below_bytes"] = [turning["low_bytes"], turning["high_bytes"]]
+            texts.append(turning_text(turning))
+    lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
+    return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
+
+
+def trainings(data: ReportData) -> AnswerLine | None:
+    """Return time and accuracy of the fastest training run."""
+    found = training_runs.findings(data)
+    for finding in sorted(found, key=lambda finding: finding.values["total"].estimate)[:1]:
+        total, accuracy = (finding.values[name].estimate for name in ("total", "accuracy"))
+        lead = f"Training: {plural(finding.values['epochs'], 'epoch')} in {duration(total)}"
+        values = {"total_s": total, "accuracy_ratio": accuracy, "epochs": finding.values["epochs"]}
+        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}"
+        return AnswerLine("training_runs", lead, text, "training-runs", values)
+    return None
+
+
+RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (scaling, bucket, compared, collectives, trainings)
