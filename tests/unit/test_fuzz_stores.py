@@ -7,12 +7,15 @@ import signal
 from pathlib import Path
 
 import pytest
-from synthetic import LAPTOP, analyse, collective_cell, make_campaign, train_cell, write_results
+from synthetic import LAPTOP, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
+from synthetic_preflight import write_preflight
 
 from regatta.core.errors import UserError
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import read_history, summarize
 from regatta.store.launch_files import read_frozen, read_launch_file
 from regatta.topics.catalog import collect, render
+from regatta.topics.preflight import TOPIC
 
 NUM_STORES, SEED, MOST_SECONDS = 150, 20261123, 30
 ANALYSE_EVERY, RENDER_EVERY = 3, 15  # of the stores; all are planned and collected
@@ -104,3 +107,23 @@ def test_damaged_stores_are_planned_analysed_and_reported(store, tmp_path, part)
         shutil.rmtree(folder)
     signal.signal(signal.SIGALRM, before)
     assert wrong == []
+
+
+def test_damaged_preflights_are_reported_or_refused_by_name(tmp_path):
+    """The report goes on without a preflight that cannot be read, and shows what is left of one that can."""
+    campaign, empty = make_campaign([train_cell("resnet50", 2, 4)]), make_table([], MEASUREMENTS)
+    wrong, num_shown = [], 0
+    for number in range(NUM_STORES):
+        path = write_preflight(tmp_path)
+        damage(path, random.Random(SEED + number))
+        try:
+            data = report_data(campaign, empty, preflight=read_frozen(path))
+            _ = TOPIC.section(data), TOPIC.findings(data), TOPIC.warnings(data)
+            num_shown += 1
+        except UserError as error:
+            if str(path) not in str(error):
+                wrong.append((number, str(error)))
+        except Exception as error:
+            wrong.append((number, repr(error)))
+    assert wrong == []
+    assert num_shown > 10
