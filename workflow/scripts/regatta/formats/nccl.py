@@ -237,6 +237,10 @@ def _read_text(text: str, name: str, options: Options) -> Source:
 def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
     found = [(number, m) for number, line in enumerate(lines, start=1) if (m := HEAD.fullmatch(line.rstrip()))]
     if not found:
+        for number, line in enumerate(lines, start=1):
+            if (inside := HEAD.search(line)) and line[: inside.start()].strip():
+                text = f"the line begins with {quoted(line[: inside.start()])}, as not all lines do"
+                raise refusal(name, number, text, "nccl-tests' own output. Remove what was put before each line")
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
         raise refusal(name, len(lines), missing, "this line above the table")
     if len(found) > 1:
