@@ -2,7 +2,8 @@
 
 from regatta.core.files import check_listed
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
-from regatta.formats.nccl import NCCL_JSON, NCCL_TEXT
+from regatta.formats.nccl import NCCL_TEXT
+from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
 from regatta.formats.prefixes import without_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
