@@ -73,3 +73,17 @@ def test_an_option_that_contradicts_a_csv_is_refused(tmp_path):
         read_import(path, Options(gpus_per_node=1))
     with pytest.raises(UserError, match="--operation broadcast, but the file has"):
         read_import(path, Options(operation="broadcast"))
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NCCL version 2.20.5+cuda12.4", "2.20.5"),
+        ("# nccl-tests version 2.17.9 nccl-headers=23005 nccl-library=23005", "2.30.5"),
+        ("RCCL version : 2.22.3-HEAD:9bd4a9f", "2.22.3"),
+        ("# nothing", None),
+    ],
+)
+def test_the_librarys_version_is_kept_where_it_is_printed(tmp_path, line, version):
+    text = TABLE.replace("NCCL version 2.20.5+cuda12.4", line)
+    assert read(tmp_path, text).environment["nccl"] == version

@@ -151,6 +151,11 @@ def shape_of_devices(devices: list[Device], name: str, options: Options, line: i
     return len(by_host), per_host
 
 
+def version_of(code: int) -> str | None:
+    """Return the version of NCCL_VERSION_CODE: 22803 is 2.28.3, as nccl.h counts from 2.9 on."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
+
+
 def environment_of(devices: list[Device], nccl: str | None) -> dict:
     hosts: dict[str, list[int]] = {}
     for device in sorted(devices, key=lambda device: device.rank):
@@ -214,7 +219,7 @@ STARTS_ROW = re.compile(r"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s")
 REDUCED = re.compile(r"Reducing maxBytes to (\d{1,15})")
 WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
 MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
-LIBRARY = re.compile(r"NCCL version (\d{1,15}\.\d{1,15}\.\d{1,15})")
+LIBRARY = re.compile(r"[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\bnccl-library=(\d{5,6})\b")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
 
@@ -251,7 +256,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     if num_wrong and not any(reading.failure for reading in readings):
         failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
         readings = [replace(reading, failure=failure) for reading in readings]
-    library = next((m[1] for line in lines if (m := LIBRARY.search(line))), None)
+    library = next((m[1] or version_of(int(m[2])) for line in lines if (m := LIBRARY.search(line))), None)
     statistic = BLOCKING if is_blocking else PIPELINED
     return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment_of(devices, library))
 

@@ -19,6 +19,7 @@ from regatta.formats.nccl import (
     find_program,
     reading_of,
     shape_of_devices,
+    version_of,
 )
 
 # A boolean may be the text "true" or "false", a missing number the text "nan".
@@ -46,8 +47,7 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
     statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
     ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
     notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
-    code = int(file["nccl_version"])  # 22803 is 2.28.3, as nccl.h counts from 2.9 on
-    library = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
+    library = version_of(int(file["nccl_version"]))
     environment, argv, start = environment_of(devices, library), tuple(file["args"]), file.get("start_time")
     return Source(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
 
