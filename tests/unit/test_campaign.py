@@ -268,8 +268,8 @@ ERRORS = {
     "a variable that no process can be given": (
         "{kind: host}",
         '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' is invalid (String or number, passed verbatim;"
-        " yes, no, on, off, true and false need quotes).",
+        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' cannot be used: it contains a NUL character."
+        " Write a number, or a string in quotes.",
     ),
 }
 

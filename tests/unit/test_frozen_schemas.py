@@ -16,7 +16,8 @@ from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.store.history import read_history
-from regatta.store.launch_files import frozen_schema, hosts_to_avoid, jobs_of_batch, mismatch, open_job, read_frozen
+from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, open_job
+from regatta.store.launch_files import frozen_schema, mismatch, read_frozen
 
 SCHEMA = frozen_schema()
 KINDS = SCHEMA["x-kinds"]

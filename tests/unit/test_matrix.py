@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign.matrix import canonical_json, content_hash, expand, field_value
+from regatta.core.errors import UserError
 
 TRAIN = {"model": ["resnet18"], "batch_size": [8], "strategy": ["ddp"]}
 AXES = {
@@ -410,3 +411,12 @@ def test_all_axes_are_crossed(tmp_path):
 def test_a_baseline_that_no_cell_is_is_noted(tmp_path):
     found = matrix(tmp_path, small(baseline={"strategy": "none", "nodes": 1, "gpus_per_node": 2}))
     assert any("no cell matches `baseline`; efficiency will be n/a" in note for note in found.notes)
+
+
+def test_a_product_of_axes_above_the_limit_is_refused_before_any_cell_is_made(tmp_path):
+    parameters = {"model": ["resnet18"], "batch_size": list(range(1, 501)), "image_size": list(range(32, 532))}
+    entry = {"benchmark": "train_step", "parameters": parameters | {"strategy": ["ddp"], "bucket_cap_mb": [1, 5, 25]}}
+    with pytest.raises(UserError) as caught:
+        matrix(tmp_path, small(benchmarks=[entry]))
+    assert "benchmarks[0] has 1,500,000 cells (2 shapes × 500 image_size × 500 batch_size" in str(caught.value)
+    assert "campaign.yaml:" in str(caught.value)

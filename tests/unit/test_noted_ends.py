@@ -10,7 +10,7 @@ from regatta.launchers import slurm_queue as queue
 from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
 from regatta.run.supervise import hosts_to_blame
-from regatta.store.launch_files import jobs_of_batch, note_job, open_job
+from regatta.store.jobs import jobs_of_batch, note_job, open_job
 
 
 def a_run(folder, job="17"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.run.progress import ALIKE, OF_THE_CELL, StackWatch
-from regatta.store.launch_files import hosts_to_avoid, jobs_of_batch, jobs_without_start, note_job, open_job
+from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, jobs_without_start, note_job, open_job
 
 STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "invalid")
 OF_THE_STACK = [status for status in STATUSES if status not in OF_THE_CELL]

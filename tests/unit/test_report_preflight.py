@@ -159,3 +159,10 @@ def test_a_large_campaign_keeps_its_report_with_a_preflight(tmp_path):
     folder = write_results(tmp_path / "r", cluster_campaign(repeats=2), CLUSTER)
     write_preflight(folder)
     assert section_of(make_report(folder).read_text(encoding="utf-8"))
+
+
+def test_a_damaged_preflight_is_named_and_the_report_goes_on(tmp_path):
+    text = report_with(tmp_path, {"schema": 1, "stacks": 5})
+    assert '<section id="preflight"' not in text
+    assert "preflight-0a1b2c3d4e5f.json: is damaged (" in text
+    assert 'id="scaling"' in text or 'id="matrix"' in text

@@ -43,8 +43,57 @@ def test_a_whole_float_is_a_whole_number(tmp_path):
 
 
 def test_texts_keep_what_yaml_would_change(tmp_path):
-    file = read(tmp_path, 'a: 1.10\nb: 010\nc: "yes"\n')
-    assert [file.texts[(key,)] for key in "abc"] == ["1.10", "010", "yes"]
+    file = read(tmp_path, 'a: 1.10\nenv: {b: 010}\nc: "yes"\n')
+    assert [file.texts[where] for where in (("a",), ("env", "b"), ("c",))] == ["1.10", "010", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0777", "YAML reads it as the octal number 511"),
+        ("-010", "YAML reads it as the octal number -8"),
+        ("1:30", "YAML reads it as the base-60 number 90"),
+        ('!!int ""', "it is no int"),
+        ("!!timestamp no", "it is no timestamp"),
+        ("!!bool x", "it is no bool"),
+        ("9007199254740993", "it is larger than 2^53"),
+        ('"a\\0b"', "it contains a NUL character"),
+        ("1e400", None),
+        ("." + "9" * 400, None),
+        ("9" * 5000, "Exceeds the limit (4300 digits) for integer string conversion"),
+    ],
+)
+def test_values_that_yaml_changes_or_no_reader_can_hold_are_refused(tmp_path, value, reason):
+    if reason is None:  # a string for YAML 1.1, or a number
+        assert read(tmp_path, f"a: {value}\n").data
+    else:
+        assert refusal(tmp_path, f"x: 1\na: {value}\n").startswith("c.yaml:2: a = ")
+        assert reason in refusal(tmp_path, f"x: 1\na: {value}\n")
+
+
+def test_aliases_that_multiply_are_refused_at_the_key_that_has_them(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    expected = "c.yaml:5: a4 has more than 100,000 values, counting each use of an alias (*name). Shorten its lists."
+    assert refusal(tmp_path, "\n".join(lines)) == expected
+
+
+@pytest.mark.parametrize("value", ["!!set {a}", "!!omap [a: 1]", "!mine [a]", "!!python/tuple [a]"])
+def test_tags_of_lists_and_mappings_are_refused(tmp_path, value):
+    assert refusal(tmp_path, f"x: 1\na: {value}\n").startswith("c.yaml:2: a has the tag ")
+
+
+def test_a_pipe_is_refused_instead_of_read(tmp_path):
+    os.mkfifo(tmp_path / "c.yaml")
+    with pytest.raises(UserError, match=r"c\.yaml: is a pipe or device\. Specify a regular file\.$"):
+        read_yaml(tmp_path / "c.yaml")
+
+
+def test_a_file_of_many_megabytes_is_refused_unread(tmp_path):
+    with (tmp_path / "c.yaml").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UserError, match=r"has 1,099,511,627,776 bytes, the limit is 10,485,760"):
+        read_yaml(tmp_path / "c.yaml")
 
 
 def test_keys_are_texts_even_where_yaml_has_a_type_for_them(tmp_path):
@@ -128,7 +177,7 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
         ("a: 1\nb: \0\n", "c.yaml:2: contains the character #x0000, which YAML does not allow. Remove it."),
         (b"a: 1\nb: \xff\xfe", "c.yaml:2: byte 0xff is not UTF-8. Save the file as UTF-8."),
         (b"\x7fELF\x02\x01\x01\0", "c.yaml:1: contains the character #x007f, which YAML does not allow. Remove it."),
-        ("a: " + 5000 * "[", "c.yaml: lists or keys are nested too deeply to be read. Reduce the nesting."),
+        ("a: " + 5000 * "[", "c.yaml:1: lists or keys are nested too deeply to be read. Reduce the nesting."),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_line_value_and_remedy(tmp_path, content, expected):

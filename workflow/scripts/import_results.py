@@ -13,6 +13,9 @@ from regatta.core.errors import run_script
 from regatta.core.text import plural
 from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
+from regatta.formats.nccl import PROGRAMS
+
+OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
 
 
 def positive(text: str) -> int:
@@ -35,10 +38,11 @@ def main() -> None:
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="GPUs per node, if missing or wrong in files"
     )
-    parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing in files (OSU)")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing in files")
+    parser.add_argument("--operation", choices=OPERATIONS, help="operation of nccl-tests, if missing in files")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     args = parser.parse_args()
-    options = Options(args.nodes, args.gpus_per_node)
+    options = Options(args.nodes, args.gpus_per_node, args.operation)
     outcome = import_files(args.files, campaign_folder(args.results, args.campaign), args.stack, options)
     for name, kind, num in outcome.written:
         print(f"{name}: {kind}, {plural(num, 'row')}")

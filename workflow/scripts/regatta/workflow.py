@@ -31,7 +31,7 @@ from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_files import UNREADABLE
 from regatta.run.run_state import RunWatcher, state_text
 from regatta.store.history import end_times_after_now
-from regatta.store.launch_files import hosts_to_avoid
+from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
@@ -70,10 +70,11 @@ def check_configfiles(argv: Sequence[str]) -> None:
     The profiles call this: Snakemake reads these files before any rule, and reports neither file nor line of an error.
     """
     for path in parse_command_line(argv).configfile:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            exit_with_user_error(f"{path}: is a pipe or device, but is read twice. Write the campaign to a file.")
         with ending_on_user_errors():
-            read_yaml(path)
+            file = read_yaml(path)
+        if "__use_yte__" in file.data:
+            text = "__use_yte__ lets Snakemake run code from this file. Remove the key."
+            exit_with_user_error(file.error(("__use_yte__",), text).text)
 
 
 @contextlib.contextmanager

@@ -3,14 +3,18 @@
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from regatta.campaign.load import Campaign, axis_values
 from regatta.campaign.stacks import identity
+from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
 from regatta.launchers import command_by_hand
+
+MAX_CELLS = 1_000_000  # of one entry of `benchmarks`, before duplicates and exclusions; 100,000 take 20 s to plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,11 @@ def content_hash(value: object) -> str:
 
 
 def expand(campaign: Campaign) -> Matrix:
-    """Cross the axes of a campaign into cells, in the order of the file; duplicates are dropped."""
+    """Cross the axes of a campaign into cells, in the order of the file; duplicates are dropped.
+
+    Raises UserError, before any cell is made, for a product of axes above MAX_CELLS.
+    """
+    _check_products(campaign)
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
     cells: dict[str, Cell] = {}
@@ -104,6 +112,21 @@ def field_value(spec: dict, name: str) -> object:
     if name == "stack":
         return spec["stack"]["name"]
     return spec[name] if name in spec else spec["parameters"].get(name)
+
+
+def _check_products(campaign: Campaign) -> None:
+    data, errors = campaign.data, []
+    num_shapes = sum(len(shape["nodes"]) * len(shape["gpus_per_node"]) for shape in data["shapes"])
+    common = {"shapes": num_shapes, "stacks": len(data["stacks"]), "backend": len(data["backend"])}
+    for index, entry in enumerate(data["benchmarks"]):
+        lengths = common | {
+            name: len(entry["parameters"][name]) for name in load_benchmark(entry["benchmark"]).parameters
+        }
+        if (product := math.prod(lengths.values())) > MAX_CELLS:
+            axes = " × ".join(f"{num:,} {name}" for name, num in lengths.items() if num > 1)
+            text = f"benchmarks[{index}] has {product:,} cells ({axes}); the limit is {MAX_CELLS:,}. Shorten an axis."
+            errors.append(campaign.file.error(("benchmarks", index), text))
+    raise_errors(campaign.file, errors)
 
 
 def _all_cells(campaign: Campaign) -> Iterator[Cell]:

@@ -1,6 +1,7 @@
 """Read a YAML file with the line of each key and list item, and validate it: every error names its line."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,11 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import Where, place, violations
 
 MAX_ERRORS_SHOWN = 10
+MAX_BYTES = 10 * 2**20
+MAX_VALUES = 100_000  # aliases count as often as they are used: nested ones multiply
+LARGEST_INTEGER = 2**53  # readers of JSON may store numbers as 64-bit floats
+OCTAL = re.compile(r"[-+]?0[0-7_]+")
+PLAIN_TAGS = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
 
 class FileError(NamedTuple):
@@ -58,8 +64,9 @@ def raise_errors(file: YamlFile, errors: list[FileError]) -> None:
 def read_yaml(path: Path) -> YamlFile:
     """Read a YAML file whose top level is a mapping.
 
-    Raises UserError with file and line if it cannot be read, has a syntax error or is not a mapping. One error lists
-    all duplicate keys, recursive aliases, and values that are neither string nor number.
+    Raises UserError with file and line if it cannot be read, has a syntax error, is not a mapping or has more than
+    MAX_VALUES values. One error lists all duplicate keys, recursive aliases, tags of lists and mappings, and values
+    that are neither string nor number.
     """
     text = _read_text(path)
     try:
@@ -75,7 +82,8 @@ def read_yaml(path: Path) -> YamlFile:
     except yaml.YAMLError as error:
         raise UserError(_syntax_error(path, error)) from None
     except RecursionError:
-        raise UserError(f"{path}: lists or keys are nested too deeply to be read. Reduce the nesting.") from None
+        line = _deepest_line(text)
+        raise UserError(f"{path}:{line}: lists or keys are nested too deeply to be read. Reduce the nesting.") from None
     if reader.errors:
         raise UserError("\n".join(text for _, text in sorted(reader.errors)))
     if not isinstance(data, dict):
@@ -89,6 +97,10 @@ def read_yaml(path: Path) -> YamlFile:
 
 def _read_text(path: Path) -> str:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe could wait indefinitely
+            raise UserError(f"{path}: is a pipe or device. Specify a regular file.")
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path}: has {path.stat().st_size:,} bytes, the limit is {MAX_BYTES:,}. Shorten the file.")
         raw = path.read_bytes()
         return raw.decode("utf-8")
     except FileNotFoundError:
@@ -98,6 +110,16 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8.") from None
+
+
+def _deepest_line(text: str) -> int:
+    """Return the line with the deepest nesting of brackets, or the deepest indentation. Brackets in strings count."""
+    depth, depths = 0, []
+    for line in text.split("\n"):
+        depth += sum(line.count(c) for c in "[{") - sum(line.count(c) for c in "]}")
+        indent = len(line) - len(line.lstrip(" -?"))
+        depths.append(max(depth, line.count("["), line.count("{"), indent))
+    return depths.index(max(depths)) + 1
 
 
 def _syntax_error(path: Path, error: yaml.YAMLError) -> str:
@@ -122,11 +144,22 @@ class _Reader:
     texts: dict[Where, str] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
     parents: list[yaml.Node] = field(default_factory=list)  # ancestors of the node that is being built
+    num_values: int = 0
 
     def build(self, node: yaml.Node, where: Where) -> object:
         self.lines.setdefault(where, node.start_mark.line + 1)
+        self.num_values += 1
+        if self.num_values > MAX_VALUES:
+            raise UserError(
+                f"{self.path}:{self.lines[where[:1]]}: {place(where[:1]) or 'the file'} has more than {MAX_VALUES:,}"
+                " values, counting each use of an alias (*name). Shorten its lists."
+            )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, where)
+        if node.tag not in PLAIN_TAGS:
+            text = f"{place(where) or 'the file'} has the tag {node.tag}. Remove it."
+            self._note(node.start_mark.line + 1, text)
+            return None
         if any(node is parent for parent in self.parents):
             text = f"{place(where)} is an alias (*name) of a value that contains itself. Write the value out."
             self._note(self.lines[where], text)
@@ -163,12 +196,17 @@ class _Reader:
         self.texts[where] = node.value
         try:
             value = _plain(self.loader.construct_object(node))
-            if isinstance(value, int | float) and ":" in node.value and "env" not in where:
-                raise ValueError(f"YAML reads it as the base-60 number {value}")
+            if isinstance(value, int | float) and not isinstance(value, bool) and "env" not in where:
+                if ":" in node.value:
+                    raise ValueError(f"YAML reads it as the base-60 number {value}")
+                if OCTAL.fullmatch(node.value):
+                    raise ValueError(f"YAML reads it as the octal number {value}")
             return value
-        except (ValueError, KeyError) as error:  # KeyError: `!!bool x`
+        # PyYAML raises various errors for a tag that does not fit, such as `!!bool x`, `!!int ""` and `!!timestamp x`.
+        except (ValueError, KeyError, IndexError, AttributeError) as error:
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            text = f"{place(where)} = {value!r} cannot be used: {error}. Write a number, or a string in quotes."
+            reason = str(error) if isinstance(error, ValueError) else f"it is no {node.tag.rpartition(':')[2]}"
+            text = f"{place(where)} = {value!r} cannot be used: {reason}. Write a number, or a string in quotes."
             self._note(self.lines[where], text)
             return None
 
@@ -184,6 +222,10 @@ def _plain(value: object) -> object:
         return int(value) if value.is_integer() else value
     if not isinstance(value, str | int | None):
         raise ValueError(f"it is a {type(value).__name__}")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError("it is larger than 2^53")
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         raise ValueError("it contains an unpaired surrogate")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("it contains a NUL character")
     return value

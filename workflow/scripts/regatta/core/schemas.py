@@ -166,7 +166,7 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
 
 def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
-        return f" Write [{value if isinstance(value, str) else show(value)}]."
+        return f" Write [{value if isinstance(value, str) and value.isprintable() else show(value)}]."
     if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
         # Print no exponent: Python would write 1e-05, which YAML reads as a string.
         return f" YAML reads it as a string; write {Decimal(value):f}, without quotes."

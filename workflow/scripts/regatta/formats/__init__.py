@@ -2,8 +2,10 @@
 
 from regatta.core.files import check_listed
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
-from regatta.formats.nccl import NCCL_JSON, NCCL_TEXT
+from regatta.formats.nccl import NCCL_TEXT
+from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
+from regatta.formats.prefixes import without_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
 from regatta.formats.suite_json import SUITE
 from regatta.formats.tidy_csv import CSV
@@ -16,7 +18,7 @@ KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].c
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
-    text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    text = without_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:

@@ -38,6 +38,7 @@ class Options:
 
     nodes: int | None = None
     gpus_per_node: int | None = None
+    operation: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""nccl-tests: the tables that they print (12, 13 and 21 columns) and their JSON (-J). Read only.
+"""nccl-tests: the tables that they print (12, 13 and 21 columns). Read only. Their JSON: nccl_json.py.
 
-A row of a table is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of
-place and in place, with -I also smallest, largest, p99 and variation of single calls. The head announces the sizes and
-the last lines are a summary, so a truncated run is rejected. JSON has the summary of each size, and with
--I the time of every call; its process environment is not imported.
+A row is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of place and
+in place, with -I also smallest, largest, p99 and variation of single calls. The header announces the sizes and the last
+lines are a summary, so a truncated run is rejected. An excerpt without a header is read if the user states its shape.
 
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
@@ -22,7 +21,6 @@ from regatta.formats.base import (
     lines_of,
     quoted,
     refusal,
-    times_ns,
 )
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -68,8 +66,8 @@ class Run:
     nodes: int
     gpus_per_node: int
     is_blocking: bool
-    num_iterations: int
-    num_warmup: int
+    num_iterations: int | None
+    num_warmup: int | None
 
     def placement(self, sides: dict) -> str:
         """Return the placement whose time counts: that of Regatta's benchmark, or the only one."""
@@ -88,17 +86,24 @@ class Side:
     time_slack: float = 0.0
 
 
-def _program(text: str, name: str, line: int | None) -> tuple[str, bool]:
-    """Return (operation, whether in place) of the program that the text names."""
+def find_program(text: str, name: str, options: Options, line: int | None) -> tuple[str, bool]:
+    """Return (operation, whether in place) of the program that the text names, else of --operation."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})
+    asked = next((pair for pair in PROGRAMS.values() if pair[0] == options.operation), None)
+    if asked and not found:
+        return asked
     if len(found) == 1 and found[0] in PROGRAMS:
+        if asked and asked != PROGRAMS[found[0]]:
+            raise refusal(
+                name, line, f"{found[0]}_perf, but --operation {options.operation}", "the same; remove the option"
+            )
         return PROGRAMS[found[0]]
     known = ", ".join(f"{program}_perf" for program in PROGRAMS)
-    want = f"one of {known}. Old versions do not print it: add a first line '# all_reduce_perf'"
+    want = f"one of {known}. Old versions do not print it: add --operation"
     raise refusal(name, line, f"found the programs {', '.join(found)}" if found else "no program name", want)
 
 
-def _device_of_each_rank(
+def device_of_each_rank(
     devices: list[Device], threads: int, gpus: int, name: str, line: int | None, has_all: bool
 ) -> list[Device]:
     """Return a device for each rank: a process has one for each GPU of each of its threads.
@@ -120,10 +125,13 @@ def _device_of_each_rank(
     ]
 
 
-def _shape_of_devices(devices: list[Device], name: str, options: Options, line: int | None) -> tuple[int, int]:
+def shape_of_devices(devices: list[Device], name: str, options: Options, line: int | None) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the hosts that the file lists."""
     if not devices:
-        raise refusal(name, line, "no device listed", "'# Rank 0 Group 0 Pid ... on <host> device 0 [...] <name>'")
+        if options.nodes and options.gpus_per_node:
+            return options.nodes, options.gpus_per_node
+        want = "'# Rank 0 Group 0 Pid ... on <host> device 0 [...] <name>', or --nodes and --gpus-per-node"
+        raise refusal(name, line, "no device listed", want)
     if len({device.group for device in devices}) > 1:
         raise refusal(name, line, "ranks are split into groups (NCCL_TESTS_SPLIT)", "one group of all ranks")
     ranks = sorted(device.rank for device in devices)
@@ -133,13 +141,22 @@ def _shape_of_devices(devices: list[Device], name: str, options: Options, line: 
     per_host, *others = sorted(set(by_host.values()))
     if others:
         raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number of ranks on each host")
-    if options.gpus_per_node not in (None, per_host):
-        found = f"{per_host} ranks per host, but --gpus-per-node {options.gpus_per_node}"
-        raise refusal(name, line, found, "the same number; remove the option")
+    for option, asked, listed in (
+        ("--gpus-per-node", options.gpus_per_node, per_host),
+        ("--nodes", options.nodes, len(by_host)),
+    ):
+        if asked not in (None, listed):
+            found = f"{plural(len(by_host), 'host')} of {per_host} ranks, but {option} {asked}"
+            raise refusal(name, line, found, "the same number; remove the option")
     return len(by_host), per_host
 
 
-def _environment(devices: list[Device], nccl: str | None) -> dict:
+def version_of(code: int) -> str | None:
+    """Return the version of NCCL_VERSION_CODE: 22803 is 2.28.3, as nccl.h counts from 2.9 on."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
+
+
+def environment_of(devices: list[Device], nccl: str | None) -> dict:
     hosts: dict[str, list[int]] = {}
     for device in sorted(devices, key=lambda device: device.rank):
         hosts.setdefault(device.host, []).append(device.rank)
@@ -163,7 +180,7 @@ def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
         raise refusal(run.name, line, found, f"busbw {busbw:.2f} of {run.operation}")
 
 
-def _reading(
+def reading_of(
     run: Run, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, Side], **calls
 ) -> Reading:
     """Return one row. calls: what -I reports about single calls, as fields of a reading."""
@@ -197,56 +214,77 @@ DEVICE = re.compile(
     r" device\s+\d{1,15} \[[^\]]*\]\s*(?P<name>.*?)\s*"
 )
 COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*")
+RECOGNIZED = re.compile(r"^#\s*(?:nThread \d+ nGpus |size +count +type )", re.MULTILINE)
 STARTS_ROW = re.compile(r"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s")
 REDUCED = re.compile(r"Reducing maxBytes to (\d{1,15})")
 WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
 MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
-LIBRARY = re.compile(r"NCCL version (\d{1,15}\.\d{1,15}\.\d{1,15})")
+LIBRARY = re.compile(r"[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\bnccl-library=(\d{5,6})\b")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:
+    """Read a table. Documents often show an excerpt without header, devices or last lines: see docs/formats.md."""
     lines = lines_of(text)
-    head_line, head = _head(lines, name)
-    num_wrong = _summary(lines, name)
+    head_line, head = _head(lines, name, options)
+    is_excerpt = head is None
+    num_wrong = _summary(lines, name, is_excerpt)
     devices = [
         Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
     ]
-    devices = _device_of_each_rank(devices, int(head["threads"]), int(head["gpus"]), name, head_line, has_all=True)
-    program = _program("\n".join(line for line in lines if "NCCL INFO" not in line), name, head_line)
-    shape = _shape_of_devices(devices, name, options, head_line)
+    if devices:
+        threads, gpus = (1, 1) if is_excerpt else (int(head["threads"]), int(head["gpus"]))
+        devices = device_of_each_rank(devices, threads, gpus, name, head_line, has_all=True)
+    program = find_program("\n".join(line for line in lines if "NCCL INFO" not in line), name, options, head_line)
+    shape = shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
-    run = Run(name, *program, *shape, is_blocking, int(head["iters"]), int(head["warmup"]))
+    counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
+    run = Run(name, *program, *shape, is_blocking, *counts)
     rows = _rows(lines, run, head_line)
-    reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
-    _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
+    if is_excerpt and not rows:
+        raise refusal(name, head_line, "no row", "a row for each size")
+    if not is_excerpt:
+        reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
+        _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
     is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
     notes = ["some results were not checked (N/A)"] if is_unchecked else []
+    notes += ["no header: whether all sizes are in the file was not checked"] if is_excerpt else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
         notes.append(f"{plural(len(rows) - len(readings), 'row')} of 0 bytes excluded")
     if num_wrong and not any(reading.failure for reading in readings):
         failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
         readings = [replace(reading, failure=failure) for reading in readings]
-    library = next((m[1] for line in lines if (m := LIBRARY.search(line))), None)
+    library = next((m[1] or version_of(int(m[2])) for line in lines if (m := LIBRARY.search(line))), None)
     statistic = BLOCKING if is_blocking else PIPELINED
-    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), _environment(devices, library))
+    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment_of(devices, library))
 
 
-def _head(lines: list[str], name: str) -> tuple[int, re.Match]:
+def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
+    """Return the line of the header, and the header. Without one: the line of column names, if the shape is stated."""
     found = [(number, m) for number, line in enumerate(lines, start=1) if (m := HEAD.fullmatch(line.rstrip()))]
     if not found:
+        for number, line in enumerate(lines, start=1):
+            if (inside := HEAD.search(line)) and line[: inside.start()].strip():
+                text = f"the line begins with {quoted(line[: inside.start()])}, as not all lines do"
+                raise refusal(name, number, text, "nccl-tests' own output. Remove what was put before each line")
+        columns = next((number for number, line in enumerate(lines, start=1) if COLUMNS.fullmatch(line.rstrip())), None)
+        if options.nodes and options.gpus_per_node and columns:
+            return columns, None
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
-        raise refusal(name, len(lines), missing, "this line above the table")
+        want = "this line above the table, or the line '# size count type ...' with --nodes and --gpus-per-node"
+        raise refusal(name, len(lines), missing, want)
     if len(found) > 1:
         raise refusal(name, found[1][0], "a second run", "one run per file")
     return found[0]
 
 
-def _summary(lines: list[str], name: str) -> int:
+def _summary(lines: list[str], name: str, is_excerpt: bool) -> int:
     """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
+    if is_excerpt and not wrong:
+        return 0
     if len(wrong) != 1 or not any(MEAN.fullmatch(line.rstrip()) for line in lines):
         found = "the run is incomplete: the last lines are missing"
         raise refusal(name, len(lines), found, "'# Out of bounds values : ...' and '# Avg bus bandwidth : ...'")
@@ -287,7 +325,7 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
         want = f"a row of {5 + 2 * per_side} columns. If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"
         raise refusal(run.name, number, f"found {quoted(line, 160)}", want) from None
     redop = next((word for word in between if not re.fullmatch(r"-?\d+", word)), None)
-    return _reading(run, number, size, fields[2], redop, sides, times_s=times)
+    return reading_of(run, number, size, fields[2], redop, sides, times_s=times)
 
 
 def _side(figures: list[str], columns: list[str]) -> Side:
@@ -308,85 +346,9 @@ def _check_num_rows(num_rows: int, head: re.Match, most: int, name: str, last_li
         raise refusal(name, last_line, found, "a row for each size")
 
 
-# JSON. A boolean may be the text "true" or "false", a missing number the text "nan".
-
-TRUE = ("true", True)
-
-
-def _read_json(file: dict, name: str, options: Options) -> Source:
-    config = file["config"]
-    operation, is_in_place = _program(file["args"][0].rsplit("/", 1)[-1] if file["args"] else "", name, None)
-    listed = [Device(int(d["rank"]), int(d["group"]), d["hostname"], d["device_info"]) for d in config["devices"]]
-    threads, gpus = int(config["nthreads"]), int(config["ngpus"])
-    devices = _device_of_each_rank(listed, threads, gpus, name, None, has_all=False)
-    shape = _shape_of_devices(devices, name, options, None)
-    is_blocking = config["blocking_collectives"] in TRUE
-    run = Run(name, operation, is_in_place, *shape, is_blocking, int(config["iterations"]), int(config["warmup_iters"]))
-    readings = [_result(row, f"results[{i}]", run) for i, row in enumerate(file["results"]) if row["size"]]
-    if not readings:
-        raise refusal(name, None, "results is empty", "at least one result")
-    if file["out_of_bounds"]["okay"] not in TRUE and not any(reading.failure for reading in readings):
-        raise refusal(name, None, "out_of_bounds.okay is false", "nwrong for each wrong result")
-    has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
-    statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
-    ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
-    notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
-    code = int(file["nccl_version"])  # 22803 is 2.28.3, as nccl.h counts from 2.9 on
-    library = f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code >= 20900 else None
-    environment, argv, start = _environment(devices, library), tuple(file["args"]), file.get("start_time")
-    return Source(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
-
-
-def _result(row: dict, place: str, run: Run) -> Reading:
-    sides = {}
-    for key in (key for key in PLACEMENTS if row.get(key) is not None):
-        side = row[key]
-        if "time" not in side or "cpu_time" in side:
-            found = f"{place}.{key} has no 'time'"
-            raise refusal(run.name, None, found, "the time of the operation (run without -C)")
-        num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
-        sides[key] = Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
-    if not sides:
-        raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
-    key = f"{run.placement(sides)}_per_iter"
-    samples = _samples(row[key], f"{place}.{key}", run) if row.get(key) is not None else {}
-    if samples:
-        run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
-    redop = row["redop"] if isinstance(row["redop"], str) else None
-    return _reading(run, None, int(row["size"]), row["type"], redop, sides, **samples)
-
-
-def _samples(calls: dict, place: str, run: Run) -> dict:
-    """Return the times of single calls, by rank where each process has one; without those that -K skips."""
-    has_all = len(calls["times_us"]) == run.num_iterations
-    skipped = int(calls.get("skipped_iterations", 0)) if has_all else 0
-    slowest = _calls_ns(calls["times_us"], f"{place}.times_us", skipped, run)
-    if "per_process_max_times_us" not in calls:
-        return {"slowest_ns": slowest}
-    place = f"{place}.per_process_max_times_us"
-    rows = [_calls_ns(row, f"{place}[{i}]", skipped, run) for i, row in enumerate(calls["per_process_max_times_us"])]
-    if any(len(row) != len(slowest) for row in rows):
-        raise refusal(run.name, None, place, f"{len(slowest) + skipped} times per process, as in times_us")
-    return {"samples_ns": rows} if len(rows) == run.nodes * run.gpus_per_node else {"slowest_ns": slowest}
-
-
-def _calls_ns(values: list, place: str, skipped: int, run: Run) -> list[int]:
-    times = times_ns(values, run.name, place, per_second=10**6)[skipped:]
-    if not times:
-        raise refusal(run.name, None, f"{place} has {len(values)} times", f"at least {skipped + 1} times")
-    return times
-
-
 NCCL_TEXT = Format(
     "nccl-tests-text",
     "an nccl-tests table",
-    lambda text: "out-of-place" in text or re.search(r"^#\s*nThread \d+ nGpus ", text, re.MULTILINE) is not None,
+    lambda text: "out-of-place" in text or RECOGNIZED.search(text) is not None,
     _read_text,
-)
-NCCL_JSON = Format(
-    "nccl-tests-json",
-    "JSON of nccl-tests",
-    lambda value: isinstance(value, dict) and {"nccl_version", "config"} <= value.keys(),
-    _read_json,
-    is_json=True,
 )

@@ -17,16 +17,8 @@ from regatta.launchers.base import Geometry
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import ALWAYS_RETRIED, summarize
-from regatta.store.launch_files import (
-    END_NOT_RECORDED,
-    append_line,
-    hosts_to_avoid,
-    note_job,
-    open_job,
-    read_launch_file,
-    utc_now,
-    write_json,
-)
+from regatta.store.jobs import END_NOT_RECORDED, hosts_to_avoid, note_job, open_job
+from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
 

@@ -16,7 +16,7 @@ from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
 from regatta.store.history import ALWAYS_RETRIED, utc_seconds
-from regatta.store.launch_files import END_NOT_RECORDED
+from regatta.store.jobs import END_NOT_RECORDED
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes

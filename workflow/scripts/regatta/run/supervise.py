@@ -35,7 +35,8 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.progress import Progress, Watch
-from regatta.store.launch_files import jobs_without_start, note_job, read_frozen
+from regatta.store.jobs import jobs_without_start, note_job
+from regatta.store.launch_files import read_frozen
 
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks

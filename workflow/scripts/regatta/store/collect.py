@@ -17,15 +17,8 @@ import pandas as pd
 
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.history import generation_of, is_after_now, record_order
-from regatta.store.launch_files import (
-    END_NOT_RECORDED,
-    jobs_of_batch,
-    last_noted_utc,
-    mismatch,
-    open_job,
-    read_file,
-    write_text,
-)
+from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
+from regatta.store.launch_files import mismatch, read_file, write_text
 from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.records import device_of, one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries

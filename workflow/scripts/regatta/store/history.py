@@ -4,7 +4,6 @@ Finished batches are read from their manifests, without the samples; other launc
 """
 
 import contextlib
-import json
 import os
 import re
 import statistics
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from regatta.store.launch_files import LaunchFile, mismatch, read_file, read_launch_file
+from regatta.store.launch_files import LaunchFile, duration, load_json, mismatch, read_file, read_launch_file
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
@@ -114,12 +113,11 @@ def summarize(launch_file: LaunchFile) -> dict | None:
     records = [_summary(line) for _, line in launch_file.lines if line["kind"] == "record"]
     complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
     overhead = None
-    if complete and isinstance(complete[0].get("elapsed_ns"), int):
-        overhead = max(0.0, complete[0]["elapsed_ns"] / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
+    if complete and (elapsed_ns := duration(complete[0].get("elapsed_ns"))) is not None:
+        overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         # A launch's clock starts after Python and torch have started; their seconds are in its environment.
         environment = header.get("environment")
-        seconds = environment.get("seconds_to_ready") if isinstance(environment, dict) else None
-        overhead += float(seconds) if isinstance(seconds, int | float) else 0.0
+        overhead += (duration(environment.get("seconds_to_ready")) or 0.0) if isinstance(environment, dict) else 0.0
     return {
         "launch": launch_file.launch,
         "repeat": header["repeat"],
@@ -147,7 +145,7 @@ def _summary(record: dict) -> dict:
 
 def read_manifest(path: Path) -> list[dict]:
     """Return a manifest's launches. Raises OSError, ValueError or RecursionError if they cannot be read."""
-    manifest = json.loads(read_file(path))
+    manifest = load_json(read_file(path))
     if problem := mismatch(manifest, "manifest", "launches"):
         raise ValueError(problem)
     return manifest["launches"]

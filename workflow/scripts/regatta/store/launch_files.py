@@ -53,18 +53,24 @@ class LaunchFile:
 
 
 _TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
-_ABOVE_64_BITS = re.compile(rb"(?<![.\d])\d{20}")
+LONG_INTEGER = 19  # digits; 10^18 ns are 31 years
 
 
 def load_json(text: bytes) -> object:
-    """Return what json.loads does, in 0.6 of its time. Raises ValueError or RecursionError.
+    """Return what json.loads does, in 0.6 of its time, but long integers as floats, which no schema takes for integers.
 
-    orjson rejects NaN, Infinity and lone surrogates, and reads an integer of 20 digits or more as a float.
+    Raises ValueError or RecursionError. orjson rejects NaN, Infinity and lone surrogates.
     """
-    if b"0" * 20 not in text.translate(_TO_ZERO) or not _ABOVE_64_BITS.search(text):
+    if b"0" * LONG_INTEGER not in text.translate(_TO_ZERO):
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
-    return json.loads(text)
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONG_INTEGER else float(digits))
+
+
+def duration(value: object) -> int | float | None:
+    """Return a recorded duration, or None if it is none: not a number, negative, or not finite."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < 10**LONG_INTEGER else None
 
 
 def parse_line(text: bytes) -> dict:
@@ -119,6 +125,8 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
                 f"{path.name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped"
             )
             continue
+        if bad := _bad_duration(line):
+            launch_file.problems.append(f"{path.name}: line {number}: {bad} is no duration; ignored")
         if line["kind"] == "launch" and launch_file.header is None:
             launch_file.header = line
         launch_file.lines.append((number, line))
@@ -126,6 +134,15 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
         text = "no readable launch line; its records cannot be attributed to a launch"
         launch_file.problems.append(f"{path.name}: {text}")
     return launch_file
+
+
+def _bad_duration(line: dict) -> str | None:
+    """Return the duration of a line that is none. Those of records are checked by their schema."""
+    environment = line.get("environment")
+    places = [(environment, "seconds_to_ready")] if isinstance(environment, dict) else []
+    places += [(line, "elapsed_ns")] if line["kind"] in ("complete", "stopped") else []
+    bad = [name for owner, name in places if owner.get(name) is not None and duration(owner[name]) is None]
+    return bad[0] if bad else None
 
 
 def read_one_line(path: Path, number: int) -> dict | None:
@@ -337,59 +354,3 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-# The jobs that worked on a batch, and how each ended before the batch was finished: jobs.jsonl.
-
-ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
-END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
-
-
-def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
-    """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
-    `stopped` for any other reason. hosts: the nodes that the next job should avoid."""
-    line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
-    append_line(folder / "jobs.jsonl", line)
-
-
-def jobs_of_batch(folder: Path) -> list[dict]:
-    """Return the notes of earlier jobs of a batch that did not finish it, oldest first."""
-    return [entry for entry in noted_jobs(folder) if entry["kind"] in ENDED_EARLY]
-
-
-def jobs_without_start(folder: Path) -> list[dict]:
-    """Return the earlier jobs of a batch in which no rank started."""
-    return [entry for entry in noted_jobs(folder) if entry["kind"] == "no_start"]
-
-
-def hosts_to_avoid(folder: Path) -> list[str]:
-    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
-    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})
-
-
-def open_job(folder: Path) -> dict | None:
-    """Return the last job that has begun to measure a batch, if its end was not recorded."""
-    noted = noted_jobs(folder)
-    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
-
-
-def last_noted_utc(folder: Path) -> str:
-    """Return when a job last noted something of a batch; an empty text if none has."""
-    return max((entry["time_utc"] for entry in noted_jobs(folder)), default="")
-
-
-def noted_jobs(folder: Path) -> list[dict]:
-    """Return the readable notes of a batch's jobs, oldest first: their starts and ends."""
-    try:
-        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            entry = json.loads(line)
-            hosts = [host for host in entry["hosts"] if isinstance(host, str)]
-            job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
-            noted = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
-            found.append(noted | {"job": job, "time_utc": time_utc or ""})
-    return found

@@ -11,7 +11,8 @@ import re
 import time
 from pathlib import Path
 
-from regatta.store.launch_files import END_NOT_RECORDED, noted_jobs, read_file
+from regatta.store.jobs import END_NOT_RECORDED, noted_jobs
+from regatta.store.launch_files import duration, read_file
 from regatta.store.records import one_line
 
 TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
@@ -39,7 +40,7 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
         "batch": batch,
         "launch": launch,
         "stack": one_line(header["stack"]),
-        **{name: header.get(name) for name in ("nodes", "gpus_per_node")},
+        **{name: _count(header.get(name)) for name in ("nodes", "gpus_per_node")},
         "hosts": _hosts(header),
         "start_utc": _start_utc(header, batches / batch / "launches" / f"{launch}.json"),
         "end_utc": max((line["time_utc"] for line in lines), default=None),
@@ -50,6 +51,10 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
         "num_ok": sum(record["status"] == "ok" for record in records),
         "num_failed": sum(record["status"] != "ok" for record in records),
     }
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < 10**9 else None
 
 
 def phase_ns(phase: dict | None) -> int:
@@ -64,7 +69,7 @@ def measuring_ns(record: dict) -> int:
 
 def _windows_ns(record: dict) -> int:
     """Return the time of the pipelined windows, each on its slowest rank; 0 if there are none, or damaged ones."""
-    with contextlib.suppress(KeyError, TypeError, ValueError):
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
         return int(sum(max(window) for window in zip(*record["windows"]["elapsed_ns"], strict=True)))
     return 0
 
@@ -87,8 +92,7 @@ def _start_utc(header: dict, request: Path) -> str | None:
     environment, first_line = header.get("environment"), utc_seconds(header["time_utc"])
     if not environment or first_line is None:
         return None
-    ready_s = environment.get("seconds_to_ready")
-    started = first_line - (ready_s if isinstance(ready_s, int | float) else 0)
+    started = first_line - (duration(environment.get("seconds_to_ready")) or 0)
     return time.strftime(UTC_FORMAT, time.gmtime(started))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of, benchmark_names
+from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
@@ -147,17 +148,21 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> ReportData:
-    """Read the data of a report. preflight: its result, if there was one."""
-    collected = read_collected(measurements)
+    """Read the data of a report. preflight: its result, if there was one. A damaged one is among the problems."""
+    collected, noted, result = read_collected(measurements), read_frozen(problems), None
+    try:
+        result = read_frozen(preflight) if preflight else None
+    except UserError as error:
+        noted["corrupt"].append(str(error).replace(f"{preflight.parent}/", ""))  # the same bytes in every folder
     files = {name: path_of(name, measurements) for name in COLLECTED}
     files |= {name: tables / f"{name}.csv" for name in TABLES}
     return ReportData(
         read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
-        read_frozen(problems),
+        noted,
         launches,
-        read_frozen(preflight) if preflight else None,
+        result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
     )
 

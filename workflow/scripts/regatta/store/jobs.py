@@ -1,0 +1,60 @@
+"""The jobs that worked on a batch, and how each ended before the batch was finished: its jobs.jsonl."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from regatta.store.launch_files import append_line, read_file, utc_now
+
+ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
+END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
+
+
+def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
+    """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
+    `stopped` for any other reason. hosts: the nodes that the next job should avoid."""
+    line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
+    append_line(folder / "jobs.jsonl", line)
+
+
+def jobs_of_batch(folder: Path) -> list[dict]:
+    """Return the notes of earlier jobs of a batch that did not finish it, oldest first."""
+    return [entry for entry in noted_jobs(folder) if entry["kind"] in ENDED_EARLY]
+
+
+def jobs_without_start(folder: Path) -> list[dict]:
+    """Return the earlier jobs of a batch in which no rank started."""
+    return [entry for entry in noted_jobs(folder) if entry["kind"] == "no_start"]
+
+
+def hosts_to_avoid(folder: Path) -> list[str]:
+    """Return the nodes of jobs in which launches of a batch could not start, or a node failed."""
+    return sorted({host for entry in jobs_of_batch(folder) if entry["kind"] != "stopped" for host in entry["hosts"]})
+
+
+def open_job(folder: Path) -> dict | None:
+    """Return the last job that has begun to measure a batch, if its end was not recorded."""
+    noted = noted_jobs(folder)
+    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
+
+
+def last_noted_utc(folder: Path) -> str:
+    """Return when a job last noted something of a batch; an empty text if none has."""
+    return max((entry["time_utc"] for entry in noted_jobs(folder)), default="")
+
+
+def noted_jobs(folder: Path) -> list[dict]:
+    """Return the readable notes of a batch's jobs, oldest first: their starts and ends."""
+    try:
+        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            entry = json.loads(line)
+            hosts = [host for host in entry["hosts"] if isinstance(host, str)]
+            job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
+            noted = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            found.append(noted | {"job": job, "time_utc": time_utc or ""})
+    return found
