@@ -1,5 +1,6 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
 from regatta.formats.nccl import NCCL_TEXT
@@ -38,3 +39,16 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
 
 def _recognized(content: object, is_json: bool) -> Format | None:
     return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)
+
+
+def check_options(name: str, source: Source, options: Options) -> None:
+    """Raise UserError for an option that contradicts a file, or states what no cell of the file has."""
+    cells = source.readings
+    operations = sorted({cell.parameters["operation"] for cell in cells if cell.benchmark == "collective"})
+    most = {"nodes": max(cell.nodes for cell in cells), "gpus-per-node": max(cell.gpus_per_node for cell in cells)}
+    for option, asked in (("nodes", options.nodes), ("gpus-per-node", options.gpus_per_node)):
+        if asked is not None and most[option] > asked:
+            raise UserError(f"{name}: --{option} {asked}, but the file has {most[option]}. Nothing was imported.")
+    if options.operation not in (None, *operations):
+        found = ", ".join(operations) or "no collective"
+        raise UserError(f"{name}: --operation {options.operation}, but the file has {found}. Nothing was imported.")

@@ -18,7 +18,7 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.text import natural, one_line
-from regatta.formats import CSV, read_text
+from regatta.formats import CSV, check_options, read_text
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
 from regatta.store.launch_files import (
     LaunchFile,
@@ -68,25 +68,8 @@ def read_import(path: Path, options: Options) -> Import:
     # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
     kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
     check_source(str(path), source)
-    _check_options(path, source, options)
+    check_options(str(path), source, options)
     return Import(path, content_digest(content, kind), kind, source)
-
-
-def _check_options(path: Path, source: Source, options: Options) -> None:
-    """Raise UserError for an option that contradicts a file, or says what no cell of the file has."""
-    readings = source.readings
-    operations = {r.parameters["operation"] for r in readings if r.benchmark == "collective"}
-    found = {
-        "--operation": options.operation not in (None, *operations) and (options.operation, operations or {"none"}),
-        "--nodes": any(r.nodes > (options.nodes or r.nodes) for r in readings)
-        and (options.nodes, {r.nodes for r in readings}),
-        "--gpus-per-node": any(r.gpus_per_node > (options.gpus_per_node or r.gpus_per_node) for r in readings)
-        and (options.gpus_per_node, {r.gpus_per_node for r in readings}),
-    }
-    for option, values in found.items():
-        if values:
-            in_file = ", ".join(map(str, sorted(values[1])))
-            raise UserError(f"{path}: {option} {values[0]}, but the file has {in_file}. Nothing was imported.")
 
 
 def content_digest(content: bytes, kind: Format) -> str:
