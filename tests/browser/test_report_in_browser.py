@@ -76,7 +76,7 @@ def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
 
 
 VISIBLE_FITS = "[...document.querySelectorAll('.fit')].filter(e => getComputedStyle(e).visibility == 'visible')"
-MARK = "document.querySelector('#bandwidth-1 .series use')"
+MARK = "document.querySelector('#bandwidth-1 .series [data-cell]')"
 
 
 def test_the_fit_of_a_series_shows_while_the_pointer_is_on_it_and_never_in_print(browser, reports):
